@@ -29,10 +29,6 @@ e2e:
 simulation first='90000001':
     cargo run --profile simulation -p simulation -- --seed {{first}} --seeds 1000
 
-# Searches the model of the rule of deletion within bounds
-models bounds='--nodes 3 --deletes 2 --join':
-    cargo run -p models -- {{bounds}}
-
 # Fuzzes one target for a minute, with cargo-fuzz
 fuzz target='quantity':
     mkdir -p crates/fuzz/corpus/{{target}} && cargo fuzz run {{target}} --fuzz-dir crates/fuzz -s none crates/fuzz/corpus/{{target}} crates/fuzz/corpus-kept/{{target}} -- -max_total_time=60

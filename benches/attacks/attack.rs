@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpSocket, TcpStream},
@@ -260,14 +260,14 @@ fn template(number: usize) -> String {
         .to_string()
 }
 
-/// Returns some 256 KiB of annotations, of four kinds in turn: as many values of max length as fit; a few of them;
-/// lists of many entries; a deletion log.
+/// Returns some 256 KiB of annotations, of three kinds in turn: as many values of max length as fit; a few of them;
+/// lists of many entries.
 fn annotations(number: usize, seed: usize) -> String {
     const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io";
     const OWN: &str = "capacity.capi-autoscaler-provider.io";
     let mut all = bounds();
     let filler = |bytes: usize| format!("{seed}-{}", "v".repeat(bytes));
-    match number % 4 {
+    match number % 3 {
         0 => {
             for key in 0..16 {
                 all[format!("{PREFIX}/key-{key}")] = filler(15_800).into();
@@ -278,18 +278,11 @@ fn annotations(number: usize, seed: usize) -> String {
             all[format!("{PREFIX}/dra-driver")] = filler(14_000).into();
             all["example.com/nobody-reads-it"] = filler(220_000).into();
         }
-        2 => {
+        _ => {
             let list = |entry: &dyn Fn(usize) -> String| (0..1_000).map(entry).collect::<Vec<_>>().join(",");
             all[format!("{PREFIX}/labels")] = list(&|n| format!("l{n}=v{seed}")).into();
             all[format!("{OWN}/resources")] = list(&|n| format!("r{n}={seed}")).into();
             all["example.com/nobody-reads-it"] = filler(220_000).into();
-        }
-        _ => {
-            let machine = |n: usize| (format!("machine-{number}-{n}"), Value::from(format!("{seed:060}-{n:060}")));
-            let machines: serde_json::Map<_, _> = (0..1_000).map(machine).collect();
-            let log = json!([{"ticket": "t", "phase": "lowered", "machines": machines}]);
-            all["capi-autoscaler-provider.io/deleting"] = log.to_string().into();
-            all["example.com/nobody-reads-it"] = filler(80_000).into();
         }
     }
     all.to_string()

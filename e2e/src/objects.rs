@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::{api::autoscaling::v1::Scale, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -299,19 +299,25 @@ impl Objects {
 
     /// Fails unless exactly these Machines of the namespace are marked for deletion.
     pub async fn assert_marked(&self, machines: &[&str]) -> Result<()> {
-        let mut expected: Vec<&str> = machines.to_vec();
+        let key = format!("{}/delete-machine", self.contract.group());
+        let is_marked = |metadata: &ObjectMeta| metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&key));
+        self.assert_those("marked", machines, is_marked).await
+    }
+
+    /// Fails unless exactly these Machines of the namespace are being deleted, and none is marked.
+    pub async fn assert_deleting(&self, machines: &[&str]) -> Result<()> {
+        self.assert_those("being deleted", machines, |metadata| metadata.deletion_timestamp.is_some()).await?;
+        self.assert_marked(&[]).await
+    }
+
+    async fn assert_those(&self, what: &str, expected: &[&str], are: impl Fn(&ObjectMeta) -> bool) -> Result<()> {
+        let mut expected: Vec<&str> = expected.to_vec();
         expected.sort_unstable();
         let listed = self.api("Machine").list(&ListParams::default()).await?;
-        let key = format!("{}/delete-machine", self.contract.group());
-        let mut marked: Vec<&str> = Vec::new();
-        for machine in &listed.items {
-            let annotations = machine.metadata.annotations.as_ref();
-            if annotations.is_some_and(|all| all.contains_key(&key)) {
-                marked.push(machine.metadata.name.as_deref().unwrap_or_default());
-            }
-        }
-        marked.sort_unstable();
-        ensure!(marked == expected, "Machines marked: {marked:?}, expected: {expected:?}");
+        let found = listed.items.iter().filter(|machine| are(&machine.metadata));
+        let mut found: Vec<_> = found.map(|machine| machine.metadata.name.as_deref().unwrap_or_default()).collect();
+        found.sort_unstable();
+        ensure!(found == expected, "Machines {what}: {found:?}, expected: {expected:?}");
         Ok(())
     }
 }

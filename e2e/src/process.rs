@@ -74,8 +74,22 @@ impl Process {
 
     /// Sends SIGTERM, as a container runtime does.
     pub fn terminate(&self) -> Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)
-            .with_context(|| format!("sending SIGTERM to {}", self.name))
+        self.signal(Signal::TERM)
+    }
+
+    /// Stops it where it is (SIGSTOP), as a busy machine may, until [`Self::thaw`].
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .with_context(|| format!("sending {signal:?} to {}", self.name))
     }
 
     /// Waits until it has ended by itself.

@@ -1,4 +1,4 @@
-//! A proxy to the API server that can hold back watches and the answers to writes, as a busy server delays them, and
+//! A proxy to the API server that can hold back watches and the answers to patches and deletes, as a busy server delays them, and
 //! that can be cut.
 //!
 //! The program connects to it by plain HTTP/1.1, so that it sees the requests of each connection; it connects to a real
@@ -34,13 +34,16 @@ enum Carried {
     Other,
     Watch,
     Write,
+    Delete,
 }
 
 /// The traffic that is held back.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each kind of traffic is held back by itself")]
 struct Held {
     watches: bool,
     writes: bool,
+    deletes: bool,
     /// True if no connection is carried at all.
     all: bool,
     /// The number of times that all open connections were cut.
@@ -93,12 +96,22 @@ impl Proxy {
         self.held.send_modify(|held| held.watches = false);
     }
 
-    /// Holds back the answers to writes from now on; the API server carries the writes out.
+    /// Holds back the answers to patches from now on; the API server carries them out.
     pub fn hold_writes(&self) {
         self.held.send_modify(|held| held.writes = true);
     }
 
-    /// Releases the answers to writes.
+    /// Holds back the answers to deletes from now on; the API server carries the deletes out.
+    pub fn hold_deletes(&self) {
+        self.held.send_modify(|held| held.deletes = true);
+    }
+
+    /// Releases the answers to deletes.
+    pub fn release_deletes(&self) {
+        self.held.send_modify(|held| held.deletes = false);
+    }
+
+    /// Releases the answers to patches.
     pub fn release_writes(&self) {
         self.held.send_modify(|held| held.writes = false);
     }
@@ -208,6 +221,8 @@ async fn answers(
             gate.wait_for(|held| !held.watches).await?;
         } else if carried == Carried::Write as u8 {
             gate.wait_for(|held| !held.writes).await?;
+        } else if carried == Carried::Delete as u8 {
+            gate.wait_for(|held| !held.deletes).await?;
         }
         client.write_all(part).await?;
     }
@@ -222,6 +237,7 @@ fn request_line(part: &[u8]) -> Option<(&str, &str)> {
 fn carried_by(method: &str, target: &str) -> Carried {
     match method {
         "PATCH" => Carried::Write,
+        "DELETE" => Carried::Delete,
         _ if target.contains("watch=true") => Carried::Watch,
         _ => Carried::Other,
     }

@@ -98,7 +98,7 @@ pub fn rules(contract: Contract) -> Vec<Value> {
             {
                 "apiGroups": [group],
                 "resources": ["machinedeployments", "machinesets", "machinepools"],
-                "verbs": ["get", "patch"],
+                "verbs": ["get"],
             },
             { "apiGroups": [group], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
             { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },

@@ -279,7 +279,8 @@ impl<'a> Demonstration<'a> {
             "  grpcurl {files} {provider} {service}/NodeGroups    # as the autoscaler of {}",
             cluster.text()
         )?;
-        let files = format!("cacert: {folder}/{}\\ncert: {folder}/c0.crt\\nkey: {folder}/c0.key", FILES[2]);
+        let files =
+            format!("cacert: {folder}/{}\\ncert: {folder}/c0.crt\\nkey: {folder}/c0.key\\ngrpc_timeout: 30s", FILES[2]);
         writeln!(
             out,
             "  printf 'address: {provider}\\n{files}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself"

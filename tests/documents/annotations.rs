@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
 use capi::{
-    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
-    HOLD_UPGRADE_SEQUENCE, Keys, OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
+    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys,
+    OWN_CAPACITY_PREFIX, PAUSED, SCALE_DOWN_WHILE_ROLLING_OUT,
 };
 use nodegroup::{Problem, capacity, options};
 
@@ -32,6 +32,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
         cluster_name: _, // a label
         owner_kind,
         owner_name,
+        revision,
     } = Keys::default();
     let one = |key: String| BTreeMap::from([(ArcStr::from(key), ArcStr::from("x"))]);
     let (_, of_options) = options::overrides(&Keys::default(), &one(format!("{options_prefix}unknown")));
@@ -40,14 +41,11 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let own = known(&of_own).into_iter().map(|name| format!("{OWN_CAPACITY_PREFIX}{name}"));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
-    let fixed =
-        [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
+    let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name, revision]
+        .into_iter()
+        .chain(
             [
                 PAUSED,
-                REVISION,
-                DESIRED_REPLICAS,
-                DELETING,
-                REPLACED,
                 CAPACITY_ERROR_GRACE,
                 SCALE_DOWN_WHILE_ROLLING_OUT,
                 CLIENT_NOT_BEFORE,
@@ -85,35 +83,4 @@ fn every_annotation_that_is_read_has_a_bound_in_one_row_of_the_table() {
     for name in named {
         assert!(annotations.iter().any(|key| is_of(key, &name)), "{name} is read nowhere");
     }
-}
-
-/// Returns the texts in quotation marks of a line that begins like this.
-fn quoted<'a>(text: &'a str, beginning: &str) -> Vec<&'a str> {
-    let line = text.lines().find_map(|line| line.trim().strip_prefix(beginning));
-    line.unwrap_or_else(|| panic!("no line begins with {beginning}")).split('"').skip(1).step_by(2).collect()
-}
-
-/// An annotation that a policy doesn't know would be refused, and one of the log would be anybody's.
-#[test]
-fn the_charts_policies_name_each_annotation_of_a_group_and_those_of_the_log() {
-    let rules = read("charts/capi-autoscaler-provider/templates/_policies.tpl");
-    let options = Keys::default().options_prefix;
-    let lists = [
-        ("$thresholds", options.as_str()),
-        ("$times", &options),
-        ("$switches", &options),
-        ("$known", CAPACITY_PREFIX),
-        ("$knownOwn", OWN_CAPACITY_PREFIX),
-    ];
-    let judged: BTreeSet<String> = lists
-        .iter()
-        .flat_map(|(list, prefix)| {
-            let names = quoted(&rules, &format!("{{{{- {list} := list "));
-            names.into_iter().map(move |name| format!("{prefix}{name}"))
-        })
-        .collect();
-    let is_judged = |key: &String| lists.iter().any(|(_, prefix)| key.starts_with(prefix));
-    assert_eq!(judged, annotations_that_are_read().into_iter().filter(is_judged).collect());
-    let policies = read("charts/capi-autoscaler-provider/templates/admission-policies.yaml");
-    assert_eq!(quoted(&policies, "{{- range list "), [DELETING, REPLACED]);
 }

@@ -35,7 +35,7 @@ fn contributing_has_the_command_of_each_recipe() {
         .collect();
     let recipes = recipes();
     assert_eq!(documented, recipes);
-    assert_eq!(recipes.len(), 11);
+    assert_eq!(recipes.len(), 10);
 }
 
 /// The folder of each member of the workspace by the name of its package.

@@ -1,4 +1,4 @@
-//! The costs of objects, of events and of an object's deletion log, counted instead of timed: allocations, bytes, and
+//! The costs of objects and of events, counted instead of timed: allocations, bytes, and
 //! wake-ups of tasks. The allocator is the whole binary's, and counts the allocations of the test's own thread. They
 //! read objects of Cluster API into the index, which the crate of the informer doesn't know.
 
@@ -17,7 +17,7 @@ use capi::{
 };
 use change_stream::changes::ObjectJson;
 use index::{Change, Index};
-use nodegroup::{DeletionLog, GroupId, LogAnnotation as _, Rules, Scope};
+use nodegroup::{GroupId, Rules, Scope};
 use serde_json::{Value, json};
 use shared_informer::Projection;
 
@@ -107,33 +107,6 @@ fn a_change_of_a_machine_or_its_node_takes_few_allocations_in_the_index() {
     assert!(few.iter().all(|allocations| *allocations <= 2), "{few:?}");
 }
 
-/// Returns a deletion log of this many Machines, with names and uids like Cluster API's.
-fn log_of(machines: usize) -> String {
-    let machine = |number: usize| format!(r#""prod-md-0-x9wfq-{number:05x}":"9b4bf4b1-715d-4c5b-a5ff-{number:012x}""#);
-    let machines = (0..machines).map(machine).collect::<Vec<_>>().join(",");
-    format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{machines}}}}}]"#)
-}
-
-/// A tenant chooses the length of the text, up to its limit.
-#[test]
-fn a_text_costs_what_its_entries_do() {
-    let cost = |machines: usize| {
-        let text = log_of(machines);
-        let mut log = None;
-        let counted = measure(|| log = DeletionLog::parse(Some(&text)).ok());
-        assert_eq!(log.map(|log| log.entries().len()), Some(machines));
-        (counted.count_total, counted.bytes_max, text.len() as u64)
-    };
-    let ((few, few_bytes, _), (many, many_bytes, length)) = (cost(100), cost(1_000));
-    assert!(many <= 12 * few, "{few} allocations for 100 entries, {many} for 1,000");
-    assert!(many_bytes <= 12 * few_bytes, "{few_bytes} bytes for 100 entries, {many_bytes} for 1,000");
-    assert!(many_bytes <= 16 * length, "{many_bytes} bytes for a text of {length}");
-    // Beyond its limit a text is refused before any of it is kept.
-    let text = format!("{}{}", log_of(1_000), " ".repeat(160 << 10));
-    let refused = measure(|| assert!(DeletionLog::parse(Some(&text)).is_err()));
-    assert!(refused.bytes_max < 1_024, "{}", refused.bytes_max);
-}
-
 /// Returns the bytes that stay allocated for groups with these annotations.
 fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
     let (shared, index) = (Context::new(DEFAULT_GROUP), Index::new(Rules::new(Scope::All)));
@@ -212,13 +185,8 @@ fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
         let keys = (0..4_000).map(|key| (format!("{PREFIX}/{key}"), format!("{number}")));
         with(keys.collect())
     };
-    let logged = |number: usize| {
-        let machines: Vec<_> = (0..1_000).map(|n| format!(r#""m-{number}-{n}":"{number:060}-{n:060}""#)).collect();
-        let text = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
-        with(vec![("capi-autoscaler-provider.io/deleting".to_owned(), text)])
-    };
-    let attacks: [(&str, &dyn Fn(usize) -> Value); 6] =
-        [("few", &few), ("many", &many), ("packed", &packed), ("long", &long), ("tiny", &tiny), ("logged", &logged)];
+    let attacks: [(&str, &dyn Fn(usize) -> Value); 5] =
+        [("few", &few), ("many", &many), ("packed", &packed), ("long", &long), ("tiny", &tiny)];
     for (name, attack) in attacks {
         let each = bytes_of_groups(COUNT, attack) / COUNT as u64;
         println!("{name}: {each} bytes for each object");

@@ -8,8 +8,8 @@ use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
 use clap::Parser as _;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
-    BEHAVIOUR_LABEL, Sandbox, SandboxOptions, Settings, Times,
-    api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
+    Sandbox, SandboxOptions, Settings, Times,
+    api::{PatchKind, Resource, Selection, Subresource},
 };
 use serde_json::{Value, json};
 use server::Shutdown;
@@ -18,9 +18,6 @@ use tonic::{Status, transport::Channel};
 
 /// The group.
 pub(crate) const GROUP: &str = "MachineDeployment/team-a/workers";
-/// The annotation that holds the deletion log.
-const LOG: &str = "capi-autoscaler-provider.io/deleting";
-const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
 /// The initial state of a world.
 #[derive(Clone, Copy)]
@@ -29,17 +26,11 @@ pub(crate) struct Start {
     pub(crate) copies: usize,
     /// The number of Machines, each with its Node.
     pub(crate) machines: usize,
-    /// The group's min size.
-    pub(crate) min: usize,
-    /// The durations of steps in Cluster API.
-    pub(crate) times: Times,
-    /// The behaviour of Machines, as in the sandbox's label; empty if all join.
-    pub(crate) behaviour: &'static str,
 }
 
 impl Default for Start {
     fn default() -> Self {
-        Self { copies: 1, machines: 6, min: 0, times: Times::ZERO, behaviour: "" }
+        Self { copies: 1, machines: 6 }
     }
 }
 
@@ -101,7 +92,7 @@ fn workers(start: Start) -> Value {
             "name": "workers",
             "namespace": "team-a",
             "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": start.min.to_string(),
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "1000",
                 "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
                 "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
@@ -111,7 +102,6 @@ fn workers(start: Start) -> Value {
             "clusterName": "prod",
             "replicas": start.machines,
             "template": {
-                "metadata": { "labels": { BEHAVIOUR_LABEL: start.behaviour } },
                 "spec": { "clusterName": "prod", "version": "v1.35.0" },
             },
         },
@@ -126,7 +116,7 @@ pub(crate) fn resource(plural: &'static str) -> Resource {
 impl World {
     pub(crate) async fn start(start: Start) -> Self {
         let options = SandboxOptions {
-            settings: Settings { times: start.times, ..Settings::default() },
+            settings: Settings { times: Times::ZERO, ..Settings::default() },
             manifests: vec![cluster(), workers(start)],
             ..SandboxOptions::default()
         };
@@ -178,15 +168,6 @@ impl World {
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
         until("in sync", in_sync).await;
         Copy { server, shutdown, client }
-    }
-
-    /// Ends all copies like a SIGTERM, so that no command is under way, and starts them again.
-    pub(crate) async fn restart(&mut self) {
-        for copy in std::mem::take(&mut self.copies) {
-            copy.end().await;
-            let copy = self.start_copy(&[]).await;
-            self.copies.push(copy);
-        }
     }
 
     pub(crate) async fn stop(self) {
@@ -282,12 +263,6 @@ impl World {
         api.patch(&resource("machines"), "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    /// Deletes a Machine as another user. It may be gone already.
-    pub(crate) fn delete_machine(&self, name: &str) {
-        let api = self.sandbox.management().api();
-        let _ = api.delete(&resource("machines"), "team-a", name, &DeleteOptions::default());
-    }
-
     /// Returns the current state of the group.
     pub(crate) fn now(&self) -> State {
         State { size: self.size(), machines: self.objects("machines").iter().map(|machine| name(machine)).collect() }
@@ -300,19 +275,11 @@ impl World {
     /// Returns the reason for which the group isn't at rest, or `None` if it is.
     pub(crate) fn unrest(&self) -> Option<String> {
         let deployments = self.objects("machinedeployments");
-        let deployment = &deployments[0];
-        let log = &deployment["metadata"]["annotations"][LOG];
-        if !log.is_null() {
-            return Some(format!("the log is {log}"));
-        }
         let machines = self.objects("machines");
         for machine in &machines {
             let metadata = &machine["metadata"];
             if !metadata["deletionTimestamp"].is_null() {
                 return Some(format!("{} is being deleted", name(machine)));
-            }
-            if !metadata["annotations"][MARK].is_null() {
-                return Some(format!("{} is marked {}", name(machine), metadata["annotations"][MARK]));
             }
         }
         let sizes: Vec<_> =
@@ -339,17 +306,14 @@ impl World {
         for kind in ["machinedeployments", "machinesets", "machines"] {
             for object in self.objects(kind) {
                 let (metadata, spec) = (&object["metadata"], &object["spec"]);
-                let annotations = &metadata["annotations"];
                 writeln!(
                     text,
-                    "{kind} {} {} generation {} observed {} replicas {} log {} mark {} deleted {}",
+                    "{kind} {} {} generation {} observed {} replicas {} deleted {}",
                     metadata["name"],
                     metadata["uid"],
                     metadata["generation"],
                     object["status"]["observedGeneration"],
                     spec["replicas"],
-                    annotations[LOG],
-                    annotations[MARK],
                     metadata["deletionTimestamp"],
                 )
                 .unwrap();

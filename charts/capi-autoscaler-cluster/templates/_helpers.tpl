@@ -60,6 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* The file that Cluster Autoscaler's --cloud-config names. */}}
 {{- define "capi-autoscaler-cluster.cloudConfig" -}}
 address: {{ .Values.fleet.address | default (printf "%s.%s.svc:8086" .Values.fleet.name .Values.fleet.namespace) | quote }}
+grpc_timeout: 30s
 key: /etc/capi-autoscaler-provider/tls/tls.key
 cert: /etc/capi-autoscaler-provider/tls/tls.crt
 cacert: /etc/capi-autoscaler-provider/{{ eq (include "capi-autoscaler-cluster.serverAuthority" .) "pem" | ternary "config" "tls" }}/ca.crt

@@ -13,15 +13,20 @@
 - apiGroups: [{{ $group }}]
   resources: [machinedeployments/scale, machinesets/scale, machinepools/scale]
   verbs: [patch]
-# Deletions: the size and the log of deletions in one write, which is read again when a write fails; the annotation
-# replaced.
+# Sizes: read again when a write fails.
 - apiGroups: [{{ $group }}]
   resources: [machinedeployments, machinesets, machinepools]
-  verbs: [get, patch]
-# The annotation delete-machine; a Machine that is left when a smaller size has taken another one, or is replaced.
+  verbs: [get]
+# Deletions.
 - apiGroups: [{{ $group }}]
   resources: [machines]
-  verbs: [get, patch, delete]
+  verbs: [get, delete]
+{{- if or .Values.rbac.markMachines (ne $group "cluster.x-k8s.io") }}
+# The annotation delete-machine: of Machines of MachinePools and of other API groups.
+- apiGroups: [{{ $group }}]
+  resources: [machines]
+  verbs: [patch]
+{{- end }}
 {{- end }}
 {{- if and $writes (not (hasKey .Values.extraArgs "no-events")) }}
 # Events on node groups.

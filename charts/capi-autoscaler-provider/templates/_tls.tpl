@@ -151,6 +151,7 @@ true
 {{/* The file that Cluster Autoscaler's --cloud-config names. */}}
 {{- define "capi-autoscaler-provider.cloudConfig" -}}
 address: {{ include "capi-autoscaler-provider.address" . | quote }}
+grpc_timeout: 30s
 {{- if .Values.tls.enabled }}
 key: /etc/capi-autoscaler-provider/tls/tls.key
 cert: /etc/capi-autoscaler-provider/tls/tls.crt

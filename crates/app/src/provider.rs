@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::{Keys, Machine, ObjectKey};
+use capi::Keys;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use shared_informer::{AsOf, Spawner};
+use shared_informer::Spawner;
 
 use super::{ClusterOptions, Clusters};
 use cluster::InformerMetrics;
@@ -16,7 +16,7 @@ use connect::Clients;
 use discovery::CoreResources;
 use grpc::{CallLogOptions, RpcMetrics, Service};
 use index::{Freshness, GroupMetrics, GroupSeries, Index};
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
 use traces::Traces;
 
 /// The options of a provider.
@@ -82,7 +82,6 @@ pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Servic
     let backend = Backend {
         index: Arc::new(index),
         freshness: Arc::new(StaticIndex),
-        machines: Arc::new(StaticIndex),
         client,
         resources: Arc::new(ArcSwapOption::empty()),
         keys: Keys::default(),
@@ -92,18 +91,12 @@ pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Servic
     backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, tasks).1
 }
 
-/// The source of an index that was filled by hand: always fresh, and no Machine is watched.
+/// The source of an index that was filled by hand: always fresh.
 struct StaticIndex;
 
 impl Freshness for StaticIndex {
     fn check(&self) -> Result<(), String> {
         Ok(())
-    }
-}
-
-impl WatchedMachines for StaticIndex {
-    fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
-        AsOf::Behind
     }
 }
 
@@ -113,8 +106,6 @@ struct Backend {
     index: Arc<Index>,
     /// The check that the index is fresh.
     freshness: Arc<dyn Freshness>,
-    /// The Machines as the watch has them.
-    machines: Arc<dyn WatchedMachines>,
     /// The client for writes.
     client: Client,
     /// The kinds of Cluster API as they are served; without them nothing can be written.
@@ -130,7 +121,6 @@ impl Backend {
         Self {
             index: Arc::clone(workload.index()),
             freshness: Arc::new(workload.clone()),
-            machines: Arc::new(workload.clone()),
             client: management.clients().writes.clone(),
             resources: management.resources(),
             keys: management.context().keys.clone(),
@@ -148,7 +138,7 @@ impl Backend {
     ) -> (Scale, Service) {
         let api = Api::new(self.client, self.resources, self.keys).traced(log.traces.clone());
         let index = Arc::clone(&self.index);
-        let scale = Scale::new(index, api, self.machines, options, metrics, events, tasks);
+        let scale = Scale::new(index, api, options, metrics, events, tasks);
         let metrics = RpcMetrics::register(registry);
         let service = Service::new(self.index, scale.clone(), self.freshness, metrics, log);
         (scale, service)

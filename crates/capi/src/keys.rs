@@ -6,21 +6,17 @@ use std::fmt;
 /// Cluster API's group unless `CAPI_GROUP` overrides it.
 pub const DEFAULT_GROUP: &str = "cluster.x-k8s.io";
 
+/// The domain of [`DEFAULT_GROUP`].
+const DEFAULT_DOMAIN: &str = "x-k8s.io";
+
 /// The group of OpenShift's Machine API: MachineSets and Machines, without Clusters and MachineDeployments.
 pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 
 /// Annotation that pauses its object. It doesn't depend on `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
-/// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't depend on `CAPI_GROUP`.
-pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
-
 /// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't depend on `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
-
-/// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't depend on
-/// `CAPI_GROUP`.
-pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
 /// Annotation of a group: the time for which a lack of capacity may last before it is an error. It doesn't depend on
 /// `CAPI_GROUP`.
@@ -38,14 +34,6 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 
 /// Like [`DEFER_UPGRADE`], for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
-
-/// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
-/// depend on `CAPI_GROUP`.
-pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
-
-/// Annotation of a group: the log of the deletions in progress. Cluster API copies it from a MachineDeployment to its
-/// MachineSets.
-pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
 
 /// Prefix of the capacity annotations of a group. It doesn't depend on `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
@@ -78,6 +66,9 @@ pub struct Keys {
     pub owner_kind: String,
     /// Annotation of a Node: the name of the owner of its Machine.
     pub owner_name: String,
+    /// Annotation of a MachineSet: the revision of its MachineDeployment. Its domain is that of the API group, as in
+    /// `machinedeployment.clusters.k8s.io` for `cluster.k8s.io`.
+    pub revision: String,
 }
 
 impl Keys {
@@ -96,6 +87,10 @@ impl Keys {
             cluster_name: key("cluster-name"),
             owner_kind: key("owner-kind"),
             owner_name: key("owner-name"),
+            revision: format!(
+                "machinedeployment.clusters.{}/revision",
+                group.strip_prefix("cluster.").unwrap_or(DEFAULT_DOMAIN)
+            ),
         }
     }
 
@@ -107,11 +102,11 @@ impl Keys {
         name.split_once('/').or_else(|| Some((annotation(&self.cluster_namespace)?, name)))
     }
 
-    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. An OpenShift MachineSet
-    /// doesn't, and creates a replacement at once.
+    /// Returns true if a MachineSet counts Machines that are being deleted as replicas, and removes them first when its
+    /// size comes down. MachineSets of other groups, such as OpenShift's and Kubermatic's, replace them at once.
     #[must_use]
     pub fn counts_deleting(&self) -> bool {
-        self.group != OPENSHIFT_GROUP
+        self.group == DEFAULT_GROUP
     }
 
     /// Returns true if a rule reads this annotation on a node group.
@@ -120,7 +115,6 @@ impl Keys {
             || key == self.max_size
             || key == PAUSED
             || key == SCALE_DOWN_WHILE_ROLLING_OUT
-            || key == REPLACED
             || key == CAPACITY_ERROR_GRACE
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)

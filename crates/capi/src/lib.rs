@@ -8,7 +8,6 @@ mod bounded;
 mod cluster;
 mod keys;
 mod kind_ref;
-mod log_text;
 mod machine;
 mod node;
 mod owner;
@@ -21,12 +20,10 @@ mod wire;
 pub use bounded::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread, time};
 pub use cluster::{Cluster, NotBefore, Topology};
 pub use keys::{
-    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
-    HOLD_UPGRADE_SEQUENCE, Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REPLACED, REVISION,
-    SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
+    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE,
+    Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
 pub use kind_ref::KindRef;
-pub use log_text::{BudgetedLog, LONGEST_LOG, LogBudget, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase, Rare};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
@@ -47,15 +44,13 @@ pub struct Context {
     pub keys: Keys,
     /// The interner for texts that repeat from object to object.
     pub interner: Arc<Interner>,
-    /// The memory limits of the logs of deletions.
-    pub logs: LogBudget,
 }
 
 impl Context {
     /// Creates the context of an API group: `cluster.x-k8s.io` unless `CAPI_GROUP` overrides it.
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
-        Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogBudget::default() })
+        Arc::new(Self { keys: Keys::new(group), interner: Arc::default() })
     }
 
     /// Returns the function that reads the name of an object's Cluster from its JSON, for objects that don't decode.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{Context, DELETING, DESIRED_REPLICAS, LogText, MOST_KEPT, MOST_LISTED, Meta, REVISION, bounded, wire};
+use super::{Context, MOST_KEPT, MOST_LISTED, Meta, bounded, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -88,20 +88,16 @@ pub struct ScalableResource {
     pub created: Option<Timestamp>,
     /// The time since which the condition RollingOut is True. Cluster API sets it on MachineDeployments since 1.9.
     pub rolling_out_since: Option<Timestamp>,
+    /// True if a MachineDeployment rolls out with the strategy OnDelete.
+    pub on_delete: bool,
     /// The reason for which a MachineSet creates no Machine for a larger size, such as a preflight check that fails
     /// during an upgrade of the control plane.
     pub held_back: Option<ArcStr>,
     /// `metadata.generation`, 0 when absent.
     pub generation: i64,
-    /// The generation that its controller has observed, even if its reconcile failed; 0 when unknown.
-    pub seen_generation: i64,
-    /// The annotation desired-replicas of a MachineSet, if it is a number.
-    pub desired_replicas: Option<i32>,
     /// True if `status.authoritativeAPI`, which only OpenShift has, names another API: its controller then ignores the
     /// object.
     pub handed_over: bool,
-    /// The annotation [`DELETING`]; a copy on the MachineSets of a MachineDeployment.
-    pub deleting_log: Option<LogText>,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
@@ -153,6 +149,24 @@ struct Spec<'a> {
     provider_id_list: Option<Vec<wire::Text<'a>>>,
     #[serde(borrow)]
     failure_domains: Option<Vec<wire::Text<'a>>>,
+    /// In v1beta1.
+    #[serde(borrow)]
+    strategy: Option<Strategy<'a>>,
+    /// In v1beta2.
+    #[serde(borrow)]
+    rollout: Option<RolloutSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct RolloutSpec<'a> {
+    #[serde(borrow)]
+    strategy: Option<Strategy<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Strategy<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<wire::Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -211,7 +225,6 @@ struct Taint<'a> {
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     replicas: Option<i32>,
-    observed_generation: Option<i64>,
     #[serde(borrow, rename = "authoritativeAPI")]
     authoritative_api: Option<wire::Text<'a>>,
     #[serde(borrow)]
@@ -220,6 +233,14 @@ struct Status<'a> {
     conditions: Option<Vec<wire::Condition<'a>>>,
     #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
+}
+
+impl Spec<'_> {
+    fn is_on_delete(&self) -> bool {
+        let of_rollout = self.rollout.as_ref().and_then(|rollout| rollout.strategy.as_ref());
+        let kind = of_rollout.or(self.strategy.as_ref()).and_then(|strategy| strategy.kind.as_deref());
+        kind == Some("OnDelete")
+    }
 }
 
 /// The JSON of any of the three kinds.
@@ -249,7 +270,7 @@ impl ScalableResource {
             .with_salvage(of_error)
     }
 
-    /// Returns the bytes of its texts, without its identity and its log, which has a [budget](super::LogBudget).
+    /// Returns the bytes of its texts, without its identity.
     pub(super) fn bytes(&self) -> usize {
         let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels].into_iter().flatten();
         let taints = self.taints.iter().flat_map(|taint| [&taint.key, &taint.value, &taint.effect]);
@@ -310,7 +331,7 @@ impl ScalableResource {
             }),
             node_labels: share(template_spec.and_then(|spec| spec.metadata.as_ref()?.labels.as_ref()), &|_| true),
             taints: template_spec.map(|spec| taints(spec, context)).unwrap_or_default(),
-            revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
+            revision: metadata.annotation(&context.keys.revision).and_then(|text| text.parse().ok()),
             status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
             version: template_spec
                 .and_then(|spec| spec.version.as_deref())
@@ -323,23 +344,17 @@ impl ScalableResource {
                 .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
                 .filter(|condition| condition.status == "True")
                 .and_then(wire::Condition::since),
+            on_delete: spec.is_some_and(Spec::is_on_delete),
             held_back: match kind {
                 ScalableKind::MachineSet => object.status.as_ref().and_then(held_back),
                 ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
             },
             generation: metadata.generation.unwrap_or_default(),
-            seen_generation: object
-                .status
-                .as_ref()
-                .and_then(|status| seen_generation(kind, status))
-                .unwrap_or_default(),
-            desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
             handed_over: object
                 .status
                 .as_ref()
                 .and_then(|status| status.authoritative_api.as_deref())
                 .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
-            deleting_log: metadata.annotation(DELETING).map(|text| context.logs.reserve(&meta.key.namespace, text)),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()
@@ -423,18 +438,6 @@ fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<Infrast
         let intern = |text: &str| context.interner.intern(&bounded::value(text));
         Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
     })
-}
-
-/// Returns the generation that the controller has observed. Since Cluster API 1.11 a MachineSet's
-/// `status.observedGeneration` moves only when its reconcile ended without an error, while its condition ScalingDown
-/// has the generation of every reconcile.
-fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
-    let scaling_down = match kind {
-        ScalableKind::MachineSet => wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "ScalingDown"),
-        // A MachineDeployment's Machines are created by its MachineSets, and a MachinePool's by its infrastructure.
-        ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
-    };
-    scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
 }
 
 /// Returns the reasons in the condition ScalingUp, whose message lists the blockers; before Cluster API 1.9 those in

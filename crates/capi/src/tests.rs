@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::*;
 
 mod frames;
-mod generations;
 mod machine_api;
 mod passes;
 mod rollouts;

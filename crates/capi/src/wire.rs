@@ -286,8 +286,6 @@ pub(super) struct Condition<'a> {
     pub(super) message: Text<'a>,
     #[serde(borrow)]
     last_transition_time: Option<Text<'a>>,
-    /// The generation that the condition was computed from; Cluster API's own conditions have none.
-    pub(super) observed_generation: Option<i64>,
 }
 
 impl Condition<'_> {

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use shared_informer::{AsOf, Namespaces, Projection};
+use shared_informer::{Namespaces, Projection};
 
 use super::{
     follow::{Followed, Health},
@@ -293,17 +293,6 @@ impl<S: CoreSink> CoreKinds<S> {
             Check::informational(format!("management/namespaces/{namespace}"), why)
         });
         unread.collect()
-    }
-
-    /// Returns the Machine with this name, as of this resourceVersion or later.
-    pub(super) fn machine_as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
-        let machines = self.followed.lock().machines.as_ref().map(Followed::lister);
-        machines.map_or(AsOf::Behind, |machines| machines.as_of(key, version))
-    }
-
-    /// Returns true unless Machines of a namespace may be missing in the sink, since there are too many.
-    pub(super) fn has_all_machines_of(&self, namespace: &str) -> bool {
-        self.followed.lock().machines.as_ref().is_none_or(|machines| machines.has_all_of(namespace))
     }
 
     /// Stops following the kinds. The shared informers of the management cluster continue.

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use capi::ObjectKey;
 use kube::core::ApiResource;
 use shared_informer::{
-    BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
+    BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
 
 use index::{FedKeys, Feed, Index, IndexFeed, Sink};
@@ -110,23 +110,11 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
     }
 
-    /// Returns true if the sink has all objects of a namespace. Those that had been left out may still be on their way
-    /// to it.
-    pub(super) fn has_all_of(&self, namespace: &str) -> bool {
-        let informer = &self.informer;
-        !informer.has_left_out() || (!informer.leaves_out(namespace) && self.registration.is_idle())
-    }
-
     /// Stops waiting for the first list of these namespaces.
     pub(super) fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
         for namespace in namespaces {
             self.informer.stop_waiting_for(namespace);
         }
-    }
-
-    /// Returns a lister of the informer's objects.
-    pub(super) fn lister(&self) -> Lister<T> {
-        self.informer.lister()
     }
 
     /// Delivers to the sink once more the objects that may belong to one of these Clusters of a namespace, and then

@@ -3,9 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use capi::{Machine, ObjectKey};
 use nodegroup::Rules;
-use shared_informer::{AsOf, Namespaces, Settings, Spawner, Status};
+use shared_informer::{Namespaces, Settings, Spawner, Status};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -17,7 +16,6 @@ use super::{
 };
 use connect::{Pace, WorkloadSource};
 use index::{Freshness, Index, KindState};
-use scale::WatchedMachines;
 use server::{Check, Checks};
 
 /// The options for reading a workload cluster.
@@ -161,12 +159,6 @@ impl Freshness for Workload {
             true if self.awaits_templates() => Err(format!("templates: {FIRST_TEMPLATES}")),
             true => Ok(()),
         }
-    }
-}
-
-impl WatchedMachines for Workload {
-    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
-        self.inner.core.machine_as_of(key, version)
     }
 }
 

@@ -17,22 +17,20 @@ pub use self::{
     groups::annotations,
     objects::{objects, watches},
     requests::requests,
-    texts::{deletion_log, duration, provider_id, quantity, replaced, taint},
+    texts::{duration, provider_id, quantity, taint},
 };
 
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a folder of its name in `crates/fuzz/corpus-kept`.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 8] = [
     ("annotations", annotations),
     ("quantity", quantity),
     ("duration", duration),
     ("taint", taint),
     ("provider_id", provider_id),
     ("requests", requests),
-    ("deletion_log", deletion_log),
-    ("replaced", replaced),
     ("objects", objects),
     ("watches", watches),
 ];

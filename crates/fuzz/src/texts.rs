@@ -2,14 +2,9 @@
 
 use std::str;
 
-use capi::LONGEST_LOG;
 use nodegroup::{
-    DeletionLog, GoDuration, GroupId, LogAnnotation as _, PlaceholderRef, Price, Quantity, Taint,
-    deletion_log::MOST_ENTRIES,
-    provider_id as ids,
-    quantity::Format,
-    replacement::{self, Replaced, Replacement},
-    taints, template_node_groups,
+    GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, quantity::Format, taints,
+    template_node_groups,
 };
 
 /// Parses two quantities, one per line.
@@ -83,51 +78,5 @@ pub fn provider_id(data: &[u8]) {
     assert!(candidates.len() <= 253);
     for id in candidates {
         assert!(text.starts_with(&format!("template-node-for-{id}-")));
-    }
-}
-
-/// Parses a deletion log in the annotation's form.
-pub fn deletion_log(data: &[u8]) {
-    let Ok(text) = str::from_utf8(data) else { return };
-    let log = match DeletionLog::parse(Some(text)) {
-        Ok(log) => log,
-        Err(error) => {
-            assert!(error.to_string().len() < 2_000, "what is said of it is short");
-            return;
-        }
-    };
-    assert!(text.len() <= LONGEST_LOG && log.entries().len() <= MOST_ENTRIES);
-    let printed = log.print().expect("what is read can be written");
-    assert_eq!(log.check(0), Ok(()));
-    assert!(printed.as_ref().map_or(0, String::len) <= text.len(), "it is written as short as it was");
-    let again = DeletionLog::parse(printed.as_deref()).expect("what is written can be read");
-    assert_eq!(again.print(), Ok(printed));
-    assert_eq!(again.entries().len(), log.entries().len());
-    assert!(log.entries().iter().all(|entry| again.get(&entry.uid) == Some(entry)));
-    assert_eq!(log.clone().lowered(|_| true).wanted(), 0);
-    if let Some(first) = log.entries().first() {
-        let without = log.clone().without(|entry| entry == first);
-        assert!(without.get(&first.uid).is_none() && without.entries().len() + 1 == log.entries().len());
-        assert!(without.entries().iter().all(|entry| without.get(&entry.uid) == Some(entry)));
-    }
-}
-
-/// Parses the last replacement of a group in the annotation's form.
-pub fn replaced(data: &[u8]) {
-    const LONGEST_WAIT_SECONDS: i64 = 2 * 3_600;
-    let Ok(replaced) = str::from_utf8(data).unwrap_or_default().parse::<Replaced>() else { return };
-    let printed = replaced.to_string();
-    let again: Replaced = printed.parse().expect("what is written can be read");
-    assert_eq!((again.count, &again.uid, again.to_string()), (replaced.count, &replaced.uid, printed));
-    let known: Replaced = "2026-01-02T03:04:05Z 1 known".parse().expect("it is one");
-    for now in [replaced.at, replaced.next(), known.at] {
-        match replacement::decide(Some(&replaced), &known.uid, None, now) {
-            Replacement::Begin(begun) => assert!(begun.at == now && begun.count > 0),
-            Replacement::Continue(same) => assert_eq!(same.uid, known.uid),
-            Replacement::Wait(until) => {
-                let seconds = until.duration_since(now).as_secs();
-                assert!((0..=LONGEST_WAIT_SECONDS).contains(&seconds), "{seconds}");
-            }
-        }
     }
 }

@@ -283,11 +283,11 @@ impl Service {
         request: &proto::NodeGroupAutoscalingOptionsRequest,
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
-        let served = GroupId::parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        let options = GroupId::parse(id).and_then(|id| self.index.options(&id)).ok_or_else(|| unknown(id))?;
         // Cluster Autoscaler drains a Node before it requests the deletion. These options keep it from choosing a Node
         // that can't be deleted.
-        let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
-        let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
+        let held = self.scale.is_read_only().then(|| rollout::hold(&options));
+        let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
             // Options replace all of the caller's defaults, and reset those that the protocol can't carry to zero, so
             // the answer has none if nothing is overridden.

@@ -79,7 +79,7 @@ impl Index {
             known.chain(instance::placeholders(id, size, ids.len())).collect()
         } else {
             members.extend(live.members_of(id));
-            instance::of_group(id, size, &members, || group.delete_conditions(live.rules.errors, now))
+            instance::of_group(id, size, &members, || group.delete_conditions(live.rules.errors))
         };
         if let Some(increase) = group.increase {
             increase.rename(&mut instances, &members);

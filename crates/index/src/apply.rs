@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, SharedLog};
+use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind};
 
 use super::{
     Change,
@@ -18,8 +18,8 @@ use super::{
 const DROPPED_AT_ONCE: usize = 4;
 
 impl LiveState {
-    /// Applies a change, with the log of deletions of its object.
-    pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
+    /// Applies a change.
+    pub(super) fn apply(&mut self, change: Change) {
         self.drop_deleted();
         match change {
             Change::Cluster(cluster) => {
@@ -39,7 +39,7 @@ impl LiveState {
                 self.evaluate_all(self.groups_by_cluster.to_vec(&key));
             }
             Change::Scalable(object) => {
-                self.set_scalable(&GroupId::of(object.kind, &object.meta), &object, log);
+                self.set_scalable(&GroupId::of(object.kind, &object.meta), &object);
             }
             Change::ScalableGone(id) => self.remove_scalable(&id),
             Change::ScalableUndecodable(id, error) => {
@@ -100,20 +100,16 @@ impl LiveState {
         self.evaluate_all(self.groups_by_template.to_vec(key));
     }
 
-    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
+    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>) {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
-        // A direct read may have stored a log that the watch never reports; its disappearance is progress as well.
-        let had_log = group.versions.logs().next().is_some();
-        group.set_object(Arc::clone(object), log);
-        self.tally.set_logged(id, group.is_logged());
+        group.set_object(Arc::clone(object));
         if group.is_undecodable() {
             group.excluded = Some(Exclusion::Gone.into());
         }
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
         self.observed_owner_changed(old.as_deref(), Some(object));
-        self.check_log(had_log, object);
         self.check_size(group_of(object), old.as_deref(), object);
         // `relate` resamples the groups of a MachineSet; a MachinePool may have other Nodes now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
@@ -140,7 +136,6 @@ impl LiveState {
     fn remove_scalable(&mut self, id: &GroupId) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let old = group.object.take();
-        self.tally.set_logged(id, false);
         let gone = Some(Exclusion::Gone.into());
         if group.excluded != gone {
             group.excluded = gone;
@@ -157,10 +152,6 @@ impl LiveState {
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
-        }
-        if let Some(old) = &old {
-            // The finisher then forgets its deletions.
-            self.check_log(false, old);
         }
         self.update_rollouts(old.as_deref().map(group_of).into_iter().collect());
     }
@@ -207,7 +198,6 @@ impl LiveState {
                 }
             }
             self.resample(&group);
-            self.check_deletions_of_set(id, group);
         }
         self.count_set(id);
     }
@@ -239,9 +229,6 @@ impl LiveState {
             self.unidentified.remove(&machine.meta.key);
         }
         if let Some(old) = &old {
-            if old.owner != machine.owner {
-                self.check_deletions(old);
-            }
             self.unrelate_machine(old, Some(machine));
         }
         self.holders.insert_machine(machine);
@@ -253,7 +240,6 @@ impl LiveState {
         }
         self.count_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
-        self.check_deletions(machine);
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {
@@ -261,7 +247,6 @@ impl LiveState {
             self.shortages.remove(key);
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
-            self.check_deletions(&old);
             self.unrelate_machine(&old, None);
             self.count_machine(Some(&old), None);
         }

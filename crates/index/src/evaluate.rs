@@ -125,7 +125,6 @@ impl LiveState {
 
     fn set_evaluated(&mut self, id: &GroupId, evaluated: Evaluated) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let waited = group.min_of_deletions().is_none();
         match evaluated {
             Ok(definition) => {
                 let old = group.served.as_deref().map(|served| &served.definition);
@@ -151,10 +150,6 @@ impl LiveState {
                     group.excluded = Some(excluded);
                 }
             }
-        }
-        // The finisher couldn't act on earlier changes of its Machines.
-        if waited && group.min_of_deletions().is_some() {
-            self.check_deletions_of(id);
         }
     }
 }

@@ -3,15 +3,18 @@
 
 use std::{sync::Arc, time::Instant};
 
-use arcstr::ArcStr;
-use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
+use capi::{KindRef, Node, ObjectKey, ScalableResource};
+use jiff::Timestamp;
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides, SharedLog, rollout,
-    writing::{GroupVersion, Ongoing, SetView},
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides,
+    replacement::Replaced,
+    rollout,
+    writing::{GroupVersion, Ongoing},
 };
 use prost::bytes::Bytes;
 
 use super::{
+    hold::Held,
     increase::Increase,
     own_size::{Overwritten, OwnSize},
     version::Versions,
@@ -62,6 +65,10 @@ pub(super) struct Group {
     pub(super) own_size: Option<OwnSize>,
     /// The number of this process's size writes in progress.
     pub(super) size_writes: u32,
+    /// The reason why it is left alone for a while.
+    pub(super) held: Option<Held>,
+    /// The last Machine that this process replaced at the min size.
+    pub(super) replaced: Option<Replaced>,
     /// The last increase of the size by this process.
     pub(super) increase: Option<Increase>,
     /// The size of another writer that has replaced this process's, until it is reported.
@@ -83,6 +90,8 @@ impl Default for Group {
             versions: Versions::default(),
             own_size: None,
             size_writes: 0,
+            held: None,
+            replaced: None,
             increase: None,
             overwritten: None,
             deleted_at: None,
@@ -91,15 +100,9 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Returns the object, as one that creates Machines, with its log; `None` without an object.
-    pub(super) fn set_view(&self) -> Option<SetView> {
-        let log = self.versions.shown().and_then(|version| version.log.clone());
-        Some(SetView { object: Arc::clone(self.object.as_ref()?), log })
-    }
-
-    /// Sets a new version of the object, with its log.
-    pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
-        let version = GroupVersion::of(&object, log);
+    /// Sets a new version of the object.
+    pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
+        let version = GroupVersion::of(&object);
         self.check_overwritten(&version);
         self.versions.show(version);
         self.object = Some(object);
@@ -131,15 +134,14 @@ impl Group {
     }
 
     /// Returns the conditions that a delete of its failed Machines would meet now.
-    pub(super) fn delete_conditions(&self, rules: ErrorRules, now: Instant) -> DeleteConditions {
+    pub(super) fn delete_conditions(&self, rules: ErrorRules) -> DeleteConditions {
         let can_scale_down = self.is_live() && self.holding_rollout().is_none();
         let definition = self.served.as_ref().map(|served| &served.definition);
         let min = definition.map_or(0, |definition| definition.bounds.min);
         let grace = definition.map_or(rules.grace, |definition| definition.capacity_error_grace);
         let rules = ErrorRules { grace, ..rules };
-        let log = self.versions.current(now).and_then(|version| version.log.as_ref());
-        let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
-        DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
+        let (replaced, now) = (self.replaced.clone(), Timestamp::now());
+        DeleteConditions { rules, accepts: can_scale_down, min, replaced, now }
     }
 
     /// Returns the rollout that keeps its Machines from being deleted; `None` if the group opts out of that.
@@ -151,40 +153,6 @@ impl Group {
     /// Returns true if there is an object, even one that doesn't decode.
     pub(super) fn is_known(&self) -> bool {
         self.object.is_some() || self.is_undecodable()
-    }
-
-    /// Returns the min size that deletions respect, which is 0 if the object isn't a group any more. `None` if its
-    /// deletions wait, or belong to another program.
-    pub(super) fn min_of_deletions(&self) -> Option<i32> {
-        self.object.as_ref()?;
-        match self.excluded.as_ref().map(|excluded| excluded.reason) {
-            None => Some(self.served.as_ref()?.definition.bounds.min),
-            // Accepted deletions are carried out, even if the object isn't a group any more.
-            Some(
-                Exclusion::NotAutoscaled
-                | Exclusion::InvalidBounds
-                | Exclusion::NoScaleFromZero
-                | Exclusion::WaitingForTemplate,
-            ) => Some(0),
-            Some(
-                Exclusion::OutOfScope
-                | Exclusion::OwnedByMachineDeployment
-                | Exclusion::Paused
-                | Exclusion::NamespaceForbidden
-                | Exclusion::Undecodable
-                | Exclusion::Gone,
-            ) => None,
-        }
-    }
-
-    /// Returns true if its object has a log of deletions.
-    pub(super) fn has_log(&self) -> bool {
-        self.object.as_ref().is_some_and(|object| object.deleting_log.is_some())
-    }
-
-    /// Returns true if there is an object, and one of its stored versions has a log of deletions.
-    pub(super) fn is_logged(&self) -> bool {
-        self.object.is_some() && self.versions.logs().next().is_some()
     }
 
     /// Returns true if it is a group now.

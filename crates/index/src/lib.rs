@@ -16,6 +16,7 @@ mod failed_deletes;
 mod feed;
 mod freshness;
 mod group;
+mod hold;
 mod holder;
 mod increase;
 mod index_feed;
@@ -36,7 +37,6 @@ mod observed;
 mod observed_resources;
 mod observed_values;
 mod own_size;
-mod pending_deletes;
 mod pinned;
 mod prices;
 mod relation;
@@ -69,13 +69,14 @@ use tokio::sync::watch;
 
 pub use self::{
     change::{Change, KindState},
-    commands::{DeletionView, ScaleView},
+    commands::ScaleView,
     feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
+    hold::Hold,
     index_feed::IndexFeed,
     members::Member,
-    metrics::{DeletionSums, GroupMetrics, GroupSeries, encode_groups},
+    metrics::{GroupMetrics, GroupSeries, encode_groups},
     notices::Notice,
     own_size::Overwritten,
     pinned::PinnedGroup,
@@ -88,18 +89,17 @@ pub use self::{
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     tag::Tag,
     tally::Sizes,
-    version::{Era, WrittenSize},
+    version::WrittenSize,
 };
 use self::{
     failed_deletes::FailedDelete,
     live_state::LiveState,
     notices::{FirstSync, GroupLines},
     pinned::Membership,
-    relation::group_of,
     shared_templates::Templates,
 };
-use capi::{KindRef, ObjectKey, ScalableResource, Uid};
-use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
+use capi::{KindRef, ObjectKey, Uid};
+use nodegroup::{GroupId, Rules, writing::GroupVersion};
 
 /// The live state of one workload cluster.
 #[derive(Debug)]
@@ -111,8 +111,6 @@ pub struct Index {
     group_lines: Mutex<GroupLines>,
     /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
-    /// Notified when [`Index::take_pending_deletes`] has another group to return.
-    pending_deletes: watch::Sender<()>,
     /// Notified when [`Index::take_observed`] has another group to return.
     observed: watch::Sender<()>,
 }
@@ -140,7 +138,6 @@ impl Index {
             first_sync: Mutex::new(None),
             group_lines: Mutex::default(),
             wanted: watch::Sender::new(()),
-            pending_deletes: watch::Sender::new(()),
             observed: watch::Sender::new(()),
         }
     }
@@ -171,16 +168,12 @@ impl Index {
 
     /// Applies a change, and returns its effects on groups.
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
-        let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
-        inner.live.apply(change, log);
+        inner.live.apply(change);
         evaluate_due(&mut inner);
         let live = &mut inner.live;
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
-        }
-        if !live.pending_deletes.is_empty() {
-            self.pending_deletes.send_replace(());
         }
         if !live.observed.is_empty() {
             self.observed.send_replace(());
@@ -188,45 +181,10 @@ impl Index {
         live.take_notices()
     }
 
-    /// Returns the deletion log of an incoming object. Reuses a stored log with the same text, so that a status update
-    /// parses nothing. Parses the log of a group in scope here, before the write lock is taken. The finisher parses the
-    /// copy on a MachineSet; logs of groups out of scope are never parsed.
-    fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
-        let text = object.deleting_log.as_ref()?;
-        let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
-        let (stored, is_in_scope) = {
-            let inner = self.inner.read();
-            let live = &inner.live;
-            let groups = [&id, &group].into_iter().filter_map(|id| live.groups.get(id));
-            let stored: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
-            (stored, live.rules.scope.matches(object))
-        };
-        let same = stored.into_iter().find(|stored| stored.text() == text);
-        let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
-        if is_in_scope && id == group {
-            // The users of an unreadable log report its error.
-            let _ = log.read();
-        }
-        Some(log)
-    }
-
-    /// Returns a receiver that is notified when [`Index::take_pending_deletes`] has groups to return.
-    #[must_use]
-    pub fn pending_deletes(&self) -> watch::Receiver<()> {
-        self.pending_deletes.subscribe()
-    }
-
     /// Returns a receiver that is notified when [`Index::take_observed`] has groups to return.
     #[must_use]
     pub fn observed(&self) -> watch::Receiver<()> {
         self.observed.subscribe()
-    }
-
-    /// Takes the groups whose deletions may have progressed since the last call: changed ones that have a deletion log,
-    /// or a Machine marked for deletion.
-    #[must_use]
-    pub fn take_pending_deletes(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().live.pending_deletes)
     }
 
     /// Returns the infrastructure template kinds that groups in scope reference, with the namespaces of these groups.
@@ -272,12 +230,9 @@ impl Index {
 
     /// Stores a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
-        // The log is parsed before the lock is taken.
-        let _ = version.log.as_ref().map(SharedLog::read);
         let live = &mut self.inner.write().live;
         if let Some(group) = live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
-            live.tally.set_logged(id, group.is_logged());
         }
     }
 

@@ -73,10 +73,8 @@ pub(super) struct LiveState {
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
-    /// The groups by the numbers that they count in, as of the last log, and those with a log of deletions.
+    /// The groups by the numbers that they count in, as of the last log.
     pub(super) tally: Tally,
-    /// The groups whose deletions may have progressed.
-    pub(super) pending_deletes: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
     pub(super) observed: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
@@ -125,7 +123,6 @@ impl LiveState {
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
             tally: Tally::default(),
-            pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),

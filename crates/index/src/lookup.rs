@@ -1,6 +1,6 @@
 //! The relations of the live state, followed from an object to others.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::{
     counts::Siblings,
@@ -9,10 +9,7 @@ use super::{
     relation::{group_of, owner_of},
 };
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{
-    GroupId,
-    writing::{GroupVersion, SetView},
-};
+use nodegroup::GroupId;
 
 impl LiveState {
     /// Iterates over the known MachineSets of a MachineDeployment.
@@ -24,16 +21,6 @@ impl LiveState {
     pub(super) fn set_groups_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
         let sets = self.sets_by_deployment.get(deployment);
         sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
-    }
-
-    /// Returns a group's version, including own writes, and the objects that create its Machines.
-    pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
-        let group = self.groups.get(id)?;
-        let sets = match id.kind {
-            ScalableKind::MachineDeployment => self.set_groups_of(&id.key).filter_map(Group::set_view).collect(),
-            ScalableKind::MachineSet | ScalableKind::MachinePool => group.set_view().into_iter().collect(),
-        };
-        Some((group.versions.current(Instant::now())?.clone(), sets))
     }
 
     /// Returns the number of a group's Machines, or of a MachinePool's providerIDs.

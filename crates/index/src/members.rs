@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use arcstr::ArcStr;
-use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
+use capi::{Machine, MachinePhase, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
 use nodegroup::{GroupId, MachineView, Shortage, provider_id};
 
 use super::{
@@ -54,6 +54,14 @@ impl Index {
     #[must_use]
     pub fn shows_node_of(&self, machine: &Machine) -> bool {
         self.inner.read().live.known_node_of(machine).is_some()
+    }
+
+    /// Returns true if a Machine with that uid is gone, or Cluster API shows that it sees it being deleted.
+    #[must_use]
+    pub fn shows_deletion_of(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        let inner = self.inner.read();
+        let machine = inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid);
+        machine.is_none_or(|machine| machine.phase == MachinePhase::Deleting)
     }
 
     /// Returns a Machine whose nodeRef names a Node, while neither it nor a known Node has a providerID: its instance

@@ -2,7 +2,6 @@
 //! group. A scrape must never block the writer for long: sums take one short visit to all groups, series copy the index
 //! group by group, and all of it is evaluated afterwards.
 
-mod deletions;
 mod values;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -10,8 +9,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use jiff::Timestamp;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-pub use self::deletions::DeletionSums;
-use self::values::{Deletions, GroupNumbers, Values};
+use self::values::{GroupNumbers, Values};
 use super::{Index, Stats};
 use metric_families::{count, gauge, single};
 
@@ -48,7 +46,6 @@ impl Collector for GroupMetrics {
         let values = Values::of(&self.index);
         encode_sums(&values.stats, encoder)?;
         encode_fleet(&values.groups, encoder)?;
-        encode_deletions(&values.deletions, now, encoder)?;
         // Families without series are encoded too, so that the set of names doesn't depend on the fleet.
         let values = match self.series {
             GroupSeries::Each => values,
@@ -75,7 +72,6 @@ pub fn encode_groups<'a>(
 
 fn encode_series(values: &Values, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     encode_each(&values.groups, encoder)?;
-    encode_each_deletions(&values.deletions, now, encoder)?;
     encode_exceptions(&values.stats, now, encoder)
 }
 
@@ -140,24 +136,6 @@ fn encode_fleet(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) ->
     )
 }
 
-fn encode_deletions(
-    deletions: &[Deletions],
-    now: Timestamp,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), fmt::Error> {
-    let all = deletions.iter().filter_map(|it| it.count).sum();
-    single(encoder, "deletions", "Deletions on their way: entries of all logs of deletions", all)?;
-    let oldest = deletions.iter().filter_map(|it| it.oldest).min();
-    single(
-        encoder,
-        "oldest_deletion_seconds",
-        "Seconds since the oldest deletion that is on its way was accepted, 0 without any",
-        oldest.map_or(0, |oldest| age(now, oldest)),
-    )?;
-    let unreadable = deletions.iter().filter(|it| it.count.is_none()).count() as u64;
-    single(encoder, "unreadable_deletion_logs", "Node groups whose log of deletions can't be read", count(unreadable))
-}
-
 fn encode_each(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let rows = |value: fn(&GroupNumbers) -> i64| groups.iter().map(move |it| ([("group", it.id.as_str())], value(it)));
     gauge(encoder, "node_group_size", "Replicas asked for, own writes included", rows(|it| it.size))?;
@@ -172,22 +150,6 @@ fn encode_each(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> 
     gauge(encoder, "node_group_failed_instances", "Instances that have an error, where there are any", failed)?;
     let sources = groups.iter().map(|it| ([("group", it.id.as_str()), ("source", it.source)], 1));
     gauge(encoder, "node_group_template_source", "1: where cpu and memory of the template come from", sources)
-}
-
-fn encode_each_deletions(
-    deletions: &[Deletions],
-    now: Timestamp,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), fmt::Error> {
-    let counts = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], it.count?)));
-    gauge(encoder, "node_group_deletions", "Entries of the log of deletions, where there is one", counts)?;
-    let oldest = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], age(now, it.oldest?))));
-    gauge(
-        encoder,
-        "node_group_oldest_deletion_seconds",
-        "Seconds since the oldest deletion that is on its way was accepted",
-        oldest,
-    )
 }
 
 fn encode_exceptions(stats: &Stats, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

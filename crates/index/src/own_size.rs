@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn version(replicas: i32, uid: &str, resource_version: &str) -> GroupVersion {
-        GroupVersion { uid: uid.into(), resource_version: resource_version.into(), generation: 1, replicas, log: None }
+        GroupVersion { uid: uid.into(), resource_version: resource_version.into(), generation: 1, replicas }
     }
 
     #[rstest]

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use capi::{ObjectKey, ScalableKind};
+use arcstr::ArcStr;
+use capi::{ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
 use nodegroup::{GroupId, Rollout, rollout, writing::Ongoing};
 
@@ -47,5 +48,12 @@ impl LiveState {
         let sets: Vec<_> = self.sets_by_deployment.get(&id.key).filter_map(set).collect();
         let cluster = self.clusters.get(&cluster_key(deployment)).map(AsRef::as_ref);
         rollout::rollout(deployment, sets, cluster)
+    }
+    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
+    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
+    pub(super) fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
+        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
+        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
+        deployment.on_delete.then(|| oldest.map(|set| set.meta.key.name.clone()))?
     }
 }

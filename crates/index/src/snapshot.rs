@@ -4,17 +4,17 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use arcstr::ArcStr;
-
-use capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource};
+use capi::{ObjectKey, ScalableKind, ScalableResource};
+use jiff::Timestamp;
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, SharedLog,
-    instance, topology, writing::Ongoing,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, instance,
+    replacement::Replaced, topology, writing::Ongoing,
 };
 
 use super::{
     Index, Inner,
     group::{Group, Served},
+    hold::{Held, Hold},
     members::Member,
     relation::cluster_key,
     version::WrittenSize,
@@ -53,8 +53,10 @@ pub struct GroupSnapshot {
     pub topology_sets_size: bool,
     /// The reason that a larger size creates no Machine now.
     pub held_back: Option<String>,
-    /// Its log of deletions in the annotation, including own writes.
-    pub deletion_log: Option<SharedLog>,
+    /// The reason why it is left alone for a while.
+    pub held: Option<Hold>,
+    /// The last Machine that was replaced at the min size.
+    replaced: Option<Replaced>,
     /// The operator's rules for deletes of failed Machines.
     errors: ErrorRules,
     /// Its instances by state; all zero if it isn't live.
@@ -140,7 +142,8 @@ impl Inner {
                 cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
             }),
             held_back: self.live.held_back(id).map(str::to_owned),
-            deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
+            held: group.held.as_ref().and_then(Held::why).cloned(),
+            replaced: group.replaced.clone(),
             errors: self.live.rules.errors,
             counts,
             members,
@@ -158,8 +161,10 @@ impl GroupSnapshot {
     /// Returns a note on a temporary state that is no problem of the group, for people.
     #[must_use]
     pub fn note(&self) -> Option<String> {
-        let why = self.held_back.as_ref()?;
-        Some(format!("Cluster API creates no Machine for now, and resumes later: {why}"))
+        let held_back = self.held_back.as_ref();
+        let held_back =
+            held_back.map(|why| format!("Cluster API creates no Machine for now, and resumes later: {why}"));
+        self.held.as_ref().map(Hold::reason).or(held_back)
     }
 
     /// Returns its instances in the order of [`Index::instances`], placeholders last; `None` if they weren't copied.
@@ -187,10 +192,9 @@ impl GroupSnapshot {
         let is_held = |definition: &&Definition| self.rollout.is_some() && !definition.ignores_rollouts;
         let can_scale_down = served.is_some_and(|definition| !is_held(&definition));
         let min = served.map_or(0, |definition| definition.bounds.min);
-        let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
-        let log = self.deletion_log.as_ref();
         let grace = served.map_or(self.errors.grace, |definition| definition.capacity_error_grace);
         let rules = ErrorRules { grace, ..self.errors };
-        DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
+        let (replaced, now) = (self.replaced.clone(), Timestamp::now());
+        DeleteConditions { rules, accepts: can_scale_down, min, replaced, now }
     }
 }

@@ -1,5 +1,5 @@
-//! The numbers of groups and of groups in need, and the groups with a log of deletions, kept up to date as groups
-//! change: a reader of many indexes visits no other group.
+//! The numbers of groups and of groups in need, kept up to date as groups change: a reader of many indexes visits no
+//! group.
 
 use std::collections::HashSet;
 
@@ -25,8 +25,6 @@ pub struct Sizes {
 pub(super) struct Tally {
     served: HashSet<GroupId>,
     in_need: HashSet<GroupId>,
-    /// The groups with an object of which a stored version has a log of deletions.
-    logged: HashSet<GroupId>,
 }
 
 impl Tally {
@@ -36,19 +34,9 @@ impl Tally {
         set(&mut self.in_need, id, has_problems || excluded.is_some_and(Exclusion::is_error));
     }
 
-    /// Records that a group has a log of deletions, or has none.
-    pub(super) fn set_logged(&mut self, id: &GroupId, has_log: bool) {
-        set(&mut self.logged, id, has_log);
-    }
-
-    /// Iterates over the groups with a log of deletions, in no order.
-    pub(super) fn logged(&self) -> impl Iterator<Item = &GroupId> {
-        self.logged.iter()
-    }
-
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.served.is_empty() && self.in_need.is_empty() && self.logged.is_empty()
+        self.served.is_empty() && self.in_need.is_empty()
     }
 }
 

@@ -2,15 +2,15 @@
 //! plus placeholders.
 
 use super::{
-    DeletionLog, Grace, GroupId, Lack, SharedLog, exhausted, placeholder,
-    replacement::{self, Replaced, Replacement},
+    Grace, GroupId, Lack, exhausted, placeholder,
+    replacement::{self, Replaced, Replacement, Siblings},
 };
 pub use super::{
     failed::has_failed,
     placeholder::{PlaceholderRef, template_node_groups},
 };
 use capi::{Machine, MachinePhase, Node};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The longest message of an error, in bytes. A condition's message may be long, and thousands of Machines may fail
 /// at once: Cluster Autoscaler rejects an answer beyond 4 MiB, and then treats the group as one without instances.
@@ -183,37 +183,10 @@ pub struct DeleteConditions {
     pub accepts: bool,
     /// The min size.
     pub min: i32,
-    /// The deletions in progress.
-    pub log: DeletionLog,
     /// The last replacement at the min size.
     pub replaced: Option<Replaced>,
     /// The present time.
     pub now: Timestamp,
-}
-
-impl DeleteConditions {
-    /// Returns the conditions under these rules, by the group's min size and its annotations. A log that can't be
-    /// read stops all deletions.
-    #[must_use]
-    pub fn of(
-        rules: ErrorRules,
-        can_scale_down: bool,
-        min: i32,
-        log: Option<&SharedLog>,
-        replaced: Option<&str>,
-    ) -> Self {
-        // A group that can't be scaled down may be out of scope, and the log of such a group is never parsed.
-        let log = log.filter(|_| can_scale_down).map(SharedLog::read);
-        let is_refused = log.is_some_and(|log| log.is_err());
-        Self {
-            rules,
-            accepts: can_scale_down && !is_refused,
-            min,
-            log: log.and_then(Result::ok).cloned().unwrap_or_default(),
-            replaced: replaced.and_then(|text| text.parse().ok()),
-            now: Timestamp::now(),
-        }
-    }
 }
 
 /// Returns the instances of a group, in the order of its Machines, and placeholders for the rest of its size.
@@ -291,26 +264,41 @@ fn deletable<'a>(
     members: &[MachineView<'_>],
     conditions: &DeleteConditions,
 ) -> Vec<&'a Machine> {
-    let DeleteConditions { rules, accepts, min, log, replaced, now } = conditions;
+    let DeleteConditions { rules, accepts, min, replaced, now } = conditions;
     if !rules.deletes || !accepts {
         return Vec::new();
     }
-    let mut failed: Vec<_> = failed.iter().copied().filter(|machine| log.get(&machine.meta.uid).is_none()).collect();
-    let promised = i32::try_from(log.wanted()).unwrap_or(i32::MAX);
-    let above_min = usize::try_from(size.saturating_sub(promised).saturating_sub(*min)).unwrap_or_default();
+    let mut failed = failed.to_vec();
+    let above_min = usize::try_from(size.saturating_sub(*min)).unwrap_or_default();
     if above_min > 0 {
         failed.sort_by_key(|machine| replacement::rank(machine, None));
-        failed.truncate(above_min.min(log.free_entries()));
+        failed.truncate(above_min);
         return failed;
     }
-    let has_joined = |member: &&MachineView<'_>| member.machine.node_name.is_some() || member.node.is_some();
-    let joined = members.iter().filter(has_joined).filter_map(|member| member.machine.created.time()).max();
+    let siblings = siblings(members.iter().copied());
     let first = replacement::first(failed, replaced.as_ref()).filter(|_| rules.replaces_at_min);
-    let is_due = |machine: &&Machine| match replacement::decide(replaced.as_ref(), &machine.meta.uid, joined, *now) {
-        Replacement::Begin(_) | Replacement::Continue(_) => true,
+    let is_due = |machine: &&Machine| match replacement::decide(replaced.as_ref(), &machine.meta.uid, siblings, *now) {
+        Replacement::Delete(_) => true,
         Replacement::Wait(_) => false,
     };
     first.filter(is_due).into_iter().collect()
+}
+
+/// Machines of a group that were created within this time were created together, and none for another.
+const CREATED_TOGETHER: SignedDuration = SignedDuration::from_mins(1);
+
+/// Returns the times of a group's Machines on which its next replacement depends.
+pub fn siblings<'a>(members: impl IntoIterator<Item = MachineView<'a>>) -> Siblings {
+    let (mut siblings, mut oldest) = (Siblings::default(), None);
+    for member in members.into_iter().filter(|member| !member.machine.deleting) {
+        let (created, has_joined) =
+            (member.machine.created.time(), member.machine.node_name.is_some() || member.node.is_some());
+        let youngest = if has_joined { &mut siblings.joined } else { &mut siblings.waiting };
+        *youngest = (*youngest).max(created);
+        oldest = [oldest, created].into_iter().flatten().min();
+    }
+    let is_later = |created: &Timestamp| oldest.is_some_and(|oldest| created.duration_since(oldest) > CREATED_TOGETHER);
+    Siblings { waiting: siblings.waiting.filter(is_later), ..siblings }
 }
 
 /// The role of a Machine as an instance.

@@ -1,13 +1,12 @@
 //! The rules of node groups as pure functions and values: the definition of a group, its bounds, the state of its
 //! instances, its options, and the template of the Node that would join. Every rule is here, and only once.
 //!
-//! This crate knows [`capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster and
-//! no I/O. It must never panic, whatever an annotation holds.
+//! This crate knows [`capi`]'s values and nothing else: no cluster and no I/O. It must never panic, whatever an
+//! annotation holds.
 
 mod architecture;
 pub mod bounds;
 pub mod capacity;
-pub mod deletion_log;
 pub mod drivers;
 pub mod duration;
 pub mod evaluate;
@@ -35,7 +34,7 @@ pub mod replacement;
 pub mod resource_list;
 pub mod rollout;
 pub mod scope;
-mod shared_log;
+pub mod size;
 pub mod taints;
 pub mod template;
 mod template_input;
@@ -46,8 +45,6 @@ pub mod writing;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use capacity::GPU_LABEL;
-pub use delete_rule::{Bounds, SizeError, size};
-pub use deletion_log::{DeletionLog, LogAnnotation, LogError, Phase, Ticket};
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
@@ -73,6 +70,6 @@ pub use quantity::Quantity;
 pub use resource_list::ResourceList;
 pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
-pub use shared_log::SharedLog;
+pub use size::{Bounds, SizeError};
 pub use taints::{Taint, TaintEffect};
 pub use template_input::TemplateRules;

@@ -4,24 +4,20 @@
 //! A group has at most one such replacement in an interval that grows until a Machine joins, because each attempt may
 //! cost money.
 
-use std::{fmt, str::FromStr};
-
 use arcstr::ArcStr;
 use capi::{Machine, Uid};
-use delete_rule::replacement::{self as rule, WallTime};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::failed::has_failed;
 
-/// The longest uid that is read, in bytes. A UUID has 36.
-const LONGEST_UID: usize = 128;
-/// The longest text that is read, in bytes; none that is written is longer.
-const LONGEST_TEXT: usize = 256;
+/// The interval after the first replacement. It doubles with each further one until a Machine joins.
+const FIRST_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
+const LONGEST_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// The last replacement of a group. An annotation shares it with all copies of the program, and keeps it over restarts.
+/// The last replacement of a group. Each process remembers its own.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Replaced {
-    /// The time of the decision.
+    /// The time of the deletion.
     pub at: Timestamp,
     /// The number of consecutive replacements without a Machine having joined.
     pub count: u32,
@@ -29,13 +25,11 @@ pub struct Replaced {
     pub uid: Uid,
 }
 
-/// The next step for a Machine.
+/// The decision about a Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Replacement {
-    /// Write this, then delete the Machine.
-    Begin(Replaced),
-    /// Delete the Machine; this was already written for it.
-    Continue(Replaced),
+    /// Delete the Machine, and remember this.
+    Delete(Replaced),
     /// Do nothing before this time.
     Wait(Timestamp),
 }
@@ -44,26 +38,37 @@ impl Replaced {
     /// Returns the time from which on the next replacement is allowed.
     #[must_use]
     pub fn next(&self) -> Timestamp {
-        timestamp(self.decided().next())
-    }
-
-    /// Returns the same in the type of the delete rule.
-    #[must_use]
-    pub fn decided(&self) -> rule::Replaced<Uid> {
-        rule::Replaced { at: self.at.as_nanosecond(), count: self.count, uid: self.uid.clone() }
+        let interval = FIRST_INTERVAL * 2_i32.pow(self.count.saturating_sub(1).min(16));
+        self.at.saturating_add(interval.min(LONGEST_INTERVAL)).unwrap_or(Timestamp::MAX)
     }
 }
 
-impl From<rule::Replaced<Uid>> for Replaced {
-    fn from(rule::Replaced { at, count, uid }: rule::Replaced<Uid>) -> Self {
-        Self { at: timestamp(at), count, uid }
-    }
+/// The Machines of a group, as far as the next replacement depends on them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Siblings {
+    /// The creation time of the youngest Machine that has a Node.
+    pub joined: Option<Timestamp>,
+    /// The creation time of the youngest Machine that has none, if it was created after others. After a restart, and to
+    /// another replica of this program, it shows the last replacement.
+    pub waiting: Option<Timestamp>,
 }
 
-/// Returns the timestamp of this time, or the last possible one.
+/// Decides about the Machine with this uid.
+///
+/// A `known` time that lies further in the future than any interval is ignored, because a clock was wrong.
 #[must_use]
-pub fn timestamp(time: WallTime) -> Timestamp {
-    Timestamp::from_nanosecond(time).unwrap_or(Timestamp::MAX)
+pub fn decide(known: Option<&Replaced>, uid: &Uid, siblings: Siblings, now: Timestamp) -> Replacement {
+    let next = |count| Replacement::Delete(Replaced { at: now, count, uid: uid.clone() });
+    let Some(known) = known.filter(|known| known.at.duration_since(now) <= LONGEST_INTERVAL) else {
+        let until = siblings.waiting.filter(|created| *created <= now).map(|created| created + FIRST_INTERVAL);
+        return until.filter(|until| now < *until).map_or_else(|| next(1), Replacement::Wait);
+    };
+    if known.uid == *uid {
+        return Replacement::Delete(known.clone());
+    }
+    let has_joined = siblings.joined.is_some_and(|joined| joined > known.at);
+    let known = Replaced { count: if has_joined { 0 } else { known.count }, ..known.clone() };
+    if now < known.next() { Replacement::Wait(known.next()) } else { next(known.count.saturating_add(1)) }
 }
 
 /// Returns the Machine that is replaced first: the one whose replacement has begun, else one that failed for good,
@@ -78,56 +83,9 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
     (!is_known, !has_failed(machine), machine.meta.key.name.clone())
 }
 
-/// Decides the next step for the Machine with this uid. `joined` is the creation time of the group's youngest Machine
-/// that has a Node.
-///
-/// A `known` time that lies further in the future than any interval is ignored, because a clock was wrong.
-#[must_use]
-pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
-    let last = known.map(Replaced::decided);
-    match rule::decide(last.as_ref(), uid, joined.map(Timestamp::as_nanosecond), now.as_nanosecond()) {
-        rule::Replacement::Begin(replaced) => Replacement::Begin(replaced.into()),
-        rule::Replacement::Continue(replaced) => Replacement::Continue(replaced.into()),
-        rule::Replacement::Wait(until) => Replacement::Wait(timestamp(until)),
-    }
-}
-
-/// Writes the annotation's value: time, number and uid.
-impl fmt::Display for Replaced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0} {} {}", self.at, self.count, self.uid)
-    }
-}
-
-/// The error for an annotation that this program didn't write. Such an annotation is ignored and overwritten.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NotReplaced;
-
-impl FromStr for Replaced {
-    type Err = NotReplaced;
-
-    fn from_str(text: &str) -> Result<Self, NotReplaced> {
-        if text.len() > LONGEST_TEXT {
-            return Err(NotReplaced);
-        }
-        let mut parts = text.split(' ');
-        let (Some(at), Some(count), Some(uid), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-            return Err(NotReplaced);
-        };
-        let at = capi::time(at).ok_or(NotReplaced)?;
-        let count = count.parse().map_err(|_| NotReplaced)?;
-        if uid.is_empty() || uid.len() > LONGEST_UID {
-            Err(NotReplaced)
-        } else {
-            Ok(Self { at, count, uid: uid.into() })
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -154,10 +112,21 @@ mod tests {
         assert_eq!(known(count).next(), at(1000 + minutes));
     }
 
-    #[test]
-    fn the_first_one_is_replaced_at_once() {
-        let expected = Replaced { at: at(7), count: 1, uid: "new".into() };
-        assert_eq!(decide(None, &"new".into(), None, at(7)), Replacement::Begin(expected));
+    #[rstest]
+    #[case::nobody_waits(None, Ok(1))]
+    #[case::all_are_old_enough(Some(995), Ok(1))]
+    #[case::one_was_created_a_moment_ago(Some(999), Err(1004))]
+    #[case::a_clock_was_wrong(Some(2000), Ok(1))]
+    fn without_a_memory_the_youngest_machine_shows_the_last_replacement(
+        #[case] waiting: Option<i64>,
+        #[case] expected: Result<u32, i64>,
+    ) {
+        let siblings = Siblings { waiting: waiting.map(at), joined: None };
+        let expected = match expected {
+            Ok(count) => Replacement::Delete(Replaced { at: at(1000), count, uid: "new".into() }),
+            Err(minutes) => Replacement::Wait(at(minutes)),
+        };
+        assert_eq!(decide(None, &"new".into(), siblings, at(1000)), expected);
     }
 
     #[rstest]
@@ -174,18 +143,20 @@ mod tests {
         #[case] now: i64,
         #[case] expected: Result<u32, i64>,
     ) {
-        let decided = decide(Some(&known(count)), &"new".into(), joined.map(at), at(now));
+        let siblings = Siblings { joined: joined.map(at), waiting: None };
+        let decided = decide(Some(&known(count)), &"new".into(), siblings, at(now));
         let expected = match expected {
-            Ok(count) => Replacement::Begin(Replaced { at: at(now), count, uid: "new".into() }),
+            Ok(count) => Replacement::Delete(Replaced { at: at(now), count, uid: "new".into() }),
             Err(minutes) => Replacement::Wait(at(minutes)),
         };
         assert_eq!(decided, expected);
     }
 
     #[test]
-    fn the_same_one_is_gone_on_with_at_any_time() {
+    fn the_deletion_of_the_same_one_is_repeated_at_any_time() {
         for now in [1000, 1001, 5000] {
-            assert_eq!(decide(Some(&known(3)), &"old".into(), None, at(now)), Replacement::Continue(known(3)));
+            let decided = decide(Some(&known(3)), &"old".into(), Siblings::default(), at(now));
+            assert_eq!(decided, Replacement::Delete(known(3)));
         }
     }
 
@@ -204,43 +175,5 @@ mod tests {
         let known = Replaced { uid: "uid-of-a".into(), ..known(1) };
         assert_eq!(name(Some(&known)), "a", "what was begun is gone on with");
         assert_eq!(first(&[], None), None);
-    }
-
-    #[test]
-    fn a_written_replacement_annotation_parses_to_the_same_replacement() {
-        let written = known(3).to_string();
-        assert_eq!(written, "1970-01-01T16:40:00Z 3 old");
-        assert_eq!(written.parse(), Ok(known(3)));
-    }
-
-    fn of_uid(bytes: usize) -> String {
-        format!("1970-01-01T16:40:00Z 3 {}", "u".repeat(bytes))
-    }
-
-    fn of_count(digits: usize) -> String {
-        format!("1970-01-01T16:40:00Z {:0>digits$} old", 3)
-    }
-
-    #[rstest]
-    #[case::of_a_uid(of_uid(128), of_uid(129))]
-    #[case::of_bytes(of_count(231), of_count(232))]
-    fn a_text_is_read_up_to_each_bound_and_not_beyond(#[case] at_bound: String, #[case] beyond: String) {
-        assert_eq!(at_bound.parse::<Replaced>().map(|replaced| replaced.count), Ok(3));
-        assert_eq!(beyond.parse::<Replaced>(), Err(NotReplaced));
-    }
-
-    #[rstest]
-    #[case("")]
-    #[case("yes")]
-    #[case("1970-01-01T16:40:00Z 3")]
-    #[case("1970-01-01T16:40:00Z 3 ")]
-    #[case("1970-01-01T16:40:00Z -3 old")]
-    #[case("yesterday 3 old")]
-    #[case::of_the_earliest_time("-009999-01-02T01:59:58.02Z 3 old")]
-    #[case::of_a_year_before_0000("0000-01-01T00:00:00+01:00 3 old")]
-    #[case::of_a_signed_year("+001970-01-01T16:40:00Z 3 old")]
-    #[case("1970-01-01T16:40:00Z 3 old and more")]
-    fn a_foreign_value_of_the_replacement_annotation_is_no_replacement(#[case] text: &str) {
-        assert_eq!(text.parse::<Replaced>(), Err(NotReplaced));
     }
 }

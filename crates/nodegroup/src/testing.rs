@@ -33,12 +33,10 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         version: Some("v1.35.0".into()),
         created: None,
         rolling_out_since: None,
+        on_delete: false,
         held_back: None,
         generation: 1,
-        seen_generation: 1,
-        desired_replicas: None,
         handed_over: false,
-        deleting_log: None,
         provider_ids: Vec::new(),
         node_names: Vec::new(),
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use capi::ScalableKind;
+use capi::{DEFAULT_GROUP, ScalableKind};
 
 use connect::SecretRef;
 use discovery::CoreResources;
@@ -64,16 +64,14 @@ pub enum Breaks {
     WorkloadAccess,
     /// `patch` of `/scale`.
     Sizes,
-    /// `patch` of a group's object.
-    Deletions,
     /// `get` of a group's object.
     Repeats,
     /// `get` of Machines.
-    Ends,
-    /// `patch` of Machines.
+    MachineReads,
+    /// `patch` of Machines, where they are marked rather than deleted.
     Marks,
     /// `delete` of Machines.
-    DeletesByName,
+    Deletions,
     /// `create` of Events.
     Events,
     /// `patch` of Events.
@@ -86,17 +84,16 @@ pub enum Breaks {
 
 impl Breaks {
     /// All features.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::FirstList,
         Self::MachineList,
         Self::Watches,
         Self::WorkloadAccess,
         Self::Sizes,
-        Self::Deletions,
         Self::Repeats,
-        Self::Ends,
+        Self::MachineReads,
         Self::Marks,
-        Self::DeletesByName,
+        Self::Deletions,
         Self::Events,
         Self::EventSeries,
         Self::Templates,
@@ -112,11 +109,10 @@ impl Breaks {
             Self::Watches => "picture",
             Self::WorkloadAccess => "workload_access",
             Self::Sizes => "sizes",
-            Self::Deletions => "deletions",
             Self::Repeats => "repeats",
-            Self::Ends => "ends",
+            Self::MachineReads => "machine_reads",
             Self::Marks => "marks",
-            Self::DeletesByName => "deletes_by_name",
+            Self::Deletions => "deletions",
             Self::Events => "events",
             Self::EventSeries => "event_series",
             Self::Templates => "templates",
@@ -134,30 +130,25 @@ impl fmt::Display for Breaks {
             }
             Self::MachineList => {
                 "where the API server doesn't stream lists, the program never becomes ready: Refresh fails, and nothing is \
-                 scaled; and a delete that names a Machine that is being deleted already, or a replica without one, is refused"
+                 scaled; and replicas without a Machine aren't given up"
             }
             Self::Watches => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
             Self::WorkloadAccess => {
                 "the workload cluster isn't reached: the program never becomes ready, Refresh fails, and nothing is scaled"
             }
-            Self::Sizes => "nothing is scaled up",
-            Self::Deletions => {
-                "no Node is deleted, replicas that have no Machine aren't given up, and no Machine is replaced at the \
-                 minimum size"
-            }
+            Self::Sizes => "nothing is scaled up or down",
             Self::Repeats => {
-                "a write that another one came before fails instead of being decided anew, and a Machine that a smaller \
-                 size has left isn't deleted"
+                "a size write that another one came before fails instead of being repeated, so that Machines deleted for it \
+                 are replaced; and a field manager that puts sizes back isn't named"
             }
-            Self::Ends => {
-                "deletions that are done stay in the log of their group, and a delete is refused while the watch of \
-                 Machines is behind the last size write"
+            Self::MachineReads => {
+                "a Machine that has changed a moment ago isn't deleted, and no Machine is replaced at the minimum size"
             }
-            Self::Marks => "no Node is deleted: each deletion is taken back",
-            Self::DeletesByName => {
-                "a drained Machine that the smaller size didn't remove isn't deleted, and no Machine is replaced at \
-                 the minimum size"
+            Self::Marks => {
+                "no Node of these node groups is removed: their Machines get the annotation delete-machine before the size \
+                 is lowered"
             }
+            Self::Deletions => "no Node is removed, and no Machine is replaced at the minimum size",
             Self::Events => "no Events show what was done",
             Self::EventSeries => "Events that repeat aren't counted",
             Self::Templates => {
@@ -240,17 +231,17 @@ struct Row {
 
 const READ: &[(&str, Breaks)] = &[("list", Breaks::FirstList), ("watch", Breaks::Watches)];
 const READ_MACHINES: &[(&str, Breaks)] = &[("list", Breaks::MachineList), ("watch", Breaks::Watches)];
-const CHANGE: &[(&str, Breaks)] = &[("get", Breaks::Repeats), ("patch", Breaks::Deletions)];
+const REPEAT: &[(&str, Breaks)] = &[("get", Breaks::Repeats)];
 const RESIZE: &[(&str, Breaks)] = &[("patch", Breaks::Sizes)];
-const OF_MACHINES: &[(&str, Breaks)] =
-    &[("get", Breaks::Ends), ("patch", Breaks::Marks), ("delete", Breaks::DeletesByName)];
+const OF_MACHINES: &[(&str, Breaks)] = &[("get", Breaks::MachineReads), ("delete", Breaks::Deletions)];
+const MARK_MACHINES: &[(&str, Breaks)] = &[("patch", Breaks::Marks)];
 
 const fn read(resource: &'static str) -> Row {
     Row { resource, subresource: None, verbs: READ, only_for: None, writes: false }
 }
 
-const fn change(resource: &'static str, kind: ScalableKind) -> Row {
-    Row { resource, subresource: None, verbs: CHANGE, only_for: Some(kind), writes: true }
+const fn repeat(resource: &'static str, kind: ScalableKind) -> Row {
+    Row { resource, subresource: None, verbs: REPEAT, only_for: Some(kind), writes: true }
 }
 
 const fn resize(resource: &'static str, kind: ScalableKind) -> Row {
@@ -259,6 +250,7 @@ const fn resize(resource: &'static str, kind: ScalableKind) -> Row {
 
 const CLUSTERS: &str = "clusters";
 const DEPLOYMENTS: &str = "machinedeployments";
+const MACHINES: &str = "machines";
 const POOLS: &str = "machinepools";
 
 /// Returns the plurals of the kinds that a group doesn't serve. If its resources are unknown, it is assumed to serve
@@ -271,19 +263,26 @@ pub fn not_served(core: Option<&CoreResources>) -> BTreeSet<&'static str> {
 }
 
 /// The permissions for Cluster API's own kinds, in the namespaces of the scope.
-const CORE: [Row; 12] = [
+const CORE: [Row; 13] = [
     read(CLUSTERS),
     read(DEPLOYMENTS),
     read("machinesets"),
-    Row { verbs: READ_MACHINES, ..read("machines") },
+    Row { verbs: READ_MACHINES, ..read(MACHINES) },
     read(POOLS),
     resize(DEPLOYMENTS, ScalableKind::MachineDeployment),
     resize("machinesets", ScalableKind::MachineSet),
     resize(POOLS, ScalableKind::MachinePool),
-    change(DEPLOYMENTS, ScalableKind::MachineDeployment),
-    change("machinesets", ScalableKind::MachineSet),
-    change(POOLS, ScalableKind::MachinePool),
-    Row { resource: "machines", subresource: None, verbs: OF_MACHINES, only_for: None, writes: true },
+    repeat(DEPLOYMENTS, ScalableKind::MachineDeployment),
+    repeat("machinesets", ScalableKind::MachineSet),
+    repeat(POOLS, ScalableKind::MachinePool),
+    Row { resource: MACHINES, subresource: None, verbs: OF_MACHINES, only_for: None, writes: true },
+    Row {
+        resource: MACHINES,
+        subresource: None,
+        verbs: MARK_MACHINES,
+        only_for: Some(ScalableKind::MachinePool),
+        writes: true,
+    },
 ];
 
 const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch", Breaks::TemplateChanges)];
@@ -293,12 +292,19 @@ impl Needs {
     /// Returns all needed permissions, sorted for people.
     #[must_use]
     pub fn rights(&self) -> Vec<Right> {
-        let rows = CORE.iter().filter(|row| (self.writes || !row.writes) && !self.not_served.contains(row.resource));
+        // MachineSets of other groups replace a Machine that is being deleted at once: all Machines are marked there.
+        let marks_all = self.group != DEFAULT_GROUP;
+        let only_for = |row: &Row| if marks_all && row.resource == MACHINES { None } else { row.only_for };
+        let is_served = |row: &Row| {
+            let is_of_pools = only_for(row) == Some(ScalableKind::MachinePool);
+            !self.not_served.contains(if is_of_pools { POOLS } else { row.resource })
+        };
+        let rows = CORE.iter().filter(|row| (self.writes || !row.writes) && is_served(row));
         let mut rights: Vec<_> = rows
             .flat_map(|row| {
                 let right = |verb, breaks| Right {
                     subresource: row.subresource,
-                    only_for: row.only_for,
+                    only_for: only_for(row),
                     ..plain(Side::Management, &self.group, row.resource, verb, breaks)
                 };
                 row.verbs.iter().flat_map(move |(verb, breaks)| self.in_scope(right(verb, *breaks)))
@@ -390,11 +396,8 @@ watch machines.cluster.x-k8s.io in namespace team-a
 patch machinedeployments.cluster.x-k8s.io/scale in namespace team-a
 patch machinesets.cluster.x-k8s.io/scale in namespace team-a
 get machinedeployments.cluster.x-k8s.io in namespace team-a
-patch machinedeployments.cluster.x-k8s.io in namespace team-a
 get machinesets.cluster.x-k8s.io in namespace team-a
-patch machinesets.cluster.x-k8s.io in namespace team-a
 get machines.cluster.x-k8s.io in namespace team-a
-patch machines.cluster.x-k8s.io in namespace team-a
 delete machines.cluster.x-k8s.io in namespace team-a
 create events.events.k8s.io in namespace team-a
 patch events.events.k8s.io in namespace team-a
@@ -419,6 +422,31 @@ watch nodes in the whole cluster";
         assert!(printed.contains(&"patch machinesets.machine.openshift.io/scale in namespace team-a".to_owned()));
         let is_other = |right: &String| [CLUSTERS, DEPLOYMENTS, POOLS].iter().any(|plural| right.contains(plural));
         assert!(!printed.iter().any(is_other), "{printed:#?}");
+    }
+
+    #[test]
+    fn machines_are_patched_for_machine_pools_and_for_other_groups_alone() {
+        let marks = |needs: &Needs| {
+            let rights = needs.rights();
+            let marks: Vec<_> = rights.iter().filter(|right| right.breaks == Breaks::Marks).collect();
+            marks.into_iter().map(|right| (right.to_string(), right.only_for)).collect::<Vec<_>>()
+        };
+        let of = |group: &str| format!("patch machines.{group} in namespace team-a");
+        assert_eq!(marks(&needs()), []);
+        let with_pools = Needs { not_served: BTreeSet::new(), ..needs() };
+        assert_eq!(marks(&with_pools), [(of("cluster.x-k8s.io"), Some(ScalableKind::MachinePool))]);
+        let of_another = Needs { group: "cluster.k8s.io".to_owned(), ..needs() };
+        assert_eq!(marks(&of_another), [(of("cluster.k8s.io"), None)]);
+    }
+
+    #[test]
+    fn of_the_groups_themselves_nothing_is_patched() {
+        let needs = Needs { not_served: BTreeSet::new(), ..needs() };
+        let patched: Vec<_> = needs.rights().into_iter().filter(|right| right.verb == "patch").collect();
+        let is_expected = |right: &Right| {
+            right.subresource == Some("scale") || right.resource == "events" || right.breaks == Breaks::Marks
+        };
+        assert!(patched.iter().all(is_expected), "{patched:#?}");
     }
 
     #[test]

@@ -148,8 +148,7 @@ impl Maker<'_> {
         }
         let plan = machine_set::plan(&set, &machines, &mut self.context());
         let set = after(&plan, &set);
-        let child = machine_deployment::Child { set: Arc::clone(&set), deleting: 0 };
-        let plan = machine_deployment::plan(&deployment, Some(cluster), vec![child], &self.context());
+        let plan = machine_deployment::plan(&deployment, Some(cluster), vec![Arc::clone(&set)], &self.context());
         let deployment = after(&plan, &deployment);
         let template = Arc::new(template);
         let managed = [template, deployment, set].into_iter().chain(machines).map(Arc::unwrap_or_clone).collect();

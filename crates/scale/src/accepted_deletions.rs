@@ -1,10 +1,9 @@
-//! Remembers accepted deletions that no object shows: of Machines that are gone since, and of instances that never were
-//! Machines. Each process has its own memory, so no exact result may depend on it; for Machines there is the log of
-//! deletions.
+//! Remembers accepted deletions that no object shows: of Machines that are gone since or that the watch doesn't show as
+//! deleted yet, and of instances that never were Machines. Each process has its own memory.
 
 use std::{collections::HashMap, mem, time::Duration};
 
-use capi::ObjectKey;
+use capi::{ObjectKey, Uid};
 use nodegroup::{GroupId, PlaceholderRef};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -24,6 +23,8 @@ pub(super) enum DeletionTarget {
     Node(String),
     /// A replica without a Machine, by its placeholder.
     Replica(String),
+    /// A Machine that this process has deleted or marked.
+    Deleted(Uid),
 }
 
 impl DeletionTarget {
@@ -67,12 +68,33 @@ impl AcceptedDeletions {
         }
     }
 
+    /// Records that this process has deleted or marked a Machine.
+    pub(super) fn deleted(&self, id: &GroupId, machine: &Uid) {
+        self.accept(id, [DeletionTarget::Deleted(machine.clone())]);
+    }
+
+    /// Forgets a Machine whose mark was taken back.
+    pub(super) fn stays(&self, id: &GroupId, machine: &Uid) {
+        if let Some(nodes) = self.0.lock().get_mut(id) {
+            nodes.remove(&DeletionTarget::Deleted(machine.clone()));
+        }
+    }
+
+    /// Returns true if this process has deleted or marked a Machine lately.
+    pub(super) fn has_deleted(&self, id: &GroupId, machine: &Uid) -> bool {
+        self.has_target(id, &DeletionTarget::Deleted(machine.clone()))
+    }
+
     /// Returns true if the instance that this text names is on its way out.
     pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
+        self.has_target(id, &DeletionTarget::named(node))
+    }
+
+    fn has_target(&self, id: &GroupId, target: &DeletionTarget) -> bool {
         let mut accepted_deletions = self.0.lock();
         let Some(nodes) = accepted_deletions.get_mut(id) else { return false };
         nodes.retain(|_, accepted| accepted.since.elapsed() < REMEMBERED_FOR);
-        let has = nodes.contains_key(&DeletionTarget::named(node));
+        let has = nodes.contains_key(target);
         if nodes.is_empty() {
             accepted_deletions.remove(id);
         }
@@ -92,7 +114,7 @@ impl AcceptedDeletions {
         let no_annotations = HashMap::new();
         let is_there = |target: &DeletionTarget| match target {
             // Its name is never used again.
-            DeletionTarget::Machine(_) | DeletionTarget::Replica(_) => true,
+            DeletionTarget::Machine(_) | DeletionTarget::Replica(_) | DeletionTarget::Deleted(_) => true,
             DeletionTarget::Node(instance) => {
                 let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
                 index.resolve(query).group().as_ref() == Some(id)

@@ -1,65 +1,14 @@
 //! Maps refused and failed commands to the errors that their callers receive. It must decide nothing and report
 //! nothing.
 
-use capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT};
+use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
+use jiff::Timestamp;
 use nodegroup::{
     GroupId, SizeError,
-    replacement::timestamp,
     writing::{CallError, NotScalable, Ongoing},
 };
 
-use super::{
-    error::ScaleError,
-    lane::MOST_WAITING,
-    rule::{NotDone, NotReplaced, Refusal},
-};
-
-/// Returns the error of a command on this group that wasn't carried out.
-pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
-    match why {
-        NotDone::NotScalable(why) => not_scalable(id, why),
-        NotDone::Unreadable(error) => ScaleError::FailedPrecondition(format!("{id}: {error}")),
-        NotDone::Abandoned => abandoned(id),
-        NotDone::Size(error) => size(id, error),
-        NotDone::Refused(refusal) => refused(id, refusal),
-        NotDone::RollingOut(rollout) => ScaleError::FailedPrecondition(rolling_out(id, rollout)),
-        NotDone::Failed(error) => failed(id, error),
-        NotDone::Rejected { size, error } => rejected(id, *size, error),
-        NotDone::Stranger(name) => ScaleError::Aborted(format!(
-            "{id}: the annotation {DELETING} names Machine {name}, which isn't of this group; the entry is taken out, and \
-             nothing is deleted for it"
-        )),
-        NotDone::DeletedElsewhere(name) => ScaleError::Aborted(format!(
-            "{id}: Machine {name} is gone or being deleted by somebody else: the size isn't lowered for it"
-        )),
-        NotDone::GivenUp(name) => ScaleError::Aborted(format!(
-            "{id}: the deletion of Machine {name} was given up by another copy of this program; try again"
-        )),
-        NotDone::NotReplaced(below, why) => not_replaced(id, below, why),
-        NotDone::Pending(error) => ScaleError::Unavailable(format!(
-            "{}; the deletion is decided and goes on: ask again for its result",
-            failed(id, error)
-        )),
-        NotDone::NotTakenBack { why, error } => ScaleError::Unavailable(format!(
-            "{}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and is \
-             carried out when the API server lets it; ask again for its result",
-            not_done(id, why),
-            not_done(id, error)
-        )),
-        NotDone::SizeUnread { from, to, why } => ScaleError::Unavailable(format!(
-            "{}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size before \
-             asking again",
-            not_done(id, why)
-        )),
-        NotDone::SizeUnknown { from, to, now, error } => ScaleError::Unavailable(format!(
-            "{}; it isn't known whether the size write {from} to {to} was done, and the size is {now} now",
-            failed(id, error)
-        )),
-        NotDone::MaybeLogged(why) => not_done(id, why).unless_logged(),
-        NotDone::InPart(why) => not_done(id, why).of_part(),
-        NotDone::LoweredInPart(why) => not_done(id, why).unless_lowered(),
-    }
-}
+use super::{error::ScaleError, lane::MOST_WAITING};
 
 pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
     match why {
@@ -93,40 +42,99 @@ pub(super) fn size(id: &GroupId, error: &SizeError) -> ScaleError {
     }
 }
 
-/// Returns the error of a size below the minimum, where none or not all of the named Machines are replaced instead.
-fn not_replaced(id: &GroupId, below: &SizeError, why: &NotReplaced) -> ScaleError {
-    let refusal = size(id, below);
-    ScaleError::FailedPrecondition(match why {
-        NotReplaced::Refused => return refusal,
-        NotReplaced::Unread(text) => format!(
-            "{refusal}; nor is one replaced, since the annotation {REPLACED} is too long to be read: {text}; the program \
-             writes none so long: see who does, and remove it"
-        ),
-        NotReplaced::Wait(until) => format!(
-            "{refusal}; a Machine that never became a Node was replaced not long ago, and the next can be at {:.0}",
-            timestamp(*until)
-        ),
-        NotReplaced::Others { machine, others, next } => format!(
-            "{refusal}; Machine {machine} is replaced, and {others} more have to wait: the next can be replaced at {:.0}",
-            timestamp(*next)
-        ),
-    })
+/// Returns the error of a request at the minimum size whose Machines can't be replaced yet.
+pub(super) fn not_replaced_yet(refusal: &ScaleError, until: Timestamp) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{refusal}; a Machine that never became a Node was replaced not long ago, and the next can be at {until:.0}"
+    ))
 }
 
-fn refused(id: &GroupId, refusal: &Refusal) -> ScaleError {
-    match refusal {
-        Refusal::InTheWay(name) => ScaleError::Aborted(format!(
-            "{id}: Machine {name} may go for a smaller target size just now; try again in some seconds"
+/// Returns the error of a request at the minimum size of which one Machine is replaced.
+pub(super) fn others_wait(refusal: &ScaleError, machine: &str, others: usize, next: Timestamp) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{refusal}; Machine {machine} is replaced, and {others} more have to wait: the next can be replaced at {next:.0}"
+    ))
+}
+
+/// Returns the error of a request that names more replicas without a Machine than there are.
+pub(super) fn have_machines(id: &GroupId, named: usize, left: usize) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by now; \
+         nothing was changed, ask for the group's instances again"
+    ))
+}
+
+/// Returns the error of a Machine that an OnDelete rollout wouldn't take for a smaller size.
+pub(super) fn not_the_oldest(id: &GroupId, oldest: &str) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id} rolls out with the strategy OnDelete, so that a smaller size is taken from its oldest MachineSet, {oldest}: \
+         only Machines of that one can be deleted now; nothing was changed"
+    ))
+}
+
+/// Returns the error of a Machine that wasn't deleted.
+pub(super) fn not_deleted(id: &GroupId, machine: &str, error: &CallError) -> ScaleError {
+    match error {
+        CallError::Refused(message) => ScaleError::FailedPrecondition(format!(
+            "{id}: the API server refuses to delete Machine {machine}: {message}; the size isn't changed for it"
         )),
-        Refusal::HasJoined(name) => has_joined(id, name),
-        Refusal::Replaced { named, left } => ScaleError::FailedPrecondition(format!(
-            "{id}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by now; \
-             the size isn't changed for them, ask for the group's instances again"
-        )),
-        Refusal::IsOfMachines => is_of_machines(id),
-        Refusal::BelowMin(error) => size(id, error),
-        Refusal::Log(error) => ScaleError::Aborted(format!("{id}: {error}")),
+        error => failed(id, error),
     }
+}
+
+/// Returns the error of a deletion without an answer, after which the Machine is gone or being deleted.
+pub(super) fn delete_unknown(id: &GroupId, machine: &str) -> ScaleError {
+    ScaleError::Unavailable(format!(
+        "{id}: Machine {machine} is being deleted, and the API server gave no answer that shows by whom; the size isn't \
+         lowered for it, so that it may be replaced"
+    ))
+}
+
+/// Returns the error of a request whose Machines were deleted, and for which the size can't be lowered.
+pub(super) fn will_be_replaced(count: usize, why: &ScaleError) -> ScaleError {
+    let (machines, them) = if count == 1 { ("1 Machine was", "it") } else { ("Machines were", "them") };
+    let count = if count == 1 { String::new() } else { format!("{count} ") };
+    ScaleError::Unavailable(format!(
+        "{count}{machines} deleted, and the size couldn't be lowered for {them}, so that Cluster API replaces {them}: {why}"
+    ))
+}
+
+/// Returns the error of a size that has come down to the minimum while Machines were being deleted.
+pub(super) fn below_min(id: &GroupId, spared: i32, min: i32) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id}: somebody else has lowered the size meanwhile, and lowering it by {spared} more would pass the minimum of {min}"
+    ))
+}
+
+/// Returns the error of a size write without an answer that can't be told from the writes of others.
+pub(super) fn size_unknown(id: &GroupId, (from, to, now): (i32, i32, i32), error: &CallError) -> ScaleError {
+    ScaleError::Unavailable(format!(
+        "{}; it isn't known whether the size write {from} to {to} was done, and the size is {now} now",
+        failed(id, error)
+    ))
+}
+
+/// Returns the answer for a refusal after a size write without an answer.
+pub(super) fn size_unread(why: &ScaleError, from: i32, to: i32) -> ScaleError {
+    ScaleError::Unavailable(format!(
+        "{why}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size before \
+         asking again"
+    ))
+}
+
+/// Returns the error of a larger size that a manager would put back.
+pub(super) fn put_back(id: &GroupId, manager: &str) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id}: field manager {manager} keeps putting the size back, so it isn't raised for now; leave spec.replicas out of \
+         what it applies to this group, or the group out of autoscaling"
+    ))
+}
+
+/// Returns the error of a command on a group whose size somebody else keeps changing.
+pub(super) fn changed(id: &GroupId) -> ScaleError {
+    ScaleError::Aborted(format!(
+        "{id}: somebody else changes the size at the same time; nothing was changed, try again"
+    ))
 }
 
 /// Returns the error of a request that names a Machine as one that never joined, although it has a Node.
@@ -134,15 +142,6 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::FailedPrecondition(format!(
         "{id}: Machine {machine} has a Node by now, and was named as an instance that never joined; nothing was changed for \
          it, ask for the group's instances again"
-    ))
-}
-
-/// Returns the error of a Machine without a Node for which the size was lowered already; it is deleted after the
-/// rollout.
-pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
-    ScaleError::Unavailable(format!(
-        "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when \
-         the rollout has ended: if the rollout doesn't go on, see what its new Machines wait for"
     ))
 }
 
@@ -181,7 +180,7 @@ pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {
 }
 
 /// Returns the error of a size that the API server keeps rejecting, although the group is unchanged.
-fn rejected(id: &GroupId, size: i32, error: &CallError) -> ScaleError {
+pub(super) fn rejected(id: &GroupId, size: i32, error: &CallError) -> ScaleError {
     match error {
         CallError::Rejected(message) => {
             ScaleError::FailedPrecondition(format!("{id}: the API server refuses the size {size}: {message}"))
@@ -208,8 +207,8 @@ pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
         )),
         CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
         CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(
-            "{id}: {message}; grant this program's user get, list, patch and delete on Machines, get and patch on the \
-             group's kind, and patch on its /scale"
+            "{id}: {message}; grant this program's user get, list and delete on Machines, get on the group's kind, and \
+             patch on its /scale"
         )),
         CallError::Refused(message) => {
             ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))

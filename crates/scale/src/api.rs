@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use arcstr::ArcStr;
-use capi::{DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid};
+use capi::{Keys, ObjectKey, ScalableKind, Uid};
 use http::{header::RETRY_AFTER, response::Parts};
 use k8s_openapi::{api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
@@ -15,7 +15,7 @@ use kube::{
     core::{ApiResource, Request, Status, request},
 };
 use nodegroup::{
-    GroupId, SharedLog,
+    GroupId,
     writing::{CallError, GroupVersion, SizeWriter},
 };
 use opentelemetry::{KeyValue, trace::SpanKind};
@@ -44,19 +44,11 @@ pub(super) struct GroupState {
     pub(super) managed: Vec<ManagedFieldsEntry>,
 }
 
-/// A change to a group's object. All other fields stay as they are.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct GroupChange {
-    pub(super) replicas: Option<i32>,
-    /// The text of the log; `None` removes the annotation.
-    pub(super) log: Option<String>,
-}
-
-/// The fields of a Machine that are read before it is given up as one that never joined.
+/// The fields of a Machine that are read before it is removed.
 #[derive(Clone, Debug)]
 pub(super) struct MachineDetails {
     pub(super) deleting: bool,
-    /// The version that was read, which the write of the mark tests.
+    /// The version that was read, which the next write tests.
     pub(super) version: ResourceVersion,
     pub(super) provider_id: Option<ArcStr>,
     /// The name in its nodeRef.
@@ -172,14 +164,6 @@ impl Api {
         Err(call_error(&head, &body))
     }
 
-    /// Sends a request that changes a group's object, and returns the version that it made.
-    async fn changed(
-        &self,
-        request: Result<http::Request<Vec<u8>>, request::Error>,
-    ) -> Result<GroupVersion, CallError> {
-        self.call(request).await.map(|object: GroupObject| object.version())
-    }
-
     /// Reads a group's object.
     pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupState, CallError> {
         let request = self.group_requests(id)?.get(&id.key.name, &GetParams::default());
@@ -187,58 +171,16 @@ impl Api {
         Ok(GroupState { version: object.version(), managed: object.into_managed_fields() })
     }
 
-    /// Changes a group's object if neither its spec nor its log has been written since it was seen. A missing log is
-    /// tested as null, which API servers accept for a missing path.
-    pub(super) async fn write_group(
-        &self,
-        id: &GroupId,
-        seen: &GroupVersion,
-        change: &GroupChange,
-    ) -> Result<GroupVersion, CallError> {
-        let log = log_path();
-        let mut patch = tests_of(seen);
-        if let Some(replicas) = change.replicas {
-            patch.push(json!({"op": "add", "path": "/spec/replicas", "value": replicas}));
-        }
-        match &change.log {
-            Some(text) => patch.push(json!({"op": "add", "path": log, "value": text})),
-            None if seen.log.is_some() => patch.push(json!({"op": "remove", "path": log})),
-            None => {}
-        }
-        let patch = json_patch_of(patch)?;
-        let request = self.group_requests(id)?.patch(&id.key.name, &PatchParams::default(), &patch);
-        self.changed(request).await
-    }
-
-    /// Writes the annotation of a replaced Machine, if the group still has the previous value. A missing value is
-    /// tested as null, like a missing log.
-    pub(super) async fn write_replaced(
-        &self,
-        id: &GroupId,
-        uid: &Uid,
-        known: Option<&str>,
-        text: &str,
-    ) -> Result<(), CallError> {
-        let annotation = format!("/metadata/annotations/{}", REPLACED.replace('/', "~1"));
-        let patch = json_patch_of(vec![
-            json!({"op": "test", "path": "/metadata/uid", "value": uid.to_string()}),
-            json!({"op": "test", "path": annotation, "value": known}),
-            json!({"op": "add", "path": annotation, "value": text}),
-        ])?;
-        let request = self.group_requests(id)?.patch_metadata(&id.key.name, &PatchParams::default(), &patch);
-        self.call(request).await.map(|_: IgnoredAny| ())
-    }
-
-    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a
-    /// Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is added instead of
-    /// replaced. API servers record no field manager for a size of 0 written as a Scale, so 0 is written to the object
-    /// itself.
+    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen; a dry run only
+    /// tries it. The JSON of a Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is
+    /// added instead of replaced. API servers record no field manager for a size of 0.
     pub(super) async fn write_size(
         &self,
         id: &GroupId,
         seen: &GroupVersion,
         to: i32,
         writer: &SizeWriter,
+        dry_run: bool,
     ) -> Result<GroupVersion, CallError> {
         let from = seen.replicas;
         let (test, set) = if from == 0 {
@@ -254,12 +196,8 @@ impl Api {
         };
         let is_same = json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()});
         let patch = json_patch_of(vec![is_same, test, set])?;
-        let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
-        let requests = self.group_requests(id)?;
-        if to == 0 {
-            return self.changed(requests.patch(&id.key.name, &params, &patch)).await;
-        }
-        let request = requests.patch_subresource("scale", &id.key.name, &params, &patch);
+        let params = PatchParams { field_manager: Some(writer.to_string()), dry_run, ..PatchParams::default() };
+        let request = self.group_requests(id)?.patch_subresource("scale", &id.key.name, &params, &patch);
         let scale: ScaleObject = self.call(request).await?;
         Ok(GroupVersion {
             resource_version: scale.metadata.resource_version.unwrap_or_default().into(),
@@ -271,39 +209,8 @@ impl Api {
         })
     }
 
-    /// Writes the size `to` under the command's own field manager, if neither the spec nor the log of the group has
-    /// been written since it was seen. The Machines were counted after `seen`, so the count holds for that spec and
-    /// log.
-    pub(super) async fn write_counted_size(
-        &self,
-        id: &GroupId,
-        seen: &GroupVersion,
-        to: i32,
-        writer: &SizeWriter,
-    ) -> Result<GroupVersion, CallError> {
-        let mut patch = tests_of(seen);
-        patch.push(json!({"op": "add", "path": "/spec/replicas", "value": to}));
-        let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
-        self.changed(self.group_requests(id)?.patch(&id.key.name, &params, &json_patch_of(patch)?)).await
-    }
-
     /// Reads a Machine. Returns `None` if there is none with this name and uid.
-    pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineMeta>, CallError> {
-        let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
-        match self.call::<MachineObject>(request).await {
-            Ok(found) => Ok(Some(MachineMeta::from(found)).filter(|seen| seen.uid == *uid)),
-            Err(CallError::Missing(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads the fields of a Machine that show if it has joined. Returns `None` if there is none with this name and
-    /// uid.
-    pub(super) async fn read_machine_details(
-        &self,
-        key: &ObjectKey,
-        uid: &Uid,
-    ) -> Result<Option<MachineDetails>, CallError> {
+    pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineDetails>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get(&key.name, &GetParams::default());
         let found: DynamicObject = match self.call(request).await {
             Ok(found) => found,
@@ -348,70 +255,49 @@ impl Api {
     }
 
     /// Sets the delete-machine annotation of a Machine, and returns the updated Machine. The uid rules out another
-    /// Machine of that name, and a version, where given, any change since.
+    /// Machine of that name, and the version any change since.
     pub(super) async fn set_mark(
         &self,
         key: &ObjectKey,
         uid: &Uid,
-        version: Option<&ResourceVersion>,
+        version: &ResourceVersion,
         value: &str,
     ) -> Result<MachineMeta, CallError> {
-        let mut patch = json!({
-            "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
+        let patch = json!({
+            "metadata": {
+                "uid": uid.to_string(),
+                "resourceVersion": version.to_string(),
+                "annotations": {self.keys.delete_machine.as_str(): value},
+            },
         });
-        if let Some(version) = version {
-            patch["metadata"]["resourceVersion"] = json!(version.to_string());
-        }
         let machines = self.machine_requests(&key.namespace)?;
         let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
         self.call(request).await.map(|marked: MachineObject| MachineMeta::from(marked))
     }
 
-    /// Removes the delete-machine annotation of a Machine if it has this value, and the Machine is unchanged since this
-    /// version.
-    pub(super) async fn take_mark(
-        &self,
-        key: &ObjectKey,
-        value: &str,
-        version: &ResourceVersion,
-    ) -> Result<(), CallError> {
-        let annotation = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
-        let operations = vec![
-            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}),
-            json!({"op": "test", "path": annotation, "value": value}),
-            json!({"op": "remove", "path": annotation}),
-        ];
-        let (patch, params) = (json_patch_of(operations)?, PatchParams::default());
-        let request = self.machine_requests(&key.namespace)?.patch_metadata(&key.name, &params, &patch);
+    /// Removes the delete-machine annotation of a Machine with this uid.
+    pub(super) async fn take_mark(&self, key: &ObjectKey, uid: &Uid) -> Result<(), CallError> {
+        let patch = json!({
+            "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): null}},
+        });
+        let machines = self.machine_requests(&key.namespace)?;
+        let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Deletes a Machine if it has this uid and, where a version is given, is unchanged since.
+    /// Deletes a Machine if it has this uid and is unchanged since this version; a dry run only tries it.
     pub(super) async fn delete_machine(
         &self,
         key: &ObjectKey,
         uid: &Uid,
-        version: Option<&ResourceVersion>,
+        version: &ResourceVersion,
+        dry_run: bool,
     ) -> Result<(), CallError> {
-        let resource_version = version.map(ToString::to_string);
-        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version.to_string()) };
+        let params = DeleteParams { preconditions: Some(preconditions), dry_run, ..DeleteParams::default() };
         let request = self.machine_requests(&key.namespace)?.delete(&key.name, &params);
         self.call(request).await.map(|_: IgnoredAny| ())
     }
-}
-
-fn log_path() -> String {
-    format!("/metadata/annotations/{}", DELETING.replace('/', "~1"))
-}
-
-/// Returns the tests of a JSON patch that neither spec nor log of a group's object has been written since it was seen.
-fn tests_of(seen: &GroupVersion) -> Vec<Value> {
-    vec![
-        json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
-        json!({"op": "test", "path": "/metadata/generation", "value": seen.generation}),
-        json!({"op": "test", "path": log_path(), "value": seen.log.as_ref().and_then(SharedLog::as_str)}),
-    ]
 }
 
 fn json_patch_of(operations: Vec<Value>) -> Result<Patch<()>, CallError> {

@@ -10,7 +10,7 @@ use arcstr::ArcStr;
 use opentelemetry::Context;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{error::ScaleError, rule::Request};
+use super::error::ScaleError;
 
 /// A Node as the caller names it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -114,15 +114,6 @@ impl Caller {
 pub(super) struct Delete {
     pub(super) nodes: Vec<NodeName>,
     pub(super) caller: Caller,
-    /// Its request, if the batch that it arrived in couldn't decide it. Such a delete joins no running batch.
-    pub(super) deferred: Option<DeferredRequest>,
-}
-
-/// A request whose Nodes have been looked up.
-pub(super) struct DeferredRequest {
-    pub(super) request: Request,
-    /// The number of its placeholders that had recently been given up at the time of the lookup.
-    pub(super) given_up: usize,
 }
 
 /// A command that waits for its turn.
@@ -136,11 +127,12 @@ pub(super) enum Command {
 const LARGE: (usize, usize) = (100, 64 << 10);
 
 impl Command {
-    /// Returns true if nobody waits for the result any more, and nothing was looked up for it.
+    /// Returns true if nobody waits for the result any more.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
-            Self::Increase(_, caller) | Self::Decrease(_, caller) => caller.is_gone(),
-            Self::Delete(delete) => delete.deferred.is_none() && delete.caller.is_gone(),
+            Self::Increase(_, caller) | Self::Decrease(_, caller) | Self::Delete(Delete { caller, .. }) => {
+                caller.is_gone()
+            }
         }
     }
 

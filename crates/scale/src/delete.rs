@@ -1,210 +1,505 @@
-//! DeleteNodes: carries out the deletes of a turn and those that join them, from the lookup of their Nodes to the
-//! answers of their callers. The rule decides ([`delete_rule::steps::Deletion`]).
+//! DeleteNodes, from the request to the last call: the named Machines are deleted, and then the size is lowered by
+//! those that this command has deleted.
+//!
+//! A MachineSet counts a Machine that is being deleted as a replica until it is gone, and takes such Machines first when
+//! its size comes down. So a smaller size that follows a deletion is spent on that Machine. The resourceVersion in each
+//! DELETE makes one of two racing commands its owner; the other one lowers nothing. Where it can't be known whether a
+//! DELETE or a smaller size was done, the size is left: a Machine is then replaced, while a size that is lowered once
+//! too often takes a Node that nobody named. docs/design/writes.md has what else can go wrong.
+//!
+//! Deletes that come together, or while the first Machines are being deleted, are one batch with one smaller size.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    pin::pin,
-    time::Duration,
-};
+use std::time::Duration;
 
-use delete_rule::steps::{CallerId, SIDE_BY_SIDE};
-use futures::{
-    FutureExt as _, StreamExt as _,
-    future::{Fuse, FusedFuture as _},
-    stream::FuturesUnordered,
+use arcstr::ArcStr;
+use capi::Uid;
+use futures::{StreamExt as _, stream};
+use nodegroup::{
+    SizeError, size,
+    writing::{CallError, GroupVersion, SizeWriter},
 };
 use tokio::time::Instant;
 
 use super::{
     accepted_deletions::DeletionTarget,
     answer,
-    command::{DeferredRequest, Delete},
+    command::Delete,
     error::ScaleError,
-    now::CurrentState,
-    resolve,
-    rule::{Deletion, Effect, RULE, Request, Steps as _},
-    run::Run,
+    mark,
+    metrics::Write,
+    read::{self, GroupMachines},
+    replace,
+    resize::{Aim, Resize, Written},
+    resolve::{self, Request, Target},
     work::Work,
 };
+use index::{Hold, ScaleView};
 
-/// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
-/// Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole batch. Yields
-/// are used because the shortest sleep takes two milliseconds.
-const QUIET_TURNS: usize = 100;
-/// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
-const MOST_QUIET_TURNS: usize = 2_000;
-/// The minimum time without a new delete. Two calls of one caller are less than this time apart.
-const QUIET_FOR: Duration = Duration::from_micros(300);
-/// The pause without a new delete after which the deletes that join a running batch are decided. The calls of the batch
-/// go on meanwhile.
-const QUIET: Duration = Duration::from_millis(1);
-/// The maximum time for which deletes are gathered.
-const MOST_GATHERED: Duration = Duration::from_millis(10);
-/// The minimum time from the first delete, or the last that joined, to the write of the size, so that late deletes can
-/// join.
-const OPEN_AT_LEAST: Duration = Duration::from_millis(5);
-/// The time for which deletes may join a batch; later ones wait for the next turn. The first deletes wait for those
-/// that join.
+/// The maximum number of Machines that are deleted at a time.
+const SIDE_BY_SIDE: usize = 16;
+/// The number of times that a batch is decided, if somebody else keeps writing the size meanwhile.
+const MOST_ROUNDS: usize = 6;
+/// The time for which deletes may join a batch; later ones wait for the next turn.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
-/// The maximum number of calls in flight. The limit is twice that of the marks, so that decisions on joining deletes
-/// don't wait for a mark, but where they have the places of one of many Clusters.
-const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
-
-/// Gathers the deletes that arrive at the same time as the first one.
-pub(super) async fn gather(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
-    let is_quiet = |turns, time| turns >= MOST_QUIET_TURNS || (turns >= QUIET_TURNS && time >= QUIET_FOR);
-    gather_until(work, deletes, is_quiet, || give_way(work)).await
+/// What became of a Machine that was to go.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// This command has deleted it, or marked it: the size is to be lowered.
+    Ours,
+    /// It is gone, or being deleted by somebody else: whoever that is lowers the size, or it is replaced.
+    Going,
+    /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
+    Unknown,
+    /// It was given up as one that never joined, and has a Node by now.
+    HasJoined,
+    /// It stays: the API server refuses to delete it, or can't be reached.
+    Stays(CallError),
 }
 
-/// Yields to the runtime's tasks and to other threads: on a busy machine these have to run to bring further deletes.
-async fn give_way(work: &Work) {
-    work.shared.spawner.yield_thread();
-    tokio::task::yield_now().await;
+/// A request whose caller waits for its answer.
+struct Waiting {
+    delete: Delete,
+    request: Request,
+    /// True if this batch removes Machines that it names.
+    removed: bool,
+    error: Option<ScaleError>,
 }
 
-/// Gathers the deletes that arrive shortly after these, all of which join a running batch.
-async fn gather_joining(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
-    gather_until(work, deletes, |pauses, _| pauses > 0, || tokio::time::sleep(QUIET)).await
-}
-
-/// Gathers deletes for [`MOST_GATHERED`] at most, until `is_quiet` accepts the number of pauses and the time since the
-/// last new delete.
-async fn gather_until<P: Future<Output = ()>>(
-    work: &Work,
-    mut deletes: Vec<Delete>,
-    is_quiet: impl Fn(usize, Duration) -> bool,
-    pause: impl Fn() -> P,
-) -> Vec<Delete> {
-    let began = Instant::now();
-    let (mut last, mut pauses) = (began, 0);
-    while !is_quiet(pauses, last.elapsed()) && began.elapsed() <= MOST_GATHERED {
-        pause().await;
-        let more = work.shared.lanes.more_deletes(&work.id);
-        pauses += 1;
-        if !more.is_empty() {
-            (last, pauses) = (Instant::now(), 0);
-            deletes.extend(more);
-        }
-    }
-    work.note_callers(deletes.iter().map(|delete| &delete.caller));
-    deletes
+/// The requests of one turn.
+struct Batch<'a> {
+    work: &'a Work,
+    waiting: Vec<Waiting>,
+    /// The Machines that the batch has taken on.
+    fates: Vec<(Target, Fate)>,
+    /// The number of replicas and instances without a Machine for which the size is to be lowered.
+    replicas: usize,
+    instances: usize,
+    /// The Machines of the group, if they were counted a moment ago.
+    listed: Option<GroupMachines>,
 }
 
 /// Carries out deletes and those that join them, and answers their callers.
 pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
-    let mut callers = Callers { work, next: 0, waiting: HashMap::new() };
-    let run = Run::new(work);
-    let arrived = work.shared.lanes.arrived(&work.id);
-    let mut deletion = Deletion::new(RULE, callers.add(deletes));
-    deletion.hold();
-    let mut held = pin!(tokio::time::sleep(OPEN_AT_LEAST));
-    let mut open_since = None;
-    let mut joining = pin!(Fuse::terminated());
-    let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
-    loop {
-        if is_open(&deletion, &mut open_since) {
-            let more = work.shared.lanes.more_deletes(&work.id);
-            if !more.is_empty() {
-                deletion.await_joins();
-                joining.set(gather_joining(work, more).fuse());
-            }
-        }
-        waiting.extend(deletion.next(&CurrentState { work, has_left: |caller| callers.has_left(caller) }));
-        callers.take(run.report(deletion.effects()));
-        while calls.len() < MOST_CALLS
-            && let Some(call) = waiting.pop_front()
-        {
-            calls.push(run.call(call));
-        }
-        let (is_held, is_open) = (deletion.is_held(), is_open(&deletion, &mut open_since));
-        tokio::select! {
-            Some(outcome) = calls.next() => {
-                deletion.took(outcome);
-                callers.take(run.report(deletion.effects()));
-            }
-            deletes = &mut joining, if !joining.is_terminated() => {
-                for delete in &deletes {
-                    traces::asked_by(delete.caller.trace());
-                }
-                deletion.join(callers.add(deletes));
-                deletion.hold();
-                held.as_mut().reset(Instant::now() + OPEN_AT_LEAST);
-            }
-            () = &mut held, if is_held => deletion.release(),
-            () = arrived.notified(), if is_open && (!calls.is_empty() || is_held) => {}
-            else => return,
+    let mut batch = Batch { work, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
+    let (begun, mut deletes) = (Instant::now(), deletes);
+    while !deletes.is_empty() {
+        batch.take(deletes).await;
+        let is_open = begun.elapsed() < OPEN_FOR && batch.removed().next().is_some();
+        deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
+        work.note_callers(deletes.iter().map(|delete| &delete.caller));
+        for delete in &deletes {
+            traces::asked_by(delete.caller.trace());
         }
     }
+    batch.lower().await;
+    batch.answer();
 }
 
-/// Returns true while deletes may join: the rule allows it, for a limited time.
-fn is_open(deletion: &Deletion, since: &mut Option<Instant>) -> bool {
-    deletion.is_open() && since.get_or_insert_with(Instant::now).elapsed() < OPEN_FOR
-}
-
-/// The callers of deletes that haven't been answered yet.
-struct Callers<'a> {
-    work: &'a Work,
-    next: CallerId,
-    waiting: HashMap<CallerId, (Delete, DeferredRequest)>,
-}
-
-impl Callers<'_> {
-    /// Looks up the Nodes of deletes, and answers the callers whose lookup fails.
-    fn add(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
-        let mut requests = Vec::new();
-        for mut delete in deletes {
-            let looked_up = match delete.deferred.take() {
-                Some(deferred) => Ok(deferred),
-                None => self.look_up(&delete),
-            };
-            match looked_up {
-                Ok(deferred) => {
-                    requests.push((self.next, deferred.request.clone(), deferred.given_up));
-                    self.waiting.insert(self.next, (delete, deferred));
-                    self.next += 1;
+impl Batch<'_> {
+    /// Takes on deletes: decides, tries the smaller size, and deletes the Machines.
+    async fn take(&mut self, deletes: Vec<Delete>) {
+        let (mut requests, mut rounds) = (self.resolve(deletes), 0);
+        let (accepted, targets) = loop {
+            rounds += 1;
+            self.listed = match self.count(&requests).await {
+                Ok(listed) => listed,
+                Err(error) => {
+                    let counted = |(_, request): &(Delete, Request)| request.replicas > 0;
+                    self.refuse(
+                        requests.extract_if(.., |it| counted(it)).collect(),
+                        &answer::failed(&self.work.id, &error),
+                    );
+                    None
                 }
-                Err(error) => self.work.answer(delete.caller, Err(error)),
+            };
+            let (accepted, targets, size) = self.decide(std::mem::take(&mut requests)).await;
+            if targets.is_empty() {
+                break (accepted, targets);
+            }
+            match try_size(self.work, &size.0, size.1).await {
+                Ok(()) => break (accepted, targets),
+                Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
+                Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
+                Err(TryAgain::No(error)) => return self.refuse(accepted, &error),
+            }
+        };
+        // From here on the command runs to its end without its callers.
+        let (accepted, gone): (Vec<_>, Vec<_>) = accepted.into_iter().partition(|(delete, _)| !delete.caller.is_gone());
+        for (delete, _) in gone {
+            self.work.answer(delete.caller, Err(answer::abandoned(&self.work.id)));
+        }
+        let is_wanted = |target: &Target| {
+            accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
+        };
+        let targets = targets.into_iter().filter(is_wanted).collect();
+        self.fates.extend(remove(self.work, targets).await);
+        for (delete, request) in accepted {
+            self.replicas += request.replicas;
+            self.instances += request.instances;
+            let of_request =
+                || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
+            let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
+            let may_be_removed = removed || of_request().any(|(_, fate)| matches!(fate, Fate::Unknown));
+            let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
+            let error = error.map(|error| if may_be_removed { error.of_part() } else { error });
+            self.waiting.push(Waiting { delete, request, removed, error });
+        }
+    }
+
+    /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
+    fn removed(&self) -> impl Iterator<Item = &Target> {
+        self.fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
+    }
+
+    fn knows(&self, uid: &Uid) -> bool {
+        self.fates.iter().any(|(target, _)| target.uid == *uid)
+    }
+
+    /// Resolves the Nodes of deletes, and answers those for which that fails. An error of the group comes before any
+    /// error of its Nodes.
+    fn resolve(&self, deletes: Vec<Delete>) -> Vec<(Delete, Request)> {
+        let work = self.work;
+        let mut requests = Vec::new();
+        for delete in deletes {
+            match work.view().and_then(|_| resolve::request_of(work, &delete.nodes)) {
+                Ok(request) => {
+                    if request.instances > 0 {
+                        work.report_instances_without_machines();
+                    }
+                    requests.push((delete, request));
+                }
+                Err(error) => work.answer(delete.caller, Err(error)),
             }
         }
         requests
     }
 
-    /// Returns the request of a delete. An error of the group comes before any error of its Nodes.
-    fn look_up(&self, delete: &Delete) -> Result<DeferredRequest, ScaleError> {
-        self.work.view()?;
-        let (request, given_up) = resolve::request_of(self.work, &delete.nodes)?;
-        Ok(DeferredRequest { request, given_up })
+    /// Counts the Machines of the group, if a request names replicas without one.
+    async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, CallError> {
+        let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
+        if counts { read::machines(self.work).await.map(Some) } else { Ok(None) }
     }
 
-    fn has_left(&self, caller: CallerId) -> bool {
-        self.waiting.get(&caller).is_none_or(|(delete, _)| delete.caller.is_gone())
-    }
-
-    /// Answers callers, or defers their requests to the next turn.
-    fn take(&mut self, effects: Vec<Effect>) {
-        let (work, id) = (self.work, &self.work.id);
-        let mut deferred = Vec::new();
-        for effect in effects {
-            match effect {
-                Effect::Answer(caller, end) => {
-                    let Some((delete, _)) = self.waiting.remove(&caller) else { continue };
-                    if end.is_ok() {
-                        let leaving = delete.nodes.iter().map(|node| DeletionTarget::named(node.text()));
-                        work.shared.accepted_deletions.accept(id, leaving);
-                    }
-                    work.answer(delete.caller, end.map_err(|why| answer::not_done(id, &why)));
+    /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused. Returns
+    /// the accepted ones, the Machines that are to go for them, and the size that results from this version.
+    async fn decide(
+        &mut self,
+        requests: Vec<(Delete, Request)>,
+    ) -> (Vec<(Delete, Request)>, Vec<Target>, (GroupVersion, i32)) {
+        let work = self.work;
+        let nothing = GroupVersion { uid: "".into(), resource_version: "".into(), generation: 0, replicas: 0 };
+        let view = match work.view() {
+            Ok(view) => view,
+            Err(error) => {
+                self.refuse(requests, &error);
+                return (Vec::new(), Vec::new(), (nothing, 0));
+            }
+        };
+        let (mut accepted, mut targets, mut below) = (Vec::new(), Vec::new(), Vec::new());
+        let mut size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
+        for (delete, mut request) in requests {
+            let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+            let new: Vec<_> = request.machines.iter().filter(|it| !is_known(it)).cloned().collect();
+            match self.decide_one(&view, size, &mut request, &new) {
+                Ok(to) => {
+                    size = to;
+                    targets.extend(new);
+                    accepted.push((delete, request));
                 }
-                Effect::Deferred(caller) => {
-                    let waiting = self.waiting.remove(&caller);
-                    deferred.extend(waiting.map(|(delete, request)| Delete { deferred: Some(request), ..delete }));
-                }
-                _ => {}
+                Err(Refused::BelowMin(error)) => below.push((delete, request, error)),
+                Err(Refused::For(error)) => work.answer(delete.caller, Err(error)),
             }
         }
-        if !deferred.is_empty() {
-            work.shared.lanes.defer(id, deferred);
+        for (delete, mut request, below) in below {
+            match self.decide_below(&view, size, &mut request, below).await {
+                Ok(Some(to)) => {
+                    size = to;
+                    targets.extend(request.machines.iter().cloned());
+                    accepted.push((delete, request));
+                }
+                Ok(None) => work.answer(delete.caller, Ok(())),
+                Err(error) => work.answer(delete.caller, Err(error)),
+            }
+        }
+        (accepted, targets, (view.version, size))
+    }
+
+    /// Decides on a request that would pass the minimum. A watch that lags shows Machines that another replica of this
+    /// program has deleted already, so they are read. Returns the size without the Machines that are still there, or
+    /// `None` if one was replaced at the minimum.
+    async fn decide_below(
+        &self,
+        view: &ScaleView,
+        from: i32,
+        request: &mut Request,
+        below: SizeError,
+    ) -> Result<Option<i32>, ScaleError> {
+        let (work, named) = (self.work, request.machines.len());
+        let there = read::still_there(work, &request.machines).await;
+        request.machines = there.map_err(|error| answer::failed(&work.id, &error))?;
+        let new = request.machines.clone();
+        let decided =
+            if new.len() < named { self.decide_one(view, from, request, &new) } else { Err(Refused::BelowMin(below)) };
+        match decided {
+            Ok(to) => Ok(Some(to)),
+            Err(Refused::BelowMin(below)) => replace::replace(work, request, below).await.map(|()| None),
+            Err(Refused::For(error)) => Err(error),
         }
     }
+
+    /// Decides on one request, of whose Machines these are new to the batch. Returns the size without them. Of the
+    /// replicas that it names, only those that are missing stay in it.
+    fn decide_one(&self, view: &ScaleView, from: i32, request: &mut Request, new: &[Target]) -> Result<i32, Refused> {
+        let id = &self.work.id;
+        if request.replicas > 0 {
+            let listed = self.listed.as_ref();
+            let leaves =
+                |uid: &Uid| self.knows(uid) || request.machines.iter().chain(new).any(|target| target.uid == *uid);
+            let missing = listed.map_or(0, |listed| listed.placeholders(from - as_i32(new.len()), leaves));
+            let left = request.replicas.min(missing);
+            if request.replicas - left > request.given_up {
+                return Err(Refused::For(answer::have_machines(id, request.replicas, left)));
+            }
+            request.replicas = left;
+        }
+        if request.instances > 0 && self.listed.as_ref().is_some_and(GroupMachines::has_any) {
+            return Err(Refused::For(answer::is_of_machines(id)));
+        }
+        let count = new.len() + request.replicas + request.instances;
+        if count == 0 {
+            return Ok(from);
+        }
+        if let Some(rollout) = &view.rollout {
+            return Err(Refused::For(ScaleError::FailedPrecondition(answer::rolling_out(id, rollout))));
+        }
+        if let Some(oldest) = &view.shrinks_first
+            && (request.replicas > 0 || new.iter().any(|target| target.owner.as_ref() != Some(oldest)))
+        {
+            return Err(Refused::For(answer::not_the_oldest(id, oldest)));
+        }
+        size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
+    }
+
+    fn refuse(&self, requests: Vec<(Delete, Request)>, error: &ScaleError) {
+        for (delete, _) in requests {
+            self.work.answer(delete.caller, Err(error.clone()));
+        }
+    }
+
+    /// Returns the error for a Machine that wasn't removed.
+    fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
+        let id = &self.work.id;
+        match fate {
+            Fate::Ours | Fate::Going => None,
+            Fate::Unknown => Some(answer::delete_unknown(id, &target.key.name)),
+            Fate::HasJoined => Some(answer::has_joined(id, &target.key.name)),
+            Fate::Stays(error) => Some(answer::not_deleted(id, &target.key.name, error)),
+        }
+    }
+
+    /// Lowers the size by all that the batch has removed, and then by the replicas without a Machine.
+    async fn lower(&mut self) {
+        let work = self.work;
+        let removed: Vec<_> = self.removed().cloned().collect();
+        let view = match work.view() {
+            Ok(view) => view,
+            Err(why) => {
+                let error = if removed.is_empty() { why } else { mark::take_back(work, &removed, why).await };
+                for it in self.waiting.iter_mut().filter(|it| it.removed || it.request.lowers_by_itself()) {
+                    it.error = Some(error.clone());
+                }
+                return;
+            }
+        };
+        if !removed.is_empty() {
+            if let Err(error) = lower(work, view.version.clone(), &removed, view.bounds.min).await {
+                self.fail_removed(&error);
+            }
+            self.listed = None;
+        }
+        let (replicas, instances) = (self.replicas, self.instances);
+        if replicas + instances == 0 {
+            return;
+        }
+        let leaving = removed.into_iter().map(|target| target.uid).collect();
+        let (leaving, min) = (&leaving, view.bounds.min);
+        let aim = Aim::GiveUp { replicas, instances, leaving, listed: self.listed.take(), min };
+        let version = work.index().scale_view(&work.id).map_or(view.version, |view| view.version);
+        let lowered = Resize::asked_by(work, None).write(version, aim).await;
+        for it in self.waiting.iter_mut().filter(|it| it.request.lowers_by_itself()) {
+            match &lowered {
+                Ok(_) if it.request.instances > 0 => work.report_chosen_by_provider(it.request.instances),
+                Ok(_) => {}
+                Err(error) if it.removed => it.error = Some(error.clone().of_part()),
+                Err(error) => it.error = Some(error.clone()),
+            }
+        }
+    }
+
+    fn fail_removed(&mut self, error: &ScaleError) {
+        for it in self.waiting.iter_mut().filter(|it| it.removed) {
+            it.error = Some(error.clone());
+        }
+    }
+
+    fn answer(self) {
+        let (work, id) = (self.work, &self.work.id);
+        for Waiting { delete, error, .. } in self.waiting {
+            if error.is_none() {
+                let leaving = delete.nodes.iter().map(|node| DeletionTarget::named(node.text()));
+                work.shared.accepted_deletions.accept(id, leaving);
+            }
+            work.answer(delete.caller, error.map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// The reason why a request is refused.
+enum Refused {
+    BelowMin(SizeError),
+    For(ScaleError),
+}
+
+/// A size that can't be written as decided.
+pub(super) enum TryAgain {
+    /// The group has another size by now: decide again.
+    Anew,
+    /// It can't be written.
+    No(ScaleError),
+}
+
+/// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
+/// a dry run, and a size that somebody else has written meanwhile fails its test.
+pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
+    let id = &work.id;
+    let (mut attempts, writer) = (work.attempts(), SizeWriter::draw());
+    loop {
+        let call = work.api().write_size(id, seen, to, &writer, true);
+        let error = match work.write(Write::DryRun, call).await {
+            Ok(_) => return Ok(()),
+            // A webhook without support for dry runs can't be asked.
+            Err(CallError::Refused(why)) if why.contains("does not support dry run") => return Ok(()),
+            Err(error) => error,
+        };
+        if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
+            work.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
+            return Err(TryAgain::No(answer::failed(id, &error)));
+        }
+        if !attempts.again(&error).await {
+            return Err(TryAgain::No(answer::failed(id, &error)));
+        }
+        if error.is_not_now() || matches!(error, CallError::Unknown(..)) {
+            continue;
+        }
+        match work.api().read_group(id).await {
+            Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
+                if attempts.made() > 2 {
+                    return Err(TryAgain::No(answer::rejected(id, to, &error)));
+                }
+            }
+            Ok(now) => {
+                work.store_version(&now.version);
+                return Err(TryAgain::Anew);
+            }
+            Err(error) => return Err(TryAgain::No(answer::failed(id, &error))),
+        }
+    }
+}
+
+/// Removes Machines side by side: deletes them, or marks them where a MachineSet doesn't count Machines that are being
+/// deleted.
+pub(super) async fn remove(work: &Work, targets: Vec<Target>) -> Vec<(Target, Fate)> {
+    let (is_marked, is_tried) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
+    let fates: Vec<_> = stream::iter(targets)
+        .map(|target| async move {
+            let fate =
+                if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
+            (target, fate)
+        })
+        .buffer_unordered(SIDE_BY_SIDE)
+        .collect()
+        .await;
+    let refused = fates.iter().find_map(|(_, fate)| match fate {
+        Fate::Stays(error @ (CallError::Refused(_) | CallError::Forbidden(_))) => Some(error.to_string()),
+        _ => None,
+    });
+    match refused {
+        Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
+        None if is_tried => work.index().hold(&work.id, None),
+        None => {}
+    }
+    for (target, fate) in &fates {
+        match fate {
+            Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
+            Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
+            Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
+        }
+    }
+    fates
+}
+
+/// Deletes a Machine, as the version on which that was decided. `is_tried` lets a dry run go first.
+pub(super) async fn delete_one(work: &Work, target: &Target, is_tried: bool) -> Fate {
+    let Target { key, uid, never_joined, .. } = target;
+    let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), work.attempts(), false);
+    let gone = |is_unanswered: bool| if is_unanswered { Fate::Unknown } else { Fate::Going };
+    let mut is_tried = is_tried;
+    loop {
+        if *never_joined && work.index().has_node(key, uid) {
+            return if is_unanswered { Fate::Unknown } else { Fate::HasJoined };
+        }
+        let write = if is_tried { Write::DryRun } else { Write::Delete };
+        let error = match work.write(write, work.api().delete_machine(key, uid, &version, is_tried)).await {
+            Ok(()) if is_tried => {
+                is_tried = false;
+                continue;
+            }
+            Ok(()) => return Fate::Ours,
+            Err(CallError::Missing(_)) => return gone(is_unanswered),
+            Err(error) => error,
+        };
+        is_unanswered |= !is_tried && matches!(error, CallError::Unknown(..));
+        let again = attempts.again(&error).await;
+        if !again && !is_unanswered {
+            return Fate::Stays(error);
+        }
+        if again && error.is_not_now() {
+            continue;
+        }
+        // It has changed, or the answer was lost.
+        match work.api().read_machine(key, uid).await {
+            Ok(None) => return gone(is_unanswered),
+            Ok(Some(machine)) if machine.deleting => return gone(is_unanswered),
+            Ok(Some(machine)) if *never_joined && has_joined(work, target, &machine) => return Fate::HasJoined,
+            Ok(Some(_)) if !again => return if is_unanswered { Fate::Unknown } else { Fate::Stays(error) },
+            Ok(Some(machine)) => version = machine.version,
+            Err(read) if attempts.again(&read).await => {}
+            Err(read) => return if is_unanswered { Fate::Unknown } else { Fate::Stays(read) },
+        }
+    }
+}
+
+/// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
+pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::MachineDetails) -> bool {
+    machine.node_name.is_some() || work.index().knows_node_of(&target.key, machine.provider_id.as_ref())
+}
+
+/// Lowers the size by Machines that were deleted or marked, as far as the minimum lets it.
+pub(super) async fn lower(work: &Work, version: GroupVersion, removed: &[Target], min: i32) -> Result<(), ScaleError> {
+    read::until_seen(work, removed).await;
+    let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
+    let by = as_i32(removed.len());
+    let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min }).await {
+        Ok(written) => match by - written.map_or(0, |Written { from, to }| from - to) {
+            0 => return Ok(()),
+            spared => answer::below_min(&work.id, spared, min),
+        },
+        Err(error) => error,
+    };
+    Err(mark::take_back(work, removed, error).await)
+}
+
+pub(super) fn as_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -58,25 +58,6 @@ impl ScaleError {
 }
 
 impl ScaleError {
-    /// Returns the answer to a deletion whose log write had no answer. The answer must not be a final refusal, since
-    /// the deletion goes on if the write was done or still arrives.
-    pub(super) fn unless_logged(self) -> Self {
-        Self::Unavailable(format!(
-            "{self}; it isn't known whether the deletion was logged, since its write had no answer: if it was, it goes on; \
-             try again"
-        ))
-    }
-
-    /// Returns the answer to a decrease that was carried out in part. It must not be a final refusal.
-    pub(super) fn unless_lowered(self) -> Self {
-        match self {
-            Self::Unavailable(_) => self,
-            refusal => Self::Unavailable(format!(
-                "{refusal}; the size was lowered for the others of what was asked: read it before asking again"
-            )),
-        }
-    }
-
     /// Returns the answer to a request that failed in part while the rest goes on. It must neither be a final refusal
     /// nor claim that nothing was changed.
     pub(super) fn of_part(self) -> Self {

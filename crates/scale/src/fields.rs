@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
-use capi::{DELETING, ScalableKind, Uid};
+use capi::{ScalableKind, Uid};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use nodegroup::{SharedLog, writing::GroupVersion};
+use nodegroup::writing::GroupVersion;
 use serde::{Deserialize, de::IgnoredAny};
 use shared_informer::ResourceVersion;
 
@@ -26,7 +27,6 @@ struct GroupMetadata<M> {
     uid: Option<String>,
     resource_version: Option<String>,
     generation: Option<i64>,
-    annotations: Option<BTreeMap<String, String>>,
     managed_fields: Option<M>,
 }
 
@@ -37,15 +37,13 @@ struct GroupSpec {
 
 impl<M> GroupObject<M> {
     pub(super) fn version(&self) -> GroupVersion {
-        let GroupMetadata { uid, resource_version, generation, annotations, .. } = &self.metadata;
+        let GroupMetadata { uid, resource_version, generation, .. } = &self.metadata;
         let replicas = self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
-        let log = annotations.as_ref().and_then(|annotations| annotations.get(DELETING));
         GroupVersion {
             uid: uid.as_deref().unwrap_or_default().into(),
             resource_version: resource_version.as_deref().unwrap_or_default().into(),
             generation: generation.unwrap_or_default(),
             replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
-            log: log.map(|text| SharedLog::new(text.as_str().into())),
         }
     }
 }
@@ -68,7 +66,7 @@ struct MachineMetadata {
     name: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
-    deletion_timestamp: Option<IgnoredAny>,
+    deletion_timestamp: Option<String>,
     owner_references: Option<Vec<Owner>>,
     labels: Option<BTreeMap<String, String>>,
 }
@@ -86,6 +84,8 @@ pub(super) struct MachineMeta {
     pub(super) uid: Uid,
     pub(super) version: ResourceVersion,
     pub(super) deleting: bool,
+    /// The time since when it is being deleted, if it can be read.
+    pub(super) deleting_since: Option<Timestamp>,
     owners: Vec<Owner>,
     /// The MachineDeployment that its label names.
     deployment: Option<String>,
@@ -98,6 +98,7 @@ impl From<MachineObject> for MachineMeta {
             uid: metadata.uid.unwrap_or_default().into(),
             version: metadata.resource_version.unwrap_or_default().into(),
             deleting: metadata.deletion_timestamp.is_some(),
+            deleting_since: metadata.deletion_timestamp.as_deref().and_then(capi::time),
             owners: metadata.owner_references.unwrap_or_default(),
             deployment: metadata.labels.and_then(|mut labels| labels.remove(DEPLOYMENT_NAME)),
         }
@@ -134,28 +135,21 @@ mod tests {
                 "uid": "u1",
                 "resourceVersion": "12",
                 "generation": 3,
-                "annotations": { "other": "1", DELETING: "v1" },
                 "managedFields": managed,
             },
             "spec": { "replicas": 5, "template": {} },
         });
         let group: GroupObject = from_value(object.clone()).unwrap();
-        let version = GroupVersion {
-            uid: "u1".into(),
-            resource_version: "12".into(),
-            generation: 3,
-            replicas: 5,
-            log: Some(SharedLog::new("v1".into())),
-        };
+        let version = GroupVersion { uid: "u1".into(), resource_version: "12".into(), generation: 3, replicas: 5 };
         assert_eq!(group.version(), version);
         let group: GroupObject<Vec<ManagedFieldsEntry>> = from_value(object).unwrap();
         assert_eq!(group.version(), version);
         assert_eq!(serde_json::to_value(group.into_managed_fields()).unwrap(), managed);
 
-        let empty = json!({ "metadata": { "annotations": null, "managedFields": null }, "spec": { "replicas": null } });
+        let empty = json!({ "metadata": { "managedFields": null }, "spec": { "replicas": null } });
         for empty in [json!({ "metadata": {} }), empty] {
             let group: GroupObject<Vec<ManagedFieldsEntry>> = from_value(empty).unwrap();
-            assert_eq!((group.version().replicas, group.version().log), (0, None));
+            assert_eq!(group.version().replicas, 0);
             assert_eq!(group.into_managed_fields(), []);
         }
     }

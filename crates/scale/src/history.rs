@@ -94,7 +94,6 @@ impl Outcome {
             EventReason::ScaledUp
             | EventReason::ScaledDown
             | EventReason::ReplacedFailedMachine
-            | EventReason::DeletedByName
             | EventReason::InstanceChosenByProvider => Self::Done,
             EventReason::ScaleUpRefused | EventReason::ScaleDownRefused => Self::Refused,
             EventReason::ScaleUpFailed

@@ -1,7 +1,6 @@
-//! Makes every write: increases, decreases and deletes, and finishes deletions that were begun. Commands run in tasks
-//! of their own, one at a time per group and concurrently across groups; each write has a precondition. Before its
-//! first write a command ends when its caller leaves; after it, the command runs to a known result. Any copy of the
-//! program finishes the deletions that another copy has left unfinished.
+//! Makes every write: increases, decreases and deletes. Commands run in tasks of their own, one at a time per group and
+//! concurrently across groups; each write has a precondition. Before its first write a command ends when its caller
+//! leaves; after it, the command runs to a known result.
 //!
 //! This crate must never answer a read, and never decide what a rule of [`nodegroup`] decides.
 
@@ -16,24 +15,21 @@ mod events;
 #[doc(hidden)]
 pub mod fake;
 mod fields;
-mod finisher;
 mod history;
 mod lane;
-mod memory;
+mod mark;
 mod metrics;
-mod now;
 mod observer;
 mod options;
 mod outcome;
 mod read;
 mod read_only;
-mod reconcile;
 mod refusals;
 mod repeats;
+mod replace;
+mod resize;
 mod resolve;
 mod retry;
-mod rule;
-mod run;
 mod shared;
 mod size;
 mod tenancy;
@@ -41,7 +37,6 @@ mod tenancy;
 mod tests;
 mod turns;
 mod work;
-mod work_queue;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +52,6 @@ use self::{
     accepted_deletions::AcceptedDeletions,
     command::{Caller, Command, Delete},
     lane::Lanes,
-    memory::Memory,
     read_only::ReadOnlyCommand,
     refusals::Refusals,
     repeats::Repeats,
@@ -71,30 +65,28 @@ pub use self::{
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
     options::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    shared::WatchedMachines,
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;
 use nodegroup::GroupId;
 
-/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
+/// The writes of one workload cluster's groups. Dropping the last clone ends the observer; commands under way run to
 /// their end.
 #[derive(Clone)]
 pub struct Scale {
     shared: Arc<Shared>,
     /// The name of the client whose commands these are.
     client: Option<ArcStr>,
-    _finisher: Arc<DropGuard>,
+    _observer: Arc<DropGuard>,
 }
 
 impl Scale {
-    /// Creates a handle that decides by `index` and `machines`, writes through `api`, and reports to `events`. Commands
-    /// and the finisher run on `runtime`.
+    /// Creates a handle that decides by `index`, writes through `api`, and reports to `events`. Commands run on
+    /// `runtime`.
     #[must_use]
     pub fn new(
         index: Arc<Index>,
         api: Api,
-        machines: Arc<dyn WatchedMachines>,
         options: ScaleOptions,
         metrics: ScaleMetrics,
         events: EventRecorder,
@@ -104,7 +96,6 @@ impl Scale {
         let shared = Arc::new(Shared {
             index: Arc::clone(&index),
             api,
-            machines,
             options,
             metrics,
             events,
@@ -116,14 +107,12 @@ impl Scale {
             accepted_deletions: AcceptedDeletions::default(),
             refusals: Refusals::default(),
             repeats: Repeats::default(),
-            memory: Memory::default(),
         });
         if !options.read_only {
-            let (changes, observed) = (index.pending_deletes(), index.observed());
-            shared.spawner.spawn(finisher::run(Arc::downgrade(&shared), Arc::clone(&index), changes, ended.clone()));
+            let observed = index.observed();
             shared.spawner.spawn(observer::run(Arc::downgrade(&shared), index, observed, ended.clone()));
         }
-        Self { shared, client: None, _finisher: Arc::new(ended.drop_guard()) }
+        Self { shared, client: None, _observer: Arc::new(ended.drop_guard()) }
     }
 
     /// Returns a handle for the commands of a client, whose name the log, Events and the history show.
@@ -166,19 +155,18 @@ impl Scale {
         self.run(id, "decrease", |caller| Command::Decrease(delta, caller)).await
     }
 
-    /// Deletes these Nodes of a group and lowers its size by as many: all or none. A Node whose deletion is under way
-    /// succeeds and lowers nothing. Any copy of the program finishes a deletion that was decided.
+    /// Deletes the Machines of these Nodes of a group, and then lowers its size by as many. A Node whose deletion is under
+    /// way succeeds and lowers nothing.
     ///
     /// # Errors
-    /// A Node that isn't of this group, a size below min, or the API server's refusal, after which the command's own
-    /// writes are reverted. The error says if the deletion was decided and is still in progress.
+    /// A Node that isn't of this group, a size below min, or the API server's refusal. The error says if Machines were
+    /// deleted although the size couldn't be lowered.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         if self.is_read_only() {
             return self.read_only_command(id).delete(&nodes);
         }
         let named = nodes.len();
-        self.run(id, "delete", |caller| Command::Delete(Delete { nodes, caller: caller.naming(named), deferred: None }))
-            .await
+        self.run(id, "delete", |caller| Command::Delete(Delete { nodes, caller: caller.naming(named) })).await
     }
 
     /// Returns the last writes and refusals of the groups.
@@ -192,25 +180,24 @@ impl Scale {
         outcome::sum_up_refusals(&self.shared);
     }
 
-    /// Returns the number of groups with a command or a reconcile of the finisher under way or waiting: zero at rest.
+    /// Returns the number of groups with a command under way or waiting: zero at rest.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.shared.lanes.len()
     }
 
-    /// Takes no further commands of a Cluster that has left. Until the last clone is dropped, the finisher takes back
-    /// what a command couldn't.
+    /// Takes no further commands of a Cluster that has left.
     pub fn leave(&self) {
         self.shared.tasks.close();
     }
 
-    /// Takes no further commands, and ends the finisher. Commands under way run to their end.
+    /// Takes no further commands, and ends the observer. Commands under way run to their end.
     pub fn stop(&self) {
         self.shared.ended.cancel();
         self.shared.tasks.close();
     }
 
-    /// Lets the running commands finish, for at most `limit`, and ends the finisher; then ends the Events, unless they
+    /// Lets the running commands finish, for at most `limit`; then ends the Events, unless they
     /// are those of one of many Clusters: others, which share the recorder, may still have commands under way.
     ///
     /// # Errors

@@ -28,31 +28,28 @@ const OTHER_MANAGERS: &str = "other";
 /// The kind of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Write {
-    /// The size of a group, with or without its log.
+    /// The size of a group.
     Size,
-    /// The log of deletions alone.
-    Log,
+    /// A size or a deletion, tried without doing it.
+    DryRun,
     /// The delete-machine annotation, set.
     Mark,
     /// The delete-machine annotation, removed.
     Unmark,
-    /// A Machine, deleted by name.
+    /// A Machine, deleted.
     Delete,
-    /// The annotation of a replaced Machine.
-    Replaced,
 }
 
 impl Write {
-    const ALL: [Self; 6] = [Self::Size, Self::Log, Self::Mark, Self::Unmark, Self::Delete, Self::Replaced];
+    const ALL: [Self; 5] = [Self::Size, Self::DryRun, Self::Mark, Self::Unmark, Self::Delete];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Size => "size",
-            Self::Log => "log",
+            Self::DryRun => "dry_run",
             Self::Mark => "mark",
             Self::Unmark => "unmark",
             Self::Delete => "delete",
-            Self::Replaced => "replaced",
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
-use index::{Index, Overwritten};
+use index::{Hold, Index, Overwritten};
 
 /// The time for which a size that was put back is remembered; a repetition within this time is reported.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
@@ -99,6 +99,11 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
         return;
     }
     let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };
+    // Cluster Autoscaler backs off a group whose increases are refused, and tries others. Writers that aren't named may
+    // be several people.
+    if let Some(manager) = &manager {
+        work.index().hold(&work.id, Some(Hold::SizePutBack(manager.clone())));
+    }
     let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
     work.report_put_back((from, to), &manager, times);
 }

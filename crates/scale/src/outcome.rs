@@ -2,30 +2,20 @@
 //! nothing.
 
 use std::{
-    collections::BTreeSet,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
 use arcstr::ArcStr;
-use jiff::Timestamp;
-use nodegroup::{
-    DeletionLog, LogError, MachineView, Shortage,
-    deletion_log::Entry,
-    instance,
-    writing::{CallError, GroupVersion, NotScalable},
-};
+use nodegroup::writing::{CallError, GroupVersion, NotScalable};
 
 use super::{
-    accepted_deletions::DeletionTarget,
-    answer,
     command::Caller,
     error::ScaleError,
     events::EventContent,
     history::LONGEST_TEXT,
     metrics::Write,
     refusals::Kind,
-    rule::{Effect, Named, NotLowered},
     shared::Shared,
     work::{Resized, Work},
 };
@@ -34,8 +24,6 @@ use text::shortened;
 
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;
-/// The maximum number of tickets in a log line or a note. Entries that are lowered together mostly share one.
-const MOST_TICKETS: usize = 8;
 
 /// A written size.
 #[derive(Clone, Copy)]
@@ -47,17 +35,6 @@ pub(super) struct SizeWritten<'a> {
     pub(super) attempts: u32,
     /// The time since the first attempt.
     pub(super) elapsed: Duration,
-}
-
-/// Returns the tickets of entries, each once and at most `MOST_TICKETS`; `None` if there is no entry.
-pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<String> {
-    let tickets: BTreeSet<_> = entries.into_iter().map(|entry| &entry.ticket).collect();
-    let named: Vec<_> = tickets.iter().take(MOST_TICKETS).map(ToString::to_string).collect();
-    match (named.is_empty(), tickets.len() - named.len()) {
-        (true, _) => None,
-        (false, 0) => Some(named.join(", ")),
-        (false, more) => Some(format!("{} and {more} more", named.join(", "))),
-    }
 }
 
 impl Work {
@@ -95,89 +72,11 @@ impl Work {
         let started = Instant::now();
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
-        self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
-        self.may_have_written.fetch_or(matches!(result, Err(CallError::Unknown(..))), Ordering::Relaxed);
+        if write != Write::DryRun {
+            self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
+            self.may_have_written.fetch_or(matches!(result, Err(CallError::Unknown(..))), Ordering::Relaxed);
+        }
         result
-    }
-
-    /// Reports an effect of a command, and returns one that concerns its callers.
-    pub(super) fn report_effect(&self, effect: Effect) -> Option<Effect> {
-        let id = &self.id;
-        match effect {
-            Effect::Begin(_) | Effect::SizeWritten { .. } | Effect::Answer(..) | Effect::Deferred(_) => {
-                return Some(effect);
-            }
-            Effect::Undeletable(machines) => self.record_failed_deletes(&machines),
-            Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
-            Effect::SizeSpared(why) => {
-                tracing::info!(group = %id, "the size is left as it is: {}", answer::not_done(id, &why));
-            }
-            Effect::MachineSpared(machine, error) => {
-                let failed = self.failed(&error);
-                tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
-            }
-            Effect::DeletedByName(entry) => {
-                tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
-                self.report_of(tickets_of([&entry]).as_deref(), EventContent::deleted_by_name(&entry.name));
-            }
-            Effect::Replaced(machine, note) => {
-                let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
-                let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
-                let why = instance::of_machine(view).error;
-                let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-                let client = self.clients();
-                tracing::info!(group = %id, machine = %machine.name, client, "Machine is replaced at the minimum size: {why}");
-                self.report(EventContent::replaced(&machine.name, &why));
-            }
-            Effect::Over(entries) => {
-                let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                let ticket = tickets_of(&entries);
-                tracing::info!(group = %id, machines = machines.join(","), ticket, "deletions completed");
-            }
-            Effect::MarkStays(machine, error) => {
-                let failed = self.failed(&error);
-                tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
-            }
-            Effect::Filled(machine) => {
-                tracing::info!(
-                    group = %id, %machine,
-                    "the Machine is being deleted by somebody else and is already replaced: the size isn't \
-                     lowered for it"
-                );
-            }
-            Effect::Leaving(machines) => {
-                let leaving = machines.iter().map(|named| DeletionTarget::Machine(self.machine_key(&named.name)));
-                self.shared.accepted_deletions.accept(id, leaving);
-            }
-            Effect::ChosenByProvider(instances) => self.report_chosen_by_provider(instances),
-        }
-        None
-    }
-
-    /// Reports a log of deletions that can't be read.
-    pub(super) fn report_unreadable_log(&self, error: &LogError) {
-        tracing::warn!(group = %self.id, "deletions can't be finished: {error}");
-    }
-
-    /// Reports a decided deletion for which the size isn't lowered, or not yet.
-    pub(super) fn report_not_lowered(&self, failure: &NotLowered) {
-        let (id, error) = (&self.id, answer::not_done(&self.id, failure.why()));
-        match failure {
-            NotLowered::Spared(_) => {
-                tracing::info!(group = %id, "a deletion that was decided is given up: {error}");
-            }
-            NotLowered::Refused(_) => {
-                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
-            }
-            NotLowered::Pending(_) => {
-                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided waits: {error}");
-            }
-        }
-    }
-
-    /// Reports a reconcile of the finisher that failed.
-    pub(super) fn report_not_finished(&self, error: &CallError) {
-        tracing::warn!(group = %self.id, "can't finish deletions; this is tried again: {}", self.failed(error));
     }
 
     /// Reports a delete of Nodes that belong to no Machine of a MachinePool.
@@ -249,15 +148,11 @@ impl Work {
     pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
         self.index().set_own_size(&self.id, write.from, version);
-        let log = version.log.as_ref().and_then(|log| log.read().ok());
-        let entries = log.into_iter().flat_map(DeletionLog::entries);
-        let tickets = tickets_of(entries.filter(|entry| write.machines.contains(&entry.name)));
         tracing::info!(
             group = %self.id,
             from = write.from,
             to = version.replicas,
             machines = write.machines.join(","),
-            ticket = tickets,
             client = self.clients(),
             attempts = write.attempts,
             milliseconds = write.elapsed.as_millis(),
@@ -266,45 +161,17 @@ impl Work {
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
-        self.report_of(tickets.as_deref(), EventContent::scaled(write.from, version.replicas, write.machines));
+        self.report(EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// Logs the new entries of the deletion log that is about to be written. Only this line has the ticket together
-    /// with the client, since any copy may finish the deletion and logs the ticket alone. It precedes the write, whose
-    /// answer may be lost.
-    pub(super) fn log_new_entries(&self, seen: &GroupVersion, log: &DeletionLog) {
-        let before = seen.log().unwrap_or_default();
-        let is_new = |entry: &&Entry| before.get(&entry.uid).is_none_or(|old| old.ticket != entry.ticket);
-        let new: Vec<_> = log.entries().iter().filter(is_new).collect();
-        if new.is_empty() {
-            return;
-        }
-        let machines = new.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
-        let (ticket, client) = (tickets_of(new), self.clients());
-        tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
-    }
-
-    /// Stores in the index the version of the group that was read, or that the write of its log returned.
+    /// Stores in the index the version of the group that was read.
     pub(super) fn store_version(&self, version: &GroupVersion) {
         self.index().set_written(&self.id, version.clone());
-    }
-
-    /// Marks Machines in the index whose deletion the API server has refused or left without an answer.
-    pub(super) fn record_failed_deletes(&self, machines: &[Named]) {
-        for named in machines {
-            self.index().record_failed_delete(&self.machine_key(&named.name), &named.uid);
-        }
     }
 
     /// Reports an event of the group.
     pub(super) fn report(&self, content: EventContent) {
         self.report_with_code(content, None);
-    }
-
-    /// Reports an event of the group. Outside of commands, the note names the tickets of the log's entries.
-    pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
-        let is_for_commands = self.is_for_commands.load(Ordering::Relaxed);
-        self.report(if is_for_commands { content } else { content.of_tickets(tickets) });
     }
 
     /// Reports that an infrastructure provider chooses the instances.
@@ -327,12 +194,10 @@ impl Work {
         self.callers.lock().clear();
         self.has_written.store(false, Ordering::Relaxed);
         self.may_have_written.store(false, Ordering::Relaxed);
-        self.is_for_commands.store(false, Ordering::Relaxed);
     }
 
     /// Records the callers whose commands this turn carries out.
     pub(super) fn note_callers<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
-        self.is_for_commands.store(true, Ordering::Relaxed);
         for caller in callers {
             self.callers.lock().push(caller.waiting().clone());
             self.clients.lock().extend(caller.client().cloned());
@@ -341,7 +206,7 @@ impl Work {
 
     /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if it
     /// carries out none.
-    fn clients(&self) -> Option<String> {
+    pub(super) fn clients(&self) -> Option<String> {
         let clients = self.clients.lock();
         let first: Vec<_> = clients.iter().take(MOST_CLIENTS).map(ArcStr::as_str).collect();
         let more = clients.len() - first.len();

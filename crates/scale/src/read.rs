@@ -1,82 +1,109 @@
-//! Reads objects for commands and reconciles, in the form that the rule takes.
+//! Reads a group's Machines, for what the watches can't answer.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
-use capi::{ObjectKey, ScalableKind};
-use nodegroup::{
-    Ticket,
-    writing::{CallError, GroupVersion},
-};
+use capi::{ScalableKind, Uid};
+use jiff::{SignedDuration, Timestamp};
+use nodegroup::{GroupId, writing::CallError};
+use tokio::time::{sleep, timeout};
 
-use super::{
-    api::MachineDetails,
-    rule::{Details, GroupMachines, Life, Named},
-    work::Work,
-};
+use super::{resolve::Target, work::Work};
 
-/// Reads the group's object.
-pub(super) async fn group(work: &Work) -> Result<GroupVersion, CallError> {
-    let seen = work.api().read_group(&work.id).await?;
-    work.store_version(&seen.version);
-    Ok(seen.version)
+/// The time for which a Machine that is being deleted counts as one, whether it has a Node or not: another replica of
+/// this program may have deleted it, and be about to lower the size for it. No command takes longer.
+const MAY_BE_LOWERED_FOR: SignedDuration = SignedDuration::from_secs(60);
+/// The maximum time that is waited for Cluster API to see that Machines are being deleted. It may be down.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// The pause before the watch is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The Machines of a group, as one list from the API server shows them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupMachines {
+    /// The number of all Machines.
+    pub(super) all: usize,
+    /// The Machines for which there is no placeholder: they aren't being deleted, or only for moments, or still have a
+    /// Node.
+    holding: HashSet<Uid>,
+    /// The number of instances of a MachinePool, which counts instances rather than Machines; `None` for other kinds.
+    instances: Option<usize>,
 }
 
-/// Reads the life of a Machine.
-pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> {
-    let seen = work.api().read_machine(&work.machine_key(&named.name), &named.uid).await?;
-    Ok(match seen {
-        None => Life::Gone,
-        Some(seen) if seen.deleting => Life::Deleting,
-        Some(_) => Life::Alive,
-    })
-}
+impl GroupMachines {
+    /// Returns the number of placeholders of a group of this size: the replicas beyond the Machines that hold a place.
+    /// `leaves` returns true for a Machine that is about to be deleted, and for which the size will be lowered.
+    pub(super) fn placeholders(&self, size: i32, leaves: impl Fn(&Uid) -> bool) -> usize {
+        let holding = self.instances.unwrap_or_else(|| self.holding.iter().filter(|uid| !leaves(uid)).count());
+        usize::try_from(size).unwrap_or_default().saturating_sub(holding)
+    }
 
-/// Reads a Machine that is given up as one that never joined: its life and, while it is alive, whether it has a Node.
-pub(super) async fn details(work: &Work, named: &Named) -> Result<Details, CallError> {
-    let key = work.machine_key(&named.name);
-    Ok(match work.api().read_machine_details(&key, &named.uid).await? {
-        None => Details { life: Life::Gone, has_joined: false, version: None, ticket: None },
-        Some(machine) => {
-            let ticket = machine.delete_mark.as_deref().and_then(Ticket::of_mark);
-            if machine.deleting {
-                Details { life: Life::Deleting, has_joined: false, version: None, ticket }
-            } else {
-                let has_joined = has_joined(work, &key, &machine);
-                Details { life: Life::Alive, has_joined, version: Some(machine.version), ticket }
-            }
-        }
-    })
-}
-
-/// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
-fn has_joined(work: &Work, key: &ObjectKey, machine: &MachineDetails) -> bool {
-    machine.node_name.is_some() || work.index().knows_node_of(key, machine.provider_id.as_ref())
+    /// Returns true if it has a Machine.
+    pub(super) fn has_any(&self) -> bool {
+        self.all > 0
+    }
 }
 
 /// Lists all Machines of the group, as the API server has them now.
-pub(super) async fn list(work: &Work) -> Result<GroupMachines, CallError> {
+pub(super) async fn machines(work: &Work) -> Result<GroupMachines, CallError> {
+    let mut attempts = work.attempts();
+    let listed = loop {
+        match work.api().list_machines(&work.id, &work.index().owners(&work.id)).await {
+            Err(error) if attempts.again(&error).await => {}
+            listed => break listed?,
+        }
+    };
     let (index, id) = (work.index(), &work.id);
-    let machines = work.api().list_machines(id, &index.owners(id)).await?;
     let members = index.members(id);
     let with_node: HashSet<_> =
         members.iter().filter(|member| member.node.is_some()).map(|member| &member.machine.meta.uid).collect();
-    let mut listed = GroupMachines::default();
-    for machine in machines {
-        if !machine.deleting {
-            listed.alive.insert(machine.uid);
-        } else if with_node.contains(&machine.uid) {
-            listed.draining.insert(machine.uid);
-        } else {
-            listed.without_node.push(Named { name: machine.name, uid: machine.uid, never_joined: false });
+    let (all, now) = (listed.len(), Timestamp::now());
+    let holding: HashSet<_> = listed
+        .into_iter()
+        .filter(|machine| {
+            let is_new = || machine.deleting_since.is_none_or(|since| now.duration_since(since) < MAY_BE_LOWERED_FOR);
+            !machine.deleting || is_new() || with_node.contains(&machine.uid)
+        })
+        .map(|machine| machine.uid)
+        .collect();
+    let instances = match id.kind {
+        ScalableKind::MachinePool => Some(instances(work, id)?.max(holding.len())),
+        ScalableKind::MachineDeployment | ScalableKind::MachineSet => None,
+    };
+    Ok(GroupMachines { all, holding, instances })
+}
+
+fn instances(work: &Work, id: &GroupId) -> Result<usize, CallError> {
+    let view = work.index().scale_view(id);
+    let view = view.map_err(|_| CallError::Unknown(format!("{id} can't be counted: it isn't a group now"), None))?;
+    Ok(usize::try_from(view.machines).unwrap_or_default())
+}
+
+/// Returns those of these Machines that the API server has and that aren't being deleted, in their present version.
+pub(super) async fn still_there(work: &Work, targets: &[Target]) -> Result<Vec<Target>, CallError> {
+    let mut there = Vec::new();
+    for target in targets {
+        let machine = work.api().read_machine(&target.key, &target.uid).await?;
+        let alive = machine.filter(|machine| !machine.deleting);
+        there.extend(alive.map(|machine| Target { version: machine.version, ..target.clone() }));
+    }
+    Ok(there)
+}
+
+/// Waits until Cluster API has seen that Machines are being deleted, or they are gone. A MachineSet controller that sees
+/// the smaller size of a MachineSet before the deletion of its Machine takes another one (seen with Cluster API 1.14);
+/// the size of a MachineDeployment takes one hop more. The Machine controller of the same process writes the phase from
+/// the same cache.
+pub(super) async fn until_seen(work: &Work, deleted: &[Target]) {
+    if work.id.kind != ScalableKind::MachineSet || !work.api().counts_deleting() {
+        return;
+    }
+    let is_seen = || deleted.iter().all(|target| work.index().shows_deletion_of(&target.key, &target.uid));
+    let looked = async {
+        while !is_seen() {
+            sleep(LOOK_AGAIN).await;
         }
+    };
+    if timeout(SEEN_WITHIN, looked).await.is_err() {
+        tracing::debug!(group = %work.id, "Cluster API hasn't shown for {SEEN_WITHIN:?} that it sees the deletion");
     }
-    listed.without_node.sort_by(|a, b| a.name.cmp(&b.name));
-    if id.kind == ScalableKind::MachinePool {
-        let Ok(view) = index.scale_view(id) else {
-            return Err(CallError::Unknown(format!("{id} can't be counted: it isn't a group now"), None));
-        };
-        let known = usize::try_from(view.machines).unwrap_or_default();
-        listed.instances = Some(known.max(listed.alive.len() + listed.draining.len()));
-    }
-    Ok(listed)
 }

@@ -62,19 +62,9 @@ impl ReadOnlyCommand {
     pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
         self.decide_only("delete", |work| {
             let view = work.view()?;
-            let log = work.log_of(&view.version)?;
-            let named = resolve::find(work, nodes)?;
-            let there = work.index().members(&work.id);
-            let is_being_deleted = |uid: &_| {
-                log.get(uid).is_some() || !there.iter().any(|it| it.machine.meta.uid == *uid && !it.machine.deleting)
-            };
-            let machines: Vec<_> = named
-                .machines
-                .iter()
-                .filter(|(_, (uid, _))| !is_being_deleted(uid))
-                .map(|(key, _)| key.name.to_string())
-                .collect();
-            let count = machines.len() + named.replicas.len() + named.instances.len();
+            let named = resolve::request_of(work, nodes)?;
+            let machines: Vec<_> = named.machines.iter().map(|target| target.key.name.to_string()).collect();
+            let count = machines.len() + named.replicas + named.instances;
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
                 return Err(ScaleError::FailedPrecondition(answer::rolling_out(&work.id, rollout)));
             }

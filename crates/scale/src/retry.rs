@@ -14,6 +14,8 @@ use nodegroup::writing::CallError;
 const MOST: u32 = 6;
 /// The pause before the second attempt if the server doesn't set one; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The number of doublings: no pause is longer than the last one of [`MOST`] attempts.
+const MOST_DOUBLINGS: u32 = MOST - 2;
 /// The longest pause set by the server that is waited for; after a longer one the caller has retried by itself.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -24,6 +26,7 @@ const LAST_ATTEMPT_AFTER: Duration = Duration::from_secs(20);
 /// The attempts at one write of a command.
 pub(super) struct Attempts {
     made: u32,
+    most: u32,
     started: Instant,
     /// Counts all attempts but the first.
     repeated: Counter,
@@ -32,7 +35,12 @@ pub(super) struct Attempts {
 impl Attempts {
     /// Creates attempts that count each retry.
     pub(super) fn counted(repeated: Counter) -> Self {
-        Self { made: 1, started: Instant::now(), repeated }
+        Self { made: 1, most: MOST, started: Instant::now(), repeated }
+    }
+
+    /// Creates attempts that end with their time alone.
+    pub(super) fn persistent(repeated: Counter) -> Self {
+        Self { most: u32::MAX, ..Self::counted(repeated) }
     }
 
     /// Returns the number of attempts, the current one included.
@@ -47,7 +55,7 @@ impl Attempts {
 
     /// Waits for the next attempt after a failure. Returns false if a retry makes no sense, or there were enough.
     pub(super) async fn again(&mut self, error: &CallError) -> bool {
-        let Some(pause) = next_pause(error, self.made, self.elapsed()) else { return false };
+        let Some(pause) = next_pause(error, (self.made, self.most), self.elapsed()) else { return false };
         self.made += 1;
         self.repeated.inc();
         tokio::time::sleep(pause).await;
@@ -56,14 +64,14 @@ impl Attempts {
 }
 
 /// Returns the pause before another attempt, at this time after the first; `None` if there is none.
-fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duration> {
+fn next_pause(error: &CallError, (made, most): (u32, u32), elapsed: Duration) -> Option<Duration> {
     let pause = pause_after(error, made).filter(|pause| *pause <= LONGEST_PAUSE)?;
-    (made < MOST && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)
+    (made < most && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)
 }
 
 /// Returns the pause after the n-th attempt has failed; `None` if a retry would fail again.
 fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
-    let usual = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1);
+    let usual = FIRST_PAUSE * 2_u32.saturating_pow((attempt - 1).min(MOST_DOUBLINGS));
     match error {
         // The object has to be read again, which needs no pause at first; repeated conflicts back off.
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
@@ -121,7 +129,7 @@ mod tests {
     #[case::long_ago(1, 600_000, None)]
     fn attempts_have_a_number_and_an_end(#[case] made: u32, #[case] elapsed: u64, #[case] pause: Option<u64>) {
         let error = CallError::Unknown(text(), None);
-        let next = next_pause(&error, made, Duration::from_millis(elapsed));
+        let next = next_pause(&error, (made, MOST), Duration::from_millis(elapsed));
         assert_eq!(next, pause.map(Duration::from_millis));
     }
 

@@ -1,50 +1,119 @@
-//! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results. The rule decides
-//! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
+//! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results.
 
-use delete_rule::naming::Shrinkable;
-use nodegroup::{size, writing::NotScalable};
+use std::collections::HashSet;
+
+use nodegroup::{instance, size, writing::NotScalable};
 
 use super::{
+    accepted_deletions::DeletionTarget,
     answer,
     command::Caller,
+    delete::{self, Fate, TryAgain, as_i32},
     error::ScaleError,
-    rule::{Decrease, RULE, Resize},
-    run,
+    read,
+    resize::{Aim, Resize, Written},
+    resolve::Target,
     work::Work,
 };
+use index::{Hold, Member};
 
-/// The id of the only caller of a command on a size.
-const CALLER: delete_rule::steps::CallerId = 0;
-
+/// Raises the size.
 pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     let view = work.view()?;
-    let mut resize = Resize::increase(RULE, view.version, delta, view.bounds, Some(CALLER));
-    run::carry_out(work, &mut resize, |_| caller.is_gone()).await;
-    if let Some(Err(why)) = resize.end() {
-        return Err(answer::not_done(&work.id, why));
+    if let Some(Hold::SizePutBack(manager)) = work.index().held(&work.id) {
+        return Err(answer::put_back(&work.id, &manager));
     }
+    let aim = Aim::Raise { delta, bounds: view.bounds };
+    let written = Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
     work.shared.accepted_deletions.forget_replicas(&work.id);
+    if let Some(written) = written.filter(|_| caller.is_gone()) {
+        give_back(work, written).await;
+    }
     Ok(())
 }
 
+/// Gives back an increase whose caller left before it was written, while no Machine has come for it and nobody else has
+/// written the size: Cluster Autoscaler takes it for failed, and buys elsewhere.
+async fn give_back(work: &Work, Written { from, to }: Written) {
+    let Ok(view) = work.view() else { return };
+    let has_none = |machines: read::GroupMachines| i32::try_from(machines.all).is_ok_and(|all| all <= from);
+    if view.version.replicas != to || !read::machines(work).await.is_ok_and(has_none) {
+        return;
+    }
+    tracing::info!(group = %work.id, from = to, to = from, "the caller left before the size was written: it is given back");
+    if let Err(error) = Resize::asked_by(work, None).write(view.version, Aim::GiveBack { from, to }).await {
+        tracing::warn!(group = %work.id, "the size can't be given back: {error}");
+    }
+}
+
+/// Lowers the size by replicas that have no Node: first by those without a Machine, then by Machines that never joined,
+/// which are deleted. It stops at the Machines that have a Node and at the minimum. Where only time can help it succeeds
+/// without effect, since an error would end Cluster Autoscaler's loop for all groups (kubernetes/autoscaler#7928).
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+    let id = &work.id;
     // A wrong delta is refused whatever the state of the group.
-    size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
-    let scalable = work.index().scale_view(&work.id);
-    let shrinkable = match &scalable {
-        Err(NotScalable::Excluded(_)) => Shrinkable::Excluded,
-        Ok(view) if view.rollout.is_some() => Shrinkable::RollingOut,
-        Ok(_) | Err(_) => Shrinkable::Yes,
+    size::decrease(0, delta, 0, 0).map_err(|error| answer::size(id, &error))?;
+    let scalable = work.index().scale_view(id);
+    let is_left = match &scalable {
+        Err(NotScalable::Excluded(_)) => true,
+        Ok(view) => view.rollout.is_some() || view.shrinks_first.is_some(),
+        Err(NotScalable::Unknown) => false,
     };
-    if shrinkable.leaves_size() {
+    if is_left {
         work.report_size_left(&scalable);
         return Ok(());
     }
-    let view = scalable.map_err(|why| answer::not_scalable(&work.id, &why))?;
-    let mut decrease = Decrease::new(RULE, view.version, delta, view.bounds, CALLER);
-    run::carry_out(work, &mut decrease, |_| caller.is_gone()).await;
-    match decrease.end() {
-        Some(Err(why)) => Err(answer::not_done(&work.id, why)),
-        Some(Ok(())) | None => Ok(()),
+    let view = scalable.map_err(|why| answer::not_scalable(id, &why))?;
+    let mut waiting: Vec<_> = work.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
+    waiting.retain(|it| !it.has_node() && !work.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
+    waiting.sort_by_key(|it| !instance::has_failed(&it.machine));
+    let with_node = view.machines_with_node;
+    let target = size::decrease(view.version.replicas, delta, with_node, view.bounds.min);
+    let target = target.map_err(|error| answer::size(id, &error))?;
+    let fewer = view.version.replicas - target;
+    let machines = (as_i32(waiting.len()) - (target - with_node).max(0)).clamp(0, fewer);
+    let others = usize::try_from(fewer - machines).unwrap_or_default();
+    if caller.is_gone() {
+        return Err(answer::abandoned(id));
     }
+    if others > 0 {
+        let (leaving, min) = (&HashSet::new(), view.bounds.min.max(with_node));
+        let aim = Aim::GiveUp { replicas: others, instances: 0, leaving, listed: None, min };
+        Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
+    }
+    waiting.truncate(usize::try_from(machines).unwrap_or_default());
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    remove(work, &waiting).await.map_err(|error| if others > 0 { error.of_part() } else { error })
+}
+
+/// Deletes Machines that never joined, and lowers the size by them.
+async fn remove(work: &Work, waiting: &[Member]) -> Result<(), ScaleError> {
+    let (id, version) = (&work.id, work.view()?.version);
+    let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
+    match delete::try_size(work, &version, version.replicas - as_i32(targets.len())).await {
+        Ok(()) => {}
+        Err(TryAgain::Anew) => return Err(answer::changed(id)),
+        Err(TryAgain::No(error)) => return Err(error),
+    }
+    let mut removed = Vec::new();
+    for (target, fate) in delete::remove(work, targets).await {
+        match fate {
+            Fate::Ours => removed.push(target),
+            Fate::Going | Fate::Unknown | Fate::HasJoined => {}
+            Fate::Stays(error) => {
+                let (machine, failed) = (&target.key.name, work.failed(&error));
+                tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
+            }
+        }
+    }
+    if removed.is_empty() {
+        return Ok(());
+    }
+    // Cluster Autoscaler may still ask about these Machines, whose instances it knows.
+    let leaving = removed.iter().map(|target| DeletionTarget::Machine(target.key.clone()));
+    work.shared.accepted_deletions.accept(id, leaving);
+    let view = work.view()?;
+    delete::lower(work, view.version, &removed, view.bounds.min).await
 }

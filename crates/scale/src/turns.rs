@@ -1,7 +1,7 @@
-//! Runs the turns of a group: its commands one at a time, adjacent deletes as one batch, and the finisher's reconciles
-//! in between. A group has a task only while it has turns.
+//! Runs the turns of a group: its commands one at a time, adjacent deletes as one batch. A group has a task only while
+//! it has turns.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use nodegroup::GroupId;
 use opentelemetry::context::FutureExt as _;
@@ -9,17 +9,26 @@ use tokio::time::Instant;
 
 use super::{
     answer,
-    command::{Caller, Command},
+    command::{Caller, Command, Delete},
     delete,
     error::ScaleError,
-    lane::{Enqueued, Turn},
-    reconcile,
+    lane::Enqueued,
     shared::Shared,
     size,
     work::Work,
-    work_queue::ReconcileResult,
 };
 use traces::Span;
+
+/// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
+/// Cluster Autoscaler sends one Node per call, concurrently, and one smaller size serves the whole batch. Yields are
+/// used because the shortest sleep takes two milliseconds.
+const QUIET_TURNS: usize = 100;
+/// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
+const MOST_QUIET_TURNS: usize = 2_000;
+/// The minimum time without a new delete. Two calls of one caller are less than this time apart.
+const QUIET_FOR: Duration = Duration::from_micros(300);
+/// The maximum time for which deletes are gathered.
+const MOST_GATHERED: Duration = Duration::from_millis(10);
 
 /// Removes the lane of a task that ended in the middle of a turn, which closes the channels of its callers.
 struct Guard {
@@ -40,7 +49,8 @@ impl Drop for Guard {
 pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
     let Enqueued { is_new, refused, gone } = shared.lanes.enqueue(id, command);
     if is_new {
-        run_lanes(shared, [id.clone()]);
+        let guard = Guard { shared: Arc::clone(shared), id: id.clone(), has_ended: false };
+        shared.spawner.spawn_tracked(&shared.tasks, run(guard));
     }
     if refused.is_none() && gone.is_empty() {
         return;
@@ -54,66 +64,53 @@ pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
     }
 }
 
-/// Lets the finisher reconcile groups that have changed, and those whose next reconcile is due. Returns the time at
-/// which the next reconcile is due.
-pub(super) fn reconcile_due(
-    shared: &Arc<Shared>,
-    changed: impl IntoIterator<Item = GroupId>,
-    now: Instant,
-) -> Option<Instant> {
-    let (begun, next) = shared.lanes.reconcile_due(changed, now);
-    run_lanes(shared, begun);
-    next
-}
-
-fn run_lanes(shared: &Arc<Shared>, ids: impl IntoIterator<Item = GroupId>) {
-    for id in ids {
-        let guard = Guard { shared: Arc::clone(shared), id, has_ended: false };
-        shared.spawner.spawn_tracked(&shared.tasks, run(guard));
-    }
-}
-
 /// Takes turns until none is left.
 async fn run(mut guard: Guard) {
     let work = Work::new(Arc::clone(&guard.shared), guard.id.clone());
-    while let Some(turn) = work.shared.lanes.next(&work.id) {
+    while let Some(command) = work.shared.lanes.next(&work.id) {
         work.begin_turn();
-        match turn {
-            Turn::Command(Command::Increase(delta, caller)) => {
-                let result = in_turn(&work, &caller, size::increase(&work, delta, &caller)).await;
+        match command {
+            Command::Increase(delta, caller) => {
+                let result = in_turn(&work, &caller, Box::pin(size::increase(&work, delta, &caller))).await;
                 work.answer(caller, result);
             }
-            Turn::Command(Command::Decrease(delta, caller)) => {
-                let result = in_turn(&work, &caller, size::decrease(&work, delta, &caller)).await;
+            Command::Decrease(delta, caller) => {
+                let result = in_turn(&work, &caller, Box::pin(size::decrease(&work, delta, &caller))).await;
                 work.answer(caller, result);
             }
-            Turn::Command(Command::Delete(first)) => {
-                let deletes = delete::gather(&work, work.shared.lanes.with_deferred(&work.id, first)).await;
-                let asked = deletes.iter().map(|delete| delete.caller.trace());
-                let span = work.api().traces().work("delete", asked);
+            Command::Delete(first) => {
+                let deletes = gather(&work, first).await;
+                let span = work.api().traces().work("delete", deletes.iter().map(|delete| delete.caller.trace()));
                 name(&span, &work);
-                delete::delete(&work, deletes).with_context(span.context()).await;
+                Box::pin(delete::delete(&work, deletes)).with_context(span.context()).await;
                 span.close();
-                take_back_later(&work);
-            }
-            Turn::Reconcile => {
-                let result = reconcile::reconcile(&work).await;
-                end_reconcile(&work, result);
             }
         }
     }
     guard.has_ended = true;
 }
 
-/// Lets the finisher look at a group of a Cluster that has left, whose changes no watch shows any more.
-fn take_back_later(work: &Work) {
-    if work.api().tenancy().check().is_err() {
-        work.shared.lanes.reconcile_due([work.id.clone()], Instant::now());
+/// Gathers the deletes that arrive at the same time as the first one.
+async fn gather(work: &Work, first: Delete) -> Vec<Delete> {
+    let mut deletes = vec![first];
+    let began = Instant::now();
+    let (mut last, mut pauses) = (began, 0);
+    while pauses < MOST_QUIET_TURNS
+        && (pauses < QUIET_TURNS || last.elapsed() < QUIET_FOR)
+        && began.elapsed() <= MOST_GATHERED
+    {
+        // On a busy machine other threads have to run to bring further deletes.
+        work.shared.spawner.yield_thread();
+        tokio::task::yield_now().await;
+        let more = work.shared.lanes.more_deletes(&work.id);
+        pauses += 1;
+        if !more.is_empty() {
+            (last, pauses) = (Instant::now(), 0);
+            deletes.extend(more);
+        }
     }
-}
-
-fn end_reconcile(work: &Work, result: ReconcileResult) {
-    run_lanes(&work.shared, work.shared.lanes.end_reconcile(&work.id, result));
+    work.note_callers(deletes.iter().map(|delete| &delete.caller));
+    deletes
 }
 
 /// Carries out a command that has one caller.

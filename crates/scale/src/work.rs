@@ -6,17 +6,13 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::ObjectKey;
-use nodegroup::{
-    DeletionLog, GroupId,
-    writing::{CallError, GroupVersion},
-};
+use nodegroup::{GroupId, writing::CallError};
 use parking_lot::Mutex;
 
 use super::{answer, api::Api, error::ScaleError, retry::Attempts, shared::Shared};
 use index::{Index, ScaleView};
 
-/// The work on one group: a command, a reconcile of the finisher, or an observation.
+/// The work on one group: a command or an observation.
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
@@ -30,8 +26,6 @@ pub(super) struct Work {
     pub(super) has_written: AtomicBool,
     /// True once a write of this turn had no answer.
     pub(super) may_have_written: AtomicBool,
-    /// True if this turn carries out commands, rather than what another copy or an earlier process has left.
-    pub(super) is_for_commands: AtomicBool,
 }
 
 /// A size that has been written.
@@ -52,7 +46,6 @@ impl Work {
             callers: Mutex::default(),
             has_written: AtomicBool::default(),
             may_have_written: AtomicBool::default(),
-            is_for_commands: AtomicBool::default(),
         }
     }
 
@@ -64,23 +57,19 @@ impl Work {
         &self.shared.api
     }
 
-    pub(super) fn machine_key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(self.id.key.namespace.clone(), name)
-    }
-
     /// Returns the group as it is now.
     pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
         self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
     }
 
-    /// Returns the log of deletions. An unreadable log stops all deletions of the group.
-    pub(super) fn log_of(&self, version: &GroupVersion) -> Result<DeletionLog, ScaleError> {
-        version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
-    }
-
     /// Returns attempts that count each retry.
     pub(super) fn attempts(&self) -> Attempts {
         Attempts::counted(self.shared.metrics.retries())
+    }
+
+    /// Returns attempts of what must not be given up early.
+    pub(super) fn persistent_attempts(&self) -> Attempts {
+        Attempts::persistent(self.shared.metrics.retries())
     }
 
     /// Converts a failed call to an error of this group.

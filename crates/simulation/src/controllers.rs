@@ -144,11 +144,6 @@ pub(crate) fn version(chance: Chance) -> CapiVersion {
     draw_version(&mut chance.of("controllers", 0, 0))
 }
 
-/// Returns true in a world whose MachineSets give unhealthy Machines the same delete priority as marked ones.
-pub(crate) fn ties_with_unhealthy(chance: Chance) -> bool {
-    version(chance) == CapiVersion::V1_8
-}
-
 impl Driver {
     /// Creates the controllers of an API, before any event; those of a fleet for each Cluster.
     pub(crate) fn new(

@@ -2,7 +2,7 @@
 //! their objects couldn't be converted. All other work of a copy must go on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
@@ -24,8 +24,6 @@ struct Denial {
     code: u16,
     /// True if they can't be read either.
     reads: bool,
-    /// True if the first mark is still allowed.
-    once_marked: bool,
 }
 
 /// Decides which requests about single Machines are denied.
@@ -33,7 +31,6 @@ struct Denial {
 pub(crate) struct Denials {
     chance: Chance,
     denial: Option<Denial>,
-    marked: BTreeSet<String>,
     /// The Machines that were requested, each with true if it is denied.
     known: BTreeMap<String, bool>,
 }
@@ -50,10 +47,9 @@ impl Denials {
                 to: if draw.bool() { until } else { draw.u64(from..until.max(from + 1)) },
                 code: if draw.bool() { 403 } else { 500 },
                 reads: draw.bool(),
-                once_marked: draw.bool(),
             }
         });
-        Self { chance, denial, marked: BTreeSet::new(), known: BTreeMap::new() }
+        Self { chance, denial, known: BTreeMap::new() }
     }
 
     /// Returns the fault of a copy's request, unless `strikes` removes the denial of its Machine.
@@ -66,13 +62,8 @@ impl Denials {
         let denial = self.denial.as_ref()?;
         let name = parts.uri.path().split_once("/machines/")?.1;
         let is_write = matches!(parts.method, Method::PATCH | Method::DELETE);
-        let is_marked = if parts.method == Method::PATCH {
-            !self.marked.insert(name.to_owned())
-        } else {
-            self.marked.contains(name)
-        };
         let is_meant = (denial.from..denial.to).contains(&at) && (is_write || denial.reads);
-        if !is_meant || denial.once_marked && !is_marked {
+        if !is_meant {
             return None;
         }
         if let Some(is_denied) = self.known.get(name) {

@@ -7,6 +7,7 @@ use crate::{
     chance::Chance,
     entropy::{Nanos, SECOND},
     faults::{Decision, RequestFault},
+    ledger::is_dry_run,
 };
 
 /// An overload for one copy.
@@ -81,10 +82,10 @@ fn is_watch(parts: &Parts) -> bool {
     parts.uri.query().is_some_and(|query| query.contains("watch=true"))
 }
 
-/// Returns true for a write of a group's size or log.
+/// Returns true for a write of a group's size.
 fn writes_group(parts: &Parts) -> bool {
     let path = parts.uri.path();
     let is_of_group =
         ["/machinedeployments/", "/machinesets/", "/machinepools/"].iter().any(|kind| path.contains(kind));
-    parts.method == Method::PATCH && is_of_group
+    parts.method == Method::PATCH && is_of_group && !is_dry_run(parts)
 }

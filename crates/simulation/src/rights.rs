@@ -1,6 +1,6 @@
-//! Temporary losses of rights: in two thirds of the worlds no copy may write Machines for seconds or minutes, from the
-//! moment at which one has sent a mark. Deletions that are decided by then can be neither done nor undone, and that
-//! mark may arrive when its Machine has another entry.
+//! Temporary losses of rights: in two thirds of the worlds no copy may write Machines, or no copy may write sizes, for
+//! seconds or minutes, from the moment at which one has sent a deletion. That deletion may arrive when it was given up,
+//! and the size that was tried before it may be refused.
 
 use http::{Method, request::Parts};
 
@@ -8,6 +8,7 @@ use crate::{
     chance::Chance,
     entropy::{Nanos, SECOND},
     faults::{Decision, RequestFault},
+    ledger::is_dry_run,
     operator,
 };
 
@@ -18,14 +19,15 @@ const LONGER: Nanos = 45 * SECOND;
 #[derive(Clone, Debug)]
 struct Loss {
     ordinal: u64,
-    /// The time from which the first mark begins it.
+    /// The time from which the first deletion or mark begins it.
     from: Nanos,
     lasts: Nanos,
-    /// True if that must be the mark of a Machine that was named by hand, in a world whose people repeat failed
-    /// deletes.
+    /// True if that must be of a Machine that was named by hand, in a world whose people repeat failed deletes.
     by_hand: bool,
-    /// The fault of that mark.
+    /// The fault of that deletion.
     first: Option<RequestFault>,
+    /// True if sizes can't be written, rather than Machines.
+    of_sizes: bool,
     /// True if copies are restarted with their new rights.
     restarts: bool,
     /// True if Cluster API is down during the loss and a little longer, as in an upgrade of a whole cluster.
@@ -51,6 +53,7 @@ pub(crate) struct Rights {
     losses: Vec<Loss>,
     /// The time until which the right is lost.
     lost_until: Nanos,
+    is_of_sizes: bool,
 }
 
 impl Rights {
@@ -66,36 +69,50 @@ impl Rights {
                 let lasts = if is_short { draw.u64(5..30) } else { draw.u64(30..300) } * SECOND;
                 let first = match draw.u32(0..4) {
                     0 => None,
-                    // The mark arrives when the right is back.
+                    // The deletion arrives when the right is back.
                     1 | 2 if is_short => Some(RequestFault::Late(lasts + draw.u64(1..40) * SECOND)),
                     _ => Some(RequestFault::LostAfter),
                 };
                 let is_late = matches!(first, Some(RequestFault::Late(_)));
                 let by_hand = is_late && draw.u32(0..3) > 0 && operator::is_patient(chance);
                 let restarts = if is_late { draw.u32(0..4) == 0 } else { draw.bool() };
-                Loss { ordinal, from, lasts, by_hand, first, restarts, stops_controllers: draw.u32(0..3) > 0 }
+                let stops_controllers = draw.u32(0..3) > 0;
+                let of_sizes = draw.u32(0..3) == 0;
+                let first = first.filter(|_| !of_sizes);
+                Loss { ordinal, from, lasts, by_hand, first, of_sizes, restarts, stops_controllers }
             })
             .collect();
         losses.sort_by_key(|loss| std::cmp::Reverse(loss.from));
-        Self { losses, lost_until: 0 }
+        Self { losses, lost_until: 0, is_of_sizes: false }
     }
 
     /// Returns the fault of a copy's request, which may have a waiting caller by hand.
     pub(crate) fn of_request(&mut self, parts: &Parts, by_hand: bool, at: Nanos, until: Nanos) -> Struck {
         let is_write = matches!(parts.method, Method::PATCH | Method::DELETE);
-        if at >= until || !is_write || !parts.uri.path().contains("/machines/") {
+        let (is_of_machine, is_of_size) =
+            (parts.uri.path().contains("/machines/"), parts.uri.path().ends_with("/scale"));
+        if at >= until || !is_write || !(is_of_machine || is_of_size) {
             return Struck::default();
         }
         if at < self.lost_until {
-            return Struck { fault: Some(RequestFault::Refused(403)), ..Struck::default() };
+            let fault = (self.is_of_sizes == is_of_size).then_some(RequestFault::Refused(403));
+            return Struck { fault, ..Struck::default() };
         }
-        let is_due = |loss: &mut Loss| loss.from <= at && (by_hand || !loss.by_hand) && parts.method == Method::PATCH;
+        if !is_of_machine || is_dry_run(parts) {
+            return Struck::default();
+        }
+        let is_due = |loss: &mut Loss| loss.from <= at && (by_hand || !loss.by_hand);
         let Some(loss) = self.losses.pop_if(is_due) else { return Struck::default() };
         let begins = Decision { what: "rights", actor: 0, ordinal: loss.ordinal };
         let restarts = loss.restarts.then_some(at + loss.lasts);
         let controllers_until = loss.stops_controllers.then_some(at + loss.lasts + LONGER);
-        self.lost_until = at + loss.lasts;
+        (self.lost_until, self.is_of_sizes) = (at + loss.lasts, loss.of_sizes);
         Struck { fault: loss.first, begins: Some(begins), restarts, controllers_until }
+    }
+
+    /// Returns true if the lost right is that to write sizes.
+    pub(crate) fn is_of_sizes(&self) -> bool {
+        self.is_of_sizes
     }
 
     /// Removes the loss that has just begun.

@@ -69,7 +69,6 @@ fn each_mistake_says_what_it_is_and_is_small() -> Result<()> {
                 "crates/capi/src",
                 "crates/cluster/src",
                 "crates/connect/src",
-                "crates/delete-rule/src",
                 "crates/grpc/src",
                 "crates/index/src",
                 "crates/nodegroup/src",

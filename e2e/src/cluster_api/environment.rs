@@ -21,7 +21,8 @@ use crate::{
 pub struct Environment {
     // The fields are declared in their drop order, so that no process logs errors about the end of another.
     infrastructure: Mutex<Infrastructure>,
-    core: Manager,
+    /// The manager of Cluster API's core.
+    pub core: Manager,
     scheduler: Process,
     /// The management cluster.
     pub management: Arc<ControlPlane>,

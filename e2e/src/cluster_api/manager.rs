@@ -118,6 +118,16 @@ impl Manager {
         self.process.log()
     }
 
+    /// Stops its process where it is, until [`Self::thaw`]: controllers and webhooks alike.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.freeze()
+    }
+
+    /// Lets its process go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.thaw()
+    }
+
     async fn ready(&mut self, name: &str, health: u16) -> Result<()> {
         let mut config = Config::new(format!("http://127.0.0.1:{health}").parse()?);
         config.default_retry = false;

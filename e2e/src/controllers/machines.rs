@@ -13,9 +13,6 @@ use super::{
 pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
 
-/// The annotation that makes a MachineSet delete a Machine before others.
-const MARK: &str = "cluster.x-k8s.io/delete-machine";
-
 /// A Machine at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
@@ -29,8 +26,6 @@ pub struct Machine {
     pub provider_id: Option<String>,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// True if it is marked to be deleted first.
-    pub marked: bool,
     /// The controller, such as a MachineSet.
     pub owner: String,
 }
@@ -45,7 +40,6 @@ impl Machine {
             node: text(&object.data["status"]["nodeRef"]["name"]),
             provider_id: text(&object.data["spec"]["providerID"]).filter(|id| !id.is_empty()),
             deleting: object.metadata.deletion_timestamp.is_some(),
-            marked: object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MARK)),
             owner: owners.map(|owner| owner.name.clone()).next().unwrap_or_default(),
         }
     }

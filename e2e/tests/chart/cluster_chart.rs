@@ -134,6 +134,7 @@ fn the_cloud_config_leads_to_the_fleet_and_names_files_that_the_official_chart_m
         assert_eq!(path, format!("{}/cloud-config.yaml", directory("config")), "{case}");
         let expected = json!({
             "address": address,
+            "grpc_timeout": "30s",
             "key": format!("{}/tls.key", directory("tls")),
             "cert": format!("{}/tls.crt", directory("tls")),
             "cacert": format!("{}/ca.crt", directory(place)),

@@ -233,18 +233,6 @@ fn cluster_autoscalers_of_the_served_namespaces_are_let_in_by_the_network_policy
 }
 
 #[test]
-fn the_log_of_deletions_is_guarded_in_the_namespaces_of_the_fleet() {
-    let guarded = of_two_namespaces().set("admissionPolicies.deletionLog.enabled", json!(true));
-    let objects = render(&guarded);
-    let [groups, topologies] = of_kind(&objects, "ValidatingAdmissionPolicyBinding")[..] else {
-        panic!("not two bindings")
-    };
-    let selector = &groups["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0];
-    assert_eq!(selector["values"], json!(["team-a", "team-b"]));
-    assert_eq!(topologies["spec"]["matchResources"], Value::Null, "a class may be of another namespace");
-}
-
-#[test]
 fn the_notes_print_the_values_of_the_chart_for_each_cluster() {
     let printed = |values: &Values| -> Value {
         let notes = helm().notes(values).unwrap();

@@ -15,7 +15,6 @@ mod install;
 mod issuers;
 mod labels;
 mod metrics;
-mod policies;
 mod rights;
 mod switches;
 mod topologies;

@@ -58,12 +58,12 @@ enum Mode {
 impl Mode {
     fn values(self, world: &World) -> Values {
         let values = json!({ "autoDiscovery": { "clusterName": world.cluster }, "extraArgs": { "prices": PRICES } });
-        let values = Values::new(&world.namespace, values);
+        let values = Values::new(&world.namespace, values).set("rbac.markMachines", json!(true));
         match self {
             Self::Namespaced => values.set("clusterAPIMode", json!("kubeconfig-incluster")),
             Self::ClusterWide => {
                 let values = values.set("clusterAPIMode", json!("incluster-incluster"));
-                values.set("rbac", json!({ "clusterScoped": true }))
+                values.set("rbac.clusterScoped", json!(true))
             }
         }
     }
@@ -286,27 +286,8 @@ impl Release {
         Ok(())
     }
 
-    async fn is_unmarked(&self, machine: &str) -> Result<()> {
-        let mark = self.world.objects.deletion_mark(machine).await?;
-        ensure!(mark.is_none(), "{machine} is marked: {mark:?}");
-        Ok(())
-    }
-
     async fn is_deleting(&self, machine: &str) -> Result<bool> {
         Ok(self.world.objects.get("Machine", machine).await?.metadata.deletion_timestamp.is_some())
-    }
-
-    /// Returns the deletion log in a group's annotation.
-    async fn log_of(&self, group: &Group) -> Result<Option<String>> {
-        let annotations = self.world.objects.get(group.kind, &group.name).await?.metadata.annotations;
-        Ok(annotations.unwrap_or_default().get("capi-autoscaler-provider.io/deleting").cloned())
-    }
-
-    /// Sets the observed generation, as the controller of a MachineSet does once it has acted on a size.
-    async fn size_is_followed(&self, group: &Group) -> Result<()> {
-        let generation = self.world.objects.get(group.kind, &group.name).await?.metadata.generation;
-        let status = json!({ "observedGeneration": generation });
-        self.world.objects.patch_status(group.kind, &group.name, status).await
     }
 }
 
@@ -315,7 +296,7 @@ impl Release {
 async fn every_kind_of_group(world: &World) -> Result<()> {
     Pool::new("deployment").running(1).create(world).await?;
     Pool::new("set").of(Scalable::MachineSet).running(1).create(world).await?;
-    Pool::new("pool").of(Scalable::MachinePool).running(1).create(world).await?;
+    Pool::new("pool").of(Scalable::MachinePool).with_machines().running(1).create(world).await?;
     let template = json!({
         "kind": "DevMachineTemplate",
         "metadata": { "name": "big" },

@@ -156,11 +156,21 @@ fn rights_are_those_of_the_documented_role() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/rbac.yaml")).unwrap();
     let documented = rights(&e2e::helm::objects(&text).unwrap());
     let values = by_secret()
+        .set("rbac.markMachines", json!(true))
         .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]));
     let mut granted = rights(&render(&values));
     // The workload cluster is a different one here.
     granted.extend(["/nodes list", "/nodes watch"].map(str::to_owned));
     assert_eq!(granted, documented);
+}
+
+#[test]
+fn machines_are_patched_for_machine_pools_and_in_other_groups_alone() {
+    let patched = |values: &Values| rights(&render(values)).into_iter().filter(|it| it.ends_with("/machines patch"));
+    assert_eq!(patched(&base()).count(), 0);
+    assert_eq!(patched(&base().set("rbac.markMachines", json!(true))).count(), 1);
+    let of_another = base().set("extraArgs.capi-group", json!("machine.openshift.io"));
+    assert_eq!(patched(&of_another).collect::<Vec<_>>(), ["machine.openshift.io/machines patch"]);
 }
 
 #[test]
@@ -192,7 +202,10 @@ fn without_tls_the_program_is_started_so_and_the_cloud_config_names_no_certifica
     assert!(arguments(&objects).contains(&"--listen-allow-insecure".to_owned()));
     assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--tls")));
     assert_eq!(names(&objects, "Secret"), [""; 0]);
-    assert_eq!(cloud_config(&objects), json!({ "address": "capi-autoscaler-provider.team-a.svc:8086" }));
+    assert_eq!(
+        cloud_config(&objects),
+        json!({ "address": "capi-autoscaler-provider.team-a.svc:8086", "grpc_timeout": "30s" })
+    );
     assert!(helm().notes(&values).unwrap().contains("WARNING: gRPC is served without TLS"));
 }
 

@@ -102,6 +102,7 @@ fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_reads_it_and_name
             assert_eq!(cloud_config[key], json!(expected), "{name}");
             assert!(mounted["data"][item].is_string(), "{name}: {item}");
         }
+        assert_eq!(cloud_config["grpc_timeout"], "30s", "{name}");
         let (host, port) = cloud_config["address"].as_str().unwrap().rsplit_once(':').unwrap();
         let service = find("Service", &json!(host.split('.').next().unwrap()));
         assert_eq!(host, format!("{}.{namespace}.svc", service["metadata"]["name"].as_str().unwrap()));

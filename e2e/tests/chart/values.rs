@@ -21,9 +21,6 @@ const CHARTS: [Chart; 2] = [
     Chart {
         directory: CHART,
         sections: &[
-            "admissionPolicies",
-            "admissionPolicies.deletionLog",
-            "admissionPolicies.annotations",
             "autoDiscovery",
             "fleet",
             "fleet.certificateRequestPolicy",

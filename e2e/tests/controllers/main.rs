@@ -12,7 +12,6 @@ mod many;
 mod outages;
 mod pauses;
 mod pods;
-mod policy;
 mod rollouts;
 mod sizes;
 mod templates;
@@ -39,7 +38,6 @@ fn main() -> ExitCode {
         deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
         failures::a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
@@ -52,15 +50,15 @@ fn main() -> ExitCode {
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
         rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
         rollouts::a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing,
+        rollouts::with_on_delete_a_smaller_size_takes_machines_of_the_oldest_machine_set,
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
         templates::a_kind_of_machine_installed_while_serving_makes_a_group,
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
     ];
     let real = plays![Real:
-        deletes::the_log_is_cleared_while_a_machine_has_lost_its_infrastructure,
-        deletes::the_log_is_cleared_while_the_delete_of_another_machine_is_refused,
+        deletes::a_named_machine_goes_while_another_has_lost_its_infrastructure,
+        deletes::a_named_machine_goes_while_the_delete_of_another_is_refused,
         deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
-        policy::a_named_machine_goes_while_a_policy_keeps_the_log_to_its_writers,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
     let real_alone = plays![RealAlone:
@@ -99,7 +97,6 @@ fn main() -> ExitCode {
         deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,

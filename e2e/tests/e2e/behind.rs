@@ -82,7 +82,7 @@ pub(crate) async fn deletes_are_judged_by_what_was_written(world: &World) -> Res
     let refused = provider.delete(&group.id, &group.nodes[2..3]).await;
     assert_refused(refused, Code::FailedPrecondition, &["1", "2"])?;
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["workers-0", "workers-1"]).await?;
+    world.objects.assert_deleting(&["workers-0", "workers-1"]).await?;
 
     // Another user has lowered the size to the min size, and the watch hasn't delivered that yet.
     let other = Pool::new("other").running(3).bounds(2, 10).create(world).await?;
@@ -99,6 +99,5 @@ pub(crate) async fn deletes_are_judged_by_what_was_written(world: &World) -> Res
     let refused = provider.delete(&other.id, &other.nodes[..1]).await;
     assert_refused(refused, Code::FailedPrecondition, &["1", "2"])?;
     assert_scale(world, &other, 2).await?;
-    // The marks that were set meanwhile are removed.
-    world.objects.assert_marked(&["workers-0", "workers-1"]).await
+    world.objects.assert_deleting(&["workers-0", "workers-1"]).await
 }

@@ -13,9 +13,8 @@ use crate::sizes::assert_scale;
 
 const KINDS: [Scalable; 2] = [Scalable::MachineDeployment, Scalable::MachineSet];
 
-/// The deletion log of the group isn't the one that the second copy knows: its write fails with 422, and it decides
-/// again.
-pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(world: &World) -> Result<()> {
+/// The size of the group isn't the one that the second copy knows: its dry run fails with 422, and it decides again.
+pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_deleted(world: &World) -> Result<()> {
     let mut groups = Vec::new();
     for kind in KINDS {
         groups.push(Pool::new(&kind.kind().to_lowercase()).of(kind).running(6).create(world).await?);
@@ -36,12 +35,12 @@ pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(worl
         assert_scale(world, group, 4).await?;
         assert_eq!(behind.target_size(&group.id).await?, 4);
     }
-    let marked = groups.iter().flat_map(|group| &group.machines[..2]).map(String::as_str);
-    world.objects.assert_marked(&marked.collect::<Vec<_>>()).await?;
+    let deleting = groups.iter().flat_map(|group| &group.machines[..2]).map(String::as_str);
+    world.objects.assert_deleting(&deleting.collect::<Vec<_>>()).await?;
     let requests = answered(world, &world.user)?;
-    for resource in ["machinedeployments", "machinesets"] {
+    for resource in ["machinedeployments/scale", "machinesets/scale"] {
         let is_conflict = requests.iter().any(|it| it.verb == "patch" && it.resource == resource && it.code == 422);
-        ensure!(is_conflict, "no write of a log was refused with 422 for {resource}: {requests:#?}");
+        ensure!(is_conflict, "no write of a size was refused with 422 for {resource}: {requests:#?}");
     }
     Ok(())
 }
@@ -66,8 +65,8 @@ pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &
         }
     }
     try_join_all(calls).await?;
-    let marked = groups.iter().flat_map(|group| &group.machines[..5]).map(String::as_str);
-    world.objects.assert_marked(&marked.collect::<Vec<_>>()).await?;
+    let deleting = groups.iter().flat_map(|group| &group.machines[..5]).map(String::as_str);
+    world.objects.assert_deleting(&deleting.collect::<Vec<_>>()).await?;
     for group in &groups {
         assert_scale(world, group, 1).await?;
     }

@@ -1,4 +1,4 @@
-//! Deletes of Nodes: marks on the named Machines, and a size lowered by their number.
+//! Deletes of Nodes: the named Machines are deleted, and the size is lowered by their number.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -11,8 +11,8 @@ use tonic::Code;
 
 use crate::sizes::assert_scale;
 
-/// The marks make the controllers take exactly these Machines.
-pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world: &World) -> Result<()> {
+/// The controllers spend the smaller size on Machines that are being deleted.
+pub(crate) async fn the_machines_named_are_deleted_and_the_size_is_lowered(world: &World) -> Result<()> {
     let workers = Pool::new("workers").running(4).create(world).await?;
     let batch = Pool::new("batch").of(Scalable::MachineSet).running(2).create(world).await?;
     let provider = world.serve().await?;
@@ -21,7 +21,7 @@ pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world:
     provider.delete(&workers.id, &workers.nodes[1..2]).await?;
     assert_eq!(provider.target_size(&workers.id).await?, 3);
     assert_scale(world, &workers, 3).await?;
-    world.objects.assert_marked(&["workers-1"]).await?;
+    world.objects.assert_deleting(&["workers-1"]).await?;
 
     let two = [workers.nodes[3].clone(), workers.nodes[0].clone()];
     provider.delete(&workers.id, &two).await?;
@@ -31,8 +31,7 @@ pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world:
     provider.delete(&batch.id, &batch.nodes[1..]).await?;
     assert_eq!(provider.target_size(&batch.id).await?, 1);
     assert_scale(world, &batch, 1).await?;
-    let marked = ["batch-1", "workers-0", "workers-1", "workers-3"];
-    world.objects.assert_marked(&marked).await
+    world.objects.assert_deleting(&["batch-1", "workers-0", "workers-1", "workers-3"]).await
 }
 
 /// Empty Nodes come one per call, with up to ten concurrent calls.
@@ -46,13 +45,13 @@ pub(crate) async fn parallel_deletes_lower_the_size_once_each(world: &World) -> 
         .into_iter()
         .flat_map(|group| group.nodes[..5].iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node))));
     try_join_all(deletes).await?;
-    let mut marked = Vec::new();
+    let mut deleting = Vec::new();
     for group in [&first, &second] {
         assert_eq!(provider.target_size(&group.id).await?, 1);
         assert_scale(world, group, 1).await?;
-        marked.extend(group.machines[..5].iter().map(String::as_str));
+        deleting.extend(group.machines[..5].iter().map(String::as_str));
     }
-    world.objects.assert_marked(&marked).await
+    world.objects.assert_deleting(&deleting).await
 }
 
 /// From Cluster Autoscaler 1.36 on a Node that is being deleted may be named again: the call succeeds and deletes
@@ -77,11 +76,10 @@ pub(crate) async fn a_machine_that_is_going_already_is_not_counted_twice(world: 
     let twice = [&group.nodes[2..3]; 2].map(|nodes| provider.delete(&group.id, nodes));
     try_join_all(twice).await?;
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["workers-0", "workers-1", "workers-2"]).await
+    world.objects.assert_deleting(&["workers-0", "workers-1", "workers-2"]).await
 }
 
-/// With a mark left behind, the next scale-down by anyone would take that Machine.
-pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World) -> Result<()> {
+pub(crate) async fn below_the_minimum_nothing_is_deleted(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(14).bounds(13, 20).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
@@ -98,8 +96,8 @@ pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
     assert_eq!(refused, 3, "{answers:?}");
     assert_scale(world, &group, 13).await?;
-    let marked: Vec<&str> = accepted.map(|which| group.machines[which].as_str()).into_iter().collect();
-    world.objects.assert_marked(&marked).await
+    let deleting: Vec<&str> = accepted.map(|which| group.machines[which].as_str()).into_iter().collect();
+    world.objects.assert_deleting(&deleting).await
 }
 
 /// The request is atomic.
@@ -130,8 +128,8 @@ pub(crate) async fn a_node_of_another_group_spoils_the_whole_request(world: &Wor
     assert_untouched(world, &other, 2).await
 }
 
-/// A replica without a Machine has nothing to mark.
-pub(crate) async fn a_placeholder_lowers_the_size_and_marks_nothing(world: &World) -> Result<()> {
+/// A replica without a Machine has nothing to delete.
+pub(crate) async fn a_placeholder_lowers_the_size_and_deletes_nothing(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).missing(2).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
@@ -150,7 +148,7 @@ pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world
     provider.delete(&group.id, &[made_up_node(&placeholder)]).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["workers-2"]).await
+    world.objects.assert_deleting(&["workers-2"]).await
 }
 
 /// A provider with Machines for its pool deletes the marked one, as Cluster API's proposal for such pools requires.
@@ -173,5 +171,5 @@ pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(worl
 
 async fn assert_untouched(world: &World, group: &Group, size: i32) -> Result<()> {
     assert_scale(world, group, size).await?;
-    world.objects.assert_marked(&[]).await
+    world.objects.assert_deleting(&[]).await
 }

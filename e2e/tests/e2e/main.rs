@@ -10,7 +10,6 @@ mod deletes;
 mod errors;
 mod faults;
 mod fleets;
-mod followed;
 mod groups;
 mod instances;
 mod joined;
@@ -142,16 +141,16 @@ fn commands() -> Vec<(&'static str, Run)> {
         sizes::increases_add_up,
         sizes::a_wrong_increase_is_refused_and_changes_nothing,
         sizes::a_decrease_stops_at_the_machines_that_have_a_node,
-        sizes::a_decrease_marks_machines_that_have_no_node,
+        sizes::a_decrease_deletes_machines_that_have_no_node,
         sizes::a_decrease_stops_at_the_minimum,
         sizes::a_wrong_decrease_is_refused_and_changes_nothing,
         sizes::a_size_set_by_someone_else_is_answered,
-        deletes::the_machines_named_are_marked_and_the_size_is_lowered,
+        deletes::the_machines_named_are_deleted_and_the_size_is_lowered,
         deletes::parallel_deletes_lower_the_size_once_each,
         deletes::a_machine_that_is_going_already_is_not_counted_twice,
-        deletes::below_the_minimum_nothing_is_deleted_or_marked,
+        deletes::below_the_minimum_nothing_is_deleted,
         deletes::a_node_of_another_group_spoils_the_whole_request,
-        deletes::a_placeholder_lowers_the_size_and_marks_nothing,
+        deletes::a_placeholder_lowers_the_size_and_deletes_nothing,
         deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
         deletes::a_machine_of_a_pool_is_marked_and_the_pool_made_smaller,
         behind::an_own_write_is_answered_before_the_watch_reports_it,
@@ -168,12 +167,10 @@ fn commands() -> Vec<(&'static str, Run)> {
         placeholders::a_size_that_someone_else_has_lowered_meanwhile_stays,
         placeholders::a_size_that_someone_else_has_lowered_in_part_is_lowered_by_the_rest,
         placeholders::a_placeholder_that_has_become_a_machine_is_refused,
-        followed::an_entry_leaves_once_the_observed_generation_has_moved,
-        followed::an_entry_leaves_where_every_reconcile_fails,
         errors::failures_are_reported_where_their_delete_would_be_accepted,
         errors::failures_at_the_minimum_are_not_reported_without_replacement,
         errors::after_a_replacement_failures_at_the_minimum_are_not_reported,
-        copies::a_copy_that_is_behind_adds_to_what_the_other_has_logged,
+        copies::a_copy_that_is_behind_adds_to_what_the_other_has_deleted,
         copies::nodes_named_to_both_copies_at_once_are_counted_once,
         copies::increases_by_both_copies_at_once_add_up,
         replacements::one_machine_is_replaced_at_the_minimum_and_reported,
@@ -185,6 +182,7 @@ fn commands() -> Vec<(&'static str, Run)> {
         refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
         refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,
         refusals::a_webhook_that_does_not_answer_is_waited_for,
+        refusals::a_refused_delete_holds_the_options,
     ]
     .to_vec()
 }

@@ -14,10 +14,7 @@ use e2e::{
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
-use crate::{
-    fleets::{Member, deletion_log},
-    sizes::assert_scale,
-};
+use crate::{fleets::Member, sizes::assert_scale};
 
 /// The bounds and target size of each group, by its id.
 type Groups = BTreeMap<String, (i32, i32, i32)>;
@@ -32,36 +29,41 @@ async fn groups_of(caller: &Caller) -> Result<Groups> {
     Ok(groups)
 }
 
-/// Begins to delete a running Node, and returns the call when the deletion is logged. The answers to what the program
-/// writes are held back, so that the call doesn't end.
+/// Begins to delete a running Node, and returns the call when its Machine is being deleted. The answer to the program's
+/// delete is held back, so that the size isn't lowered yet.
 async fn begin_deletion(
     member: &Member<'_>,
     proxy: &Proxy,
     caller: &Caller,
     node: usize,
 ) -> Result<JoinHandle<Result<(), Status>>> {
-    proxy.hold_writes();
+    proxy.hold_deletes();
     let (caller, group) = (caller.clone(), member.running.id.clone());
     let nodes = vec![member.running.nodes[node].clone()];
     let deletion = tokio::spawn(async move { caller.delete(&group, &nodes).await });
     let machine = &member.running.machines[node];
     eventually("a begun deletion", SOON, async || {
-        let log = deletion_log(member.world, &member.running).await?;
-        ensure!(log.contains("wanted") && log.contains(machine), "the log of deletions is {log:?}");
+        let object = member.world.objects.get("Machine", machine).await?;
+        ensure!(object.metadata.deletion_timestamp.is_some(), "{machine} isn't being deleted");
         Ok(())
     })
     .await?;
-    ensure!(!deletion.is_finished(), "the deletion has ended without the answer to its write");
+    ensure!(!deletion.is_finished(), "the deletion has ended without the answer to its delete");
     Ok(deletion)
 }
 
 /// Fails unless exactly the first Nodes of the running group are deleted, each once, and both programs say so.
 async fn are_deleted_once(member: &Member<'_>, deleted: usize, callers: &[&Caller]) -> Result<()> {
-    let left = member.running.nodes.len() - deleted;
-    let left = i32::try_from(left)?;
-    assert_scale(member.world, &member.running, left).await?;
+    are_deleted(member, deleted, member.running.nodes.len() - deleted, callers).await
+}
+
+/// The same for a group that has this size then.
+async fn are_deleted(member: &Member<'_>, deleted: usize, size: usize, callers: &[&Caller]) -> Result<()> {
+    let left = i32::try_from(size)?;
+    // The answer to a caller may have been too late.
+    eventually("the size", SOON, async || assert_scale(member.world, &member.running, left).await).await?;
     let machines: Vec<&str> = member.running.machines[..deleted].iter().map(String::as_str).collect();
-    member.world.objects.assert_marked(&machines).await?;
+    member.world.objects.assert_deleting(&machines).await?;
     let expected: Groups =
         [(member.running.id.clone(), (0, 10, left)), (member.empty.id.clone(), (0, 10, 0))].into_iter().collect();
     eventually("the same groups", SOON, async || {
@@ -120,8 +122,9 @@ pub(crate) async fn a_cluster_moves_over_and_back_with_deletions_under_way(world
     member.label(Some(fleet)).await?;
     caller.shows(&[&member.running.id, &member.empty.id]).await?;
     caller.delete_with_retries(&member.running.id, &member.running.nodes[..1]).await?;
-    assert_scale(world, &member.running, 3).await?;
-    of_own.release_writes();
+    // Whoever has deleted the Machine lowers the size.
+    assert_scale(world, &member.running, 4).await?;
+    of_own.release_deletes();
     // Its answer comes after the deadline of the call, or says the same.
     let answer = first.await?;
     ensure!(answer.is_ok() || answer.as_ref().is_err_and(is_late), "the deletion was answered {answer:?}");
@@ -138,23 +141,21 @@ pub(crate) async fn a_cluster_moves_over_and_back_with_deletions_under_way(world
     are_deleted_once(&member, 1, &[&old, &caller]).await?;
     let second = begin_deletion(&member, &of_fleet, &caller, 1).await?;
     old.delete_with_retries(&member.running.id, &member.running.nodes[1..2]).await?;
-    assert_scale(world, &member.running, 2).await?;
+    assert_scale(world, &member.running, 3).await?;
+    of_fleet.release_deletes();
+    let answer = second.await?;
+    ensure!(answer.is_ok() || answer.as_ref().is_err_and(is_late), "the deletion was answered {answer:?}");
+    are_deleted_once(&member, 2, &[&old, &caller]).await?;
 
     // Then the label and the certificate go.
     opts_out(&member, &caller).await?;
-    of_fleet.release_writes();
-    // The fleet may have found out that the Cluster has left it.
-    second.await?.err().filter(|status| !is_late(status)).map_or(Ok(()), |status| {
-        ensure!(status.code() == Code::PermissionDenied, "the deletion was answered {status}");
-        Ok(())
-    })?;
     uninstall(new).await.context("the fleet")?;
     are_deleted_once(&member, 2, &[&old]).await?;
     grows_and_shrinks(&member, &old).await?;
     are_deleted_once(&member, 2, &[&old]).await
 }
 
-/// A label that goes too early: the fleet takes back what it hasn't deleted, while the other release carries it on.
+/// A label that goes too early: the fleet lowers no size any more, so that Cluster API replaces the named Machine.
 pub(crate) async fn a_cluster_that_leaves_a_fleet_in_mid_deletion_loses_one_machine(world: &World) -> Result<()> {
     let fleet = world.namespace.as_str();
     let member = Member::create(world, &world.plane, fleet, 2).await?;
@@ -170,12 +171,12 @@ pub(crate) async fn a_cluster_that_leaves_a_fleet_in_mid_deletion_loses_one_mach
 
     let deletion = begin_deletion(&member, &of_fleet, &caller, 0).await?;
     opts_out(&member, &caller).await?;
-    of_fleet.release_writes();
-    // Either release may have been the first.
-    let _ = deletion.await?;
+    of_fleet.release_deletes();
+    ensure!(deletion.await?.is_err(), "the size can't have been lowered");
+    // Its Machine is being deleted: naming it again succeeds, and lowers nothing.
     old.delete_with_retries(&member.running.id, &member.running.nodes[..1]).await?;
     uninstall(new).await?;
-    are_deleted_once(&member, 1, &[&old]).await
+    are_deleted(&member, 1, 2, &[&old]).await
 }
 
 fn is_late(status: &Status) -> bool {

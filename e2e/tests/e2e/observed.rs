@@ -4,17 +4,19 @@ use anyhow::{Result, ensure};
 use e2e::{
     objects::Contract,
     pool::{Group, Pool},
-    provider::Provider,
+    provider::{Provider, assert_refused},
     wait::{SOON, eventually},
     world::World,
 };
 use serde_json::{Value, json};
+use tonic::Code;
 
-use crate::replacements::event_says;
+use crate::{refusals::are_held, replacements::event_says, sizes::assert_scale};
 
 const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
 
-/// A single revert doesn't count, nor does another size.
+/// A single revert doesn't count, nor does another size. Afterwards increases are refused, so that Cluster Autoscaler tries
+/// other groups.
 pub(crate) async fn a_manager_that_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
@@ -36,7 +38,12 @@ pub(crate) async fn a_manager_that_keeps_putting_a_size_back_is_named(world: &Wo
         ensure!(metrics.lines().any(|line| line == expected), "{metrics}");
         Ok(())
     })
-    .await
+    .await?;
+    let refused = provider.increase(&group.id, 1).await;
+    assert_refused(refused, Code::FailedPrecondition, &["argocd-controller keeps putting the size back"])?;
+    assert_scale(world, &group, 3).await?;
+    ensure!(are_held(&provider, &group).await?, "the options let Nodes be chosen");
+    Ok(())
 }
 
 /// Writes a size as another writer, and waits until the program has identified it.

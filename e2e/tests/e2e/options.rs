@@ -82,7 +82,7 @@ pub(crate) async fn an_unsupported_rpc_answers_unimplemented_or_empty_and_cleanu
 }
 
 /// Sends defaults in the old fields and in the new, like Cluster Autoscaler 1.34.2 to 1.34.5.
-async fn options(provider: &Provider, id: &str) -> Result<Option<NodeGroupAutoscalingOptions>, Status> {
+pub(crate) async fn options(provider: &Provider, id: &str) -> Result<Option<NodeGroupAutoscalingOptions>, Status> {
     let minutes = |minutes: i64| prost_types::Duration { seconds: minutes * 60, nanos: 0 };
     let old = |minutes: i64| MetaDuration { duration: minutes * 60_000_000_000 };
     let defaults = NodeGroupAutoscalingOptions {

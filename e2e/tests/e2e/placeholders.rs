@@ -103,5 +103,5 @@ async fn is_left(world: &World, provider: &Provider, group: &Group, size: i32) -
     assert_scale(world, group, size).await?;
     let answered = provider.target_size(&group.id).await?;
     ensure!(answered == size, "the size answered is {answered}");
-    world.objects.assert_marked(&[]).await
+    world.objects.assert_deleting(&[]).await
 }

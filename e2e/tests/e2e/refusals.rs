@@ -1,4 +1,4 @@
-//! An API server that permanently refuses a size, by admission. Earlier writes of the command are then reverted.
+//! An API server that permanently refuses a size or a deletion, by admission. A size is tried before anything is deleted.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,14 +12,13 @@ use e2e::{
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::sizes::assert_scale;
+use crate::{options::options, sizes::assert_scale};
 
 const WORDS: &str = "the quota of this team is spent";
-const LOG: &str = "capi-autoscaler-provider.io/deleting";
 /// The CEL expression for a changed size.
 const CHANGES_SIZE: &str = "object.spec.replicas != oldObject.spec.replicas";
 
-/// 403, by a webhook for changes of the size only, so that the deletion log is written first.
+/// 403, by a webhook, which judges dry runs as well.
 pub(crate) async fn a_size_that_a_webhook_refuses_leaves_nothing_behind(world: &World) -> Result<()> {
     let webhook = Webhook::start(WORDS).await?;
     let configuration = webhook_configuration(world, &webhook.client_config());
@@ -52,6 +51,47 @@ pub(crate) async fn a_webhook_that_does_not_answer_is_waited_for(world: &World) 
     assert_scale(world, &group, 4).await
 }
 
+/// Cluster Autoscaler would drain Node after Node for nothing.
+pub(crate) async fn a_refused_delete_holds_the_options(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    ensure!(!are_held(&provider, &group).await?, "the Nodes are held before anything is refused");
+    let policy = policy_on_deletes(world);
+    for object in &policy {
+        world.objects.create(object.clone()).await?;
+    }
+    eventually("a refusal", SOON, async || {
+        let tried = world.objects.try_delete("Machine", "workers-2").await;
+        ensure!(tried.is_err(), "the API server refuses nothing");
+        Ok(())
+    })
+    .await?;
+    assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[WORDS])?;
+    is_untouched(world, &provider, &group).await?;
+    ensure!(are_held(&provider, &group).await?, "the options let Nodes be chosen");
+
+    for object in &policy {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        world.objects.delete(&text(&object["kind"]), &text(&object["metadata"]["name"])).await?;
+    }
+    eventually("the end of refusals", SOON, async || world.objects.try_delete("Machine", "workers-2").await).await?;
+    provider.delete(&group.id, &group.nodes[..1]).await?;
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_deleting(&["workers-0"]).await?;
+    ensure!(!are_held(&provider, &group).await?, "the options still keep Nodes from being chosen");
+    Ok(())
+}
+
+/// Returns true if the options of a group let no Node be chosen.
+pub(crate) async fn are_held(provider: &Provider, group: &Group) -> Result<bool> {
+    match options(provider, &group.id).await {
+        Ok(options) => Ok(options.is_some_and(|options| options.scale_down_utilization_threshold < 0.0)),
+        Err(status) if status.code() == Code::Unimplemented => Ok(false),
+        Err(status) => Err(status.into()),
+    }
+}
+
 async fn leaves_nothing_behind(world: &World, objects: &[Value], words: &str) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
@@ -66,16 +106,13 @@ async fn leaves_nothing_behind(world: &World, objects: &[Value], words: &str) ->
     is_untouched(world, &provider, &group).await?;
     provider.delete(&group.id, &group.nodes[2..]).await?;
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["workers-2"]).await
+    world.objects.assert_deleting(&["workers-2"]).await
 }
 
 async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
     assert_eq!(provider.target_size(&group.id).await?, 3);
     assert_scale(world, group, 3).await?;
-    world.objects.assert_marked(&[]).await?;
-    let annotations = world.objects.get(group.kind, &group.name).await?.metadata.annotations.unwrap_or_default();
-    ensure!(!annotations.contains_key(LOG), "the log of deletions is left: {annotations:?}");
-    Ok(())
+    world.objects.assert_deleting(&[]).await
 }
 
 /// Admission objects that are in force.
@@ -149,14 +186,29 @@ fn webhook_configuration(world: &World, client: &Value) -> Value {
 }
 
 fn policy(world: &World, reason: &str) -> [Value; 2] {
+    let validation = json!({ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": reason });
+    policy_of(world, &rules(), &validation)
+}
+
+fn policy_on_deletes(world: &World) -> [Value; 2] {
+    let rules = json!([{
+        "apiGroups": [CAPI_GROUP],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["machines"],
+    }]);
+    policy_of(world, &rules, &json!({ "expression": "false", "message": WORDS }))
+}
+
+fn policy_of(world: &World, rules: &Value, validation: &Value) -> [Value; 2] {
     let metadata = json!({ "name": world.namespace });
     [
         json!({
             "kind": "ValidatingAdmissionPolicy",
             "metadata": metadata,
             "spec": {
-                "matchConstraints": { "resourceRules": rules(), "namespaceSelector": here(world) },
-                "validations": [{ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": reason }],
+                "matchConstraints": { "resourceRules": rules, "namespaceSelector": here(world) },
+                "validations": [validation],
             },
         }),
         json!({

@@ -1,6 +1,6 @@
 //! Machines that never became a Node, at the min size: one of them is replaced, if it is still as it was seen.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     audit::answered,
     pool::{Group, Pool},
@@ -12,22 +12,15 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::sizes::assert_scale;
+use crate::{joined::join, sizes::assert_scale};
 
-const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
-
-/// It is deleted, the size stays, and both are reported on the group: by an annotation and by Events.
+/// It is deleted, the size stays, and both are reported by Events.
 pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_reported(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(2).bounds(3, 5).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     provider.delete(&group.id, &[pending(world, "workers-1")]).await?;
     ensure!(is_deleting(world, "workers-1").await?, "workers-1 isn't being deleted");
-    let annotations = world.objects.get(group.kind, &group.name).await?.metadata.annotations.unwrap_or_default();
-    let replaced = annotations.get(REPLACED).context("no annotation names the replacement")?;
-    let machine = world.objects.get("Machine", "workers-1").await?;
-    let uid = machine.metadata.uid.unwrap_or_default();
-    ensure!(replaced.ends_with(&format!(" 1 {uid}")), "the annotation says {replaced:?}");
 
     // It is already being deleted; the next one has to wait.
     provider.delete(&group.id, &[pending(world, "workers-1")]).await?;
@@ -35,7 +28,7 @@ pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_reported(world: &
     assert_refused(refused, Code::FailedPrecondition, &["3", "not long ago"])?;
     ensure!(!is_deleting(world, "workers-2").await?, "workers-2 is being deleted");
     assert_scale(world, &group, 3).await?;
-    world.objects.assert_marked(&[]).await?;
+    world.objects.assert_deleting(&["workers-1"]).await?;
     event_says(world, &group, "ReplacedFailedMachine", "workers-1").await?;
     event_says(world, &group, "ScaleDownRefused", "not long ago").await
 }
@@ -71,10 +64,10 @@ pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &Wor
     })
     .await?;
     proxy.hold_watches();
-    world.objects.annotate("Machine", "joined-0", json!({ "e2e/joins": "now" })).await?;
+    join(world, "joined-0").await?;
     make_anew(world, "anew-0").await?;
     let refused = provider.delete(&joined.id, &[pending(world, "joined-0")]).await;
-    assert_refused(refused, Code::Aborted, &["try again"])?;
+    assert_refused(refused, Code::FailedPrecondition, &["1"])?;
     let deleted = |machine: &str| {
         let requests = answered(world, &world.user)?;
         let codes = requests.iter().filter(|it| it.verb == "delete" && it.name == machine).map(|it| it.code);
@@ -91,20 +84,15 @@ pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &Wor
 
     // The next loop's call sees the current Machine.
     proxy.release_watches();
-    for (group, machine) in [(&joined, "joined-0"), (&anew, "anew-0")] {
-        eventually("the delete of what is there now", SOON, async || {
-            // The interval starts at the first attempt: another Machine has to wait for it.
-            match provider.delete(&group.id, &[pending(world, machine)]).await {
-                Ok(()) => ensure!(is_deleting(world, machine).await?, "{machine} isn't being deleted"),
-                Err(status) => ensure!(status.message().contains("not long ago"), "{status}"),
-            }
-            Ok(())
-        })
-        .await?;
-    }
-    ensure!(is_deleting(world, "joined-0").await?, "joined-0 isn't being deleted");
-    // Nothing was attempted for its group before, so no interval is running.
-    ensure!(is_deleting(world, "anew-0").await?, "anew-0 isn't being deleted");
+    eventually("the delete of what is there now", SOON, async || {
+        provider.delete(&anew.id, &[pending(world, "anew-0")]).await?;
+        ensure!(is_deleting(world, "anew-0").await?, "anew-0 isn't being deleted");
+        Ok(())
+    })
+    .await?;
+    let refused = provider.delete(&joined.id, &[pending(world, "joined-0")]).await;
+    assert_refused(refused, Code::FailedPrecondition, &[])?;
+    ensure!(!is_deleting(world, "joined-0").await?, "joined-0 is being deleted");
     Ok(())
 }
 

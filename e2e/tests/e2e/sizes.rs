@@ -148,18 +148,18 @@ pub(crate) async fn a_decrease_stops_at_the_machines_that_have_a_node(world: &Wo
     provider.decrease(&group.id, -1).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&[]).await
+    world.objects.assert_deleting(&[]).await
 }
 
 /// Machines without a Node go first, since the caller wants to revert their size.
-pub(crate) async fn a_decrease_marks_machines_that_have_no_node(world: &World) -> Result<()> {
+pub(crate) async fn a_decrease_deletes_machines_that_have_no_node(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).pending(2).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     provider.decrease(&group.id, -3).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["workers-2", "workers-3"]).await
+    world.objects.assert_deleting(&["workers-2", "workers-3"]).await
 }
 
 /// The min size holds for replicas without a Node too: a larger decrease succeeds in part.

@@ -1,10 +1,13 @@
 //! Checks of the objects in the clusters: node groups in the scope, their problems, their templates, and topologies
 //! that set their sizes. They are read exactly as a server reads them.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use capi::{KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, Excluded, Exclusion, Scope};
+use nodegroup::{Definition, Excluded, Exclusion, GroupId, Scope};
 
 use super::{
     report::{CheckId, Findings},
@@ -35,6 +38,8 @@ pub(super) struct Inspection {
     without_clusters: Option<String>,
     /// The kind that most node groups are expected to have.
     usual_kind: ScalableKind,
+    /// The MachinePools that have Machines.
+    pools_with_machines: BTreeSet<GroupId>,
     is_whole: bool,
     has_nodes: bool,
     has_workload: bool,
@@ -80,6 +85,8 @@ impl Inspection {
             };
             (kind, why)
         });
+        let pools = groups.iter().map(|group| &group.id).filter(|id| id.kind == ScalableKind::MachinePool);
+        let pools_with_machines = pools.filter(|id| !index.members(id).is_empty()).cloned().collect();
         let missing: Vec<_> = missing.into_iter().filter(|(name, _)| !name.starts_with(TEMPLATES)).collect();
         Self {
             groups,
@@ -90,6 +97,7 @@ impl Inspection {
                 Some(_) => ScalableKind::MachineDeployment,
                 None => ScalableKind::MachineSet,
             },
+            pools_with_machines,
             is_whole: missing.iter().all(|(name, _)| name == NODES),
             has_nodes: !missing.iter().any(|(name, _)| name == NODES),
             has_workload,
@@ -102,13 +110,23 @@ impl Inspection {
         self.templates.keys().cloned().collect()
     }
 
-    /// Returns true if there are node groups of a kind. Future ones of the usual kind count too: MachineDeployments,
+    /// Returns true if a node group needs a permission now. Future ones of the usual kind count too: MachineDeployments,
     /// or MachineSets if those aren't served.
-    pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
-        let is_live = |group: &GroupSnapshot| group.standing.is_ok();
-        kind == self.usual_kind
-            || !self.is_whole
-            || self.groups.iter().any(|group| group.id.kind == kind && is_live(group))
+    pub(super) fn needs(&self, right: &Right) -> bool {
+        let Some(kind) = right.only_for else { return true };
+        let needs = |group: &GroupSnapshot| {
+            group.id.kind == kind
+                && group.standing.is_ok()
+                && (right.breaks != Breaks::Marks || self.pools_with_machines.contains(&group.id))
+        };
+        kind == self.usual_kind || !self.is_whole || self.groups.iter().any(needs)
+    }
+
+    /// Returns the first node group of each kind, with its size.
+    pub(super) fn one_of_each_kind(&self) -> Vec<(&GroupId, i32)> {
+        let mut kinds = BTreeSet::new();
+        let live = self.live().map(|(group, _)| (&group.id, group.size));
+        live.filter(|(id, _)| kinds.insert(id.kind)).collect()
     }
 
     pub(super) fn judge(&self, findings: &mut Findings, scope: &Scope) {
@@ -310,6 +328,7 @@ pub(super) fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
 /// Reports that none of these checks is possible.
 pub(super) fn skip(findings: &mut Findings, because: CheckId) {
     let checks = [
+        CheckId::SizeWrite,
         CheckId::Reads,
         CheckId::Scope,
         CheckId::NodeGroup,

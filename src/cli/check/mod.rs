@@ -1,5 +1,5 @@
 //! `check`: predicts whether `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
-//! node groups and certificates, one line each. It must never write anything, and a failed check must not hide others.
+//! node groups and certificates, one line each. It must never write anything but dry runs, and a failed check must not hide others.
 
 mod args;
 mod clusters;
@@ -9,6 +9,7 @@ mod groups;
 mod report;
 mod reviews;
 mod rights;
+mod sizes;
 mod text;
 
 use std::{
@@ -108,6 +109,11 @@ impl CheckConfig {
             let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
             reviews.extend(reviews::review_all(&clusters, further, until).await);
             rights::judge(&mut findings, &reviews, Some(&inspection));
+            if serve.scale.read_only {
+                findings.skip(CheckId::SizeWrite, "nothing is written, by --read-only");
+            } else {
+                sizes::judge(&mut findings, (management, core), (&reviews, &inspection), until).await;
+            }
             inspection.judge(&mut findings, &serve.rules.scope);
             let clusters = groups::named_clusters(&serve.rules.scope);
             for (cluster, selector) in clusters.zip(&self.fleet) {

@@ -26,6 +26,8 @@ pub enum CheckId {
     WorkloadCluster,
     /// A permission.
     Right,
+    /// A size write, as a dry run.
+    SizeWrite,
     /// The reads of the clusters.
     Reads,
     /// The existence of node groups in the scope.
@@ -42,7 +44,7 @@ pub enum CheckId {
 
 impl CheckId {
     /// All checks.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Flags,
         Self::Prices,
         Self::Tls,
@@ -51,6 +53,7 @@ impl CheckId {
         Self::ClusterApi,
         Self::WorkloadCluster,
         Self::Right,
+        Self::SizeWrite,
         Self::Reads,
         Self::Scope,
         Self::NodeGroup,
@@ -71,6 +74,7 @@ impl CheckId {
             Self::ClusterApi => "cluster-api",
             Self::WorkloadCluster => "workload-cluster",
             Self::Right => "right",
+            Self::SizeWrite => "size-write",
             Self::Reads => "picture",
             Self::Scope => "scope",
             Self::NodeGroup => "node-group",

@@ -5,13 +5,13 @@ use super::{
     report::{CheckId, Finding, Findings, RightReport, Status},
     reviews::{AccessReview, Answer},
 };
+use rights::Breaks;
 
 /// Reports a finding for each permission. A missing one that no current node group needs is a warning.
 pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspection: Option<&Inspection>) {
     for AccessReview { right, answer } in reviews {
         let subject = format!("{} cluster", right.cluster.as_str());
-        let is_needed_now =
-            right.only_for.is_none_or(|kind| inspection.is_none_or(|inspection| inspection.has_groups_of(kind)));
+        let is_needed_now = inspection.is_none_or(|inspection| inspection.needs(right));
         let (status, message, remedy) = match answer {
             Answer::Allowed => (Status::Ok, right.to_string(), None),
             Answer::Denied(why) => {
@@ -21,7 +21,9 @@ pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspectio
                     (Status::Error, format!("{right}: denied{why}: {}", right.breaks), remedy)
                 } else {
                     let kind = right.only_for.map_or("", |kind| kind.as_str());
-                    let message = format!("{right}: denied{why}: once a {kind} is a node group: {}", right.breaks);
+                    let machines = if right.breaks == Breaks::Marks { " with Machines" } else { "" };
+                    let breaks = right.breaks;
+                    let message = format!("{right}: denied{why}: once a {kind}{machines} is a node group: {breaks}");
                     (Status::Warn, message, remedy)
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 24] = [
+const MOVED: [(&str, &str); 23] = [
     ("capi_autoscaler_provider::cli::serve", "app"),
     ("capi_autoscaler_provider::cli::progress", "app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
@@ -18,7 +18,6 @@ const MOVED: [(&str, &str); 24] = [
     ("capi_autoscaler_provider::traces", "traces"),
     ("grpc::notable", "grpc::call_log"),
     ("scale::look", "scale::outcome"),
-    ("scale::mark", "scale::outcome"),
     ("scale::names", "scale::outcome"),
     ("scale::read_only", "scale::outcome"),
     ("scale::replace", "scale::outcome"),
@@ -100,7 +99,7 @@ mod tests {
         "P::scale::look=debug",
         "scale::outcome=debug,scale::look=debug,P::scale::look=debug"
     )]
-    #[case::one_that_moved_into_another("scale::mark=debug", "scale::outcome=debug,scale::mark=debug")]
+    #[case::one_that_moved_into_another("scale::names=debug", "scale::outcome=debug,scale::names=debug")]
     #[case::an_old_target("info,P::cli::serve=warn", "app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(
         "P::cli=debug",

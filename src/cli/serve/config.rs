@@ -100,7 +100,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     let workload_nodes = args.index.workload_nodes.clone().filter(|_| is_one);
     let index = IndexArgs { workload_nodes, ..args.index.clone() }.config(scope, &mut warnings)?;
     if args.read_only {
-        warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
+        warnings.push("--read-only: nothing is scaled".to_owned());
     }
     let scale = ScaleOptions {
         machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,

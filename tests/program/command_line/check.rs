@@ -20,6 +20,7 @@ use sandbox::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+const DENIED: &str = "ValidatingAdmissionPolicy 'frozen' denied request";
 /// Groups without Machines, so that all runs are the same.
 const FILES: [&str; 3] = ["cluster.yaml", "from-zero-by-annotations.yaml", "from-zero-by-status-capacity.yaml"];
 
@@ -173,6 +174,26 @@ async fn a_right_that_is_missing_is_named_with_what_breaks_and_what_grants_it() 
         let later = right.only_for.is_some_and(|kind| kind.as_str() != "MachineDeployment");
         assert_eq!(finding["status"], if later { "warn" } else { "error" }, "{right}");
     }
+    sandbox.stop().await;
+}
+
+#[rstest]
+#[case::by_a_policy(&[], 422, "error its size can't be written: ValidatingAdmissionPolicy 'frozen' denied request")]
+#[case::by_a_webhook(&[], 403, "error its size can't be written: ValidatingAdmissionPolicy 'frozen' denied request")]
+#[case::without_dry_runs(&[], 400, "skipped MachineDeployment/team-a/prod-gpu: a webhook can't be asked: ")]
+#[case::nothing_is_written(&["--read-only"], 403, "skipped nothing is written, by --read-only")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_is_written_as_a_dry_run(#[case] flags: &[&str], #[case] code: u16, #[case] expected: &str) {
+    let sandbox = world(Vec::new()).await;
+    let why = if code == 400 { "admission webhook \"w\" does not support dry run" } else { DENIED };
+    let frozen = Fault::refuse(code, "Forbidden", why).on_verb("patch").on_path("/scale[?].*dryRun=All").unwrap();
+    let fault = sandbox.management().faults().add(frozen);
+    let refused = report(&check_prod(&sandbox, &[&["-o", "json"], flags].concat()).await);
+    let lines_of = |report: &Value| lines(report, CheckId::SizeWrite);
+    let [line] = &lines_of(&refused)[..] else { panic!("{refused:#}") };
+    assert!(line.starts_with(expected), "{line}");
+    assert_eq!(refused["ok"], !expected.starts_with("error"));
+    fault.remove();
     sandbox.stop().await;
 }
 

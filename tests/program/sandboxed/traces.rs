@@ -93,13 +93,13 @@ async fn a_delete_is_a_trace_from_its_caller_to_the_api_server() {
     let command = collector.until_span("delete").await;
     assert_eq!((&command.trace_id, &command.parent_span_id), (&rpc.trace_id, &rpc.span_id));
     assert_eq!(["group", "from", "to", "attempts"].map(|key| attribute(&command, key)), [GROUP, "2", "1", "1"]);
-    let mark = collector.until_span("PATCH machines").await;
-    let size = collector.until_span("PATCH machinedeployments").await;
-    for call in [&mark, &size] {
+    let deletion = collector.until_span("DELETE machines").await;
+    let size = collector.until_span("PATCH machinedeployments/scale").await;
+    for call in [&deletion, &size] {
         assert_eq!((&call.trace_id, &call.parent_span_id), (&rpc.trace_id, &command.span_id), "{}", call.name);
         assert_eq!(attribute(call, "code"), "ok");
     }
-    assert!(attribute(&mark, "url.path").ends_with(&format!("/machines/{}", node.name)));
+    assert!(attribute(&deletion, "url.path").ends_with(&format!("/machines/{}", node.name)));
     world.stop().await;
 }
 

@@ -1,16 +1,13 @@
 //! Kills the built program in the middle of its work. Ten Nodes are named; one of two copies is killed at some point of
-//! their deletion and started again, and the command is repeated: exactly these ten must be gone, and the size lowered
-//! by ten.
+//! their deletion and started again, and the command is repeated: exactly these ten must be gone. The size must be lowered
+//! by ten, unless the copy that deleted them was killed: those for which it had no time to lower the size are replaced.
 //!
 //! A point is one write request to the API server, before or after it is carried out. Rounds have fixed seeds.
 //! `KILL_ROUNDS` sets a number of rounds with new seeds, however long they take; `KILL_SEED` repeats a single one.
 mod copy;
 mod world;
 
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::{io::Write as _, time::Instant};
 
 use fastrand::Rng;
 use futures::future::join_all;
@@ -25,11 +22,9 @@ const ROUNDS: u64 = 24;
 const WORLDS: usize = 4;
 /// The number of Nodes that a deletion names.
 const NAMED: usize = 10;
-/// The max number of writes in a deletion of ten Nodes: two of the group, a mark and perhaps a direct delete of each,
-/// and those that empty the log. Later points meet no write, and the copy is killed after the answer.
-const POINTS: usize = 18;
-/// The time for the finisher to reach the point.
-const AFTER_THE_ANSWER: Duration = Duration::from_millis(300);
+/// The max number of writes in a deletion of ten Nodes: the dry run of the size, perhaps once more, a delete of each, and
+/// the size. Later points meet no write, and the copy is killed after the answer.
+const POINTS: usize = 14;
 
 /// The choices of one round, drawn from its seed.
 #[derive(Debug)]
@@ -47,8 +42,6 @@ struct Round {
     /// True if the command is repeated before the killed copy runs again.
     repeats_at_once: bool,
     asking: Asking,
-    /// The time that a Machine takes to be deleted.
-    terminate: Duration,
 }
 
 impl Round {
@@ -66,7 +59,6 @@ impl Round {
             is_done: random.bool(),
             repeats_at_once: asked_again != killed && random.bool(),
             asking: [Asking::Together, Asking::EachByItself, Asking::InTwoParts][random.usize(0..3)],
-            terminate: Duration::from_millis([0, 1, 20, 100][random.usize(0..4)]),
         }
     }
 }
@@ -74,9 +66,11 @@ impl Round {
 /// Kills a copy at the point of the round, starts it again and repeats the command. Returns true if the point was met;
 /// otherwise the copy was killed soon after the answer.
 async fn run(world: &mut World, round: &Round) -> bool {
-    let before = world.fill(3 * NAMED, round.terminate).await;
+    let before = world.fill(3 * NAMED).await;
     let named = Rng::with_seed(round.seed).choose_multiple(world.nodes(), NAMED);
     let going: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    // Real Machines take longer to go than a command takes to lower the size.
+    world.hold_in_deletion(&going, true);
     world.requests().clear();
     let effect = if round.is_done { Effect::HoldAnswer } else { Effect::Hold };
     let write = Fault::new(effect).on_writes().on_path("/(machines|machinedeployments)/").unwrap();
@@ -84,10 +78,7 @@ async fn run(world: &mut World, round: &Round) -> bool {
 
     let is_met = tokio::select! {
         () = held.wait_for_hits(1) => true,
-        () = world.ask(round.asked, &named, round.asking) => {
-            // Writes after the answer are the finisher's.
-            tokio::time::timeout(AFTER_THE_ANSWER, held.wait_for_hits(1)).await.is_ok()
-        }
+        () = world.ask(round.asked, &named, round.asking) => false,
     };
     world.kill(round.killed);
     held.remove();
@@ -99,8 +90,16 @@ async fn run(world: &mut World, round: &Round) -> bool {
         world.start_copy(round.killed).await;
     }
     assert!(repeated.is_ok(), "{round:?}: {repeated:?}\n{}", world.describe());
-    let now = world.rest(round).await;
-    assert_eq!(now, before.without(&going), "{round:?}, met: {is_met}\n{}", world.describe());
+    world.hold_in_deletion(&going, false);
+    let (now, expected) = (world.rest(round).await, before.without(&going));
+    let why = || format!("{round:?}, met: {is_met}, now: {now:?}\n{}", world.describe());
+    if is_met && round.killed == round.asked {
+        assert!(expected.machines.is_subset(&now.machines), "one that nobody named has gone: {}", why());
+        assert!(going.iter().all(|name| !now.machines.contains(name)), "a named one is there: {}", why());
+        assert!((expected.size..=before.size).contains(&now.size), "{}", why());
+    } else {
+        assert_eq!(now, expected, "{}", why());
+    }
     is_met
 }
 

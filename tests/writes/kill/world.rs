@@ -9,7 +9,7 @@ use std::{
 
 use futures::future::join_all;
 use proto::ExternalGrpcNode;
-use sandbox::{Times, faults::Faults, requests::Requests};
+use sandbox::{faults::Faults, requests::Requests};
 use testkit::{PATIENCE, Wait};
 use tonic::{Code, Status};
 
@@ -82,8 +82,7 @@ impl World {
     }
 
     /// Scales the group to this number of Machines, and waits until both copies know them.
-    pub(crate) async fn fill(&self, machines: usize, terminate: Duration) -> State {
-        self.group.sandbox.simulation().set_times(Times { terminate, ..Times::ZERO });
+    pub(crate) async fn fill(&self, machines: usize) -> State {
         self.group.set_size(i64::try_from(machines).unwrap());
         let state = self.rest(&"filling").await;
         for copy in 0..2 {
@@ -97,6 +96,13 @@ impl World {
             }
         }
         state
+    }
+
+    /// Holds Machines in deletion by another user's hook, or releases them.
+    pub(crate) fn hold_in_deletion(&self, names: &[String], holds: bool) {
+        for name in names {
+            self.group.hold_in_deletion(name, holds);
+        }
     }
 
     /// Calls DeleteNodes of a copy, and ignores the answer.

@@ -1,5 +1,5 @@
-//! Metrics of a fleet, computed on each scrape: a fixed few series for each Cluster that is served. Of its objects only
-//! the node groups with a log of deletions may be visited.
+//! Metrics of a fleet, computed on each scrape: a fixed few series for each Cluster that is served. None of its
+//! objects may be visited.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -36,8 +36,6 @@ struct Row {
     nodes_synced: bool,
     groups: i64,
     problems: i64,
-    oldest_deletion: i64,
-    unreadable_logs: i64,
     denied: u64,
     foreign: u64,
     last_refresh: Option<i64>,
@@ -60,11 +58,6 @@ impl Now {
     fn in_unix_time(self, at: Instant) -> i64 {
         let age = self.instant.saturating_duration_since(at);
         self.timestamp.checked_sub(age).map_or(0, Timestamp::as_second)
-    }
-
-    /// Returns the seconds since an earlier time.
-    fn seconds_since(self, at: Timestamp) -> i64 {
-        self.timestamp.duration_since(at).as_secs().max(0)
     }
 }
 
@@ -103,7 +96,7 @@ impl fmt::Debug for FleetMetrics {
 impl Row {
     fn of(cluster: &ServedCluster, is_core_in_sync: bool, now: Now) -> Self {
         let ServedCluster { member, calls, denied, foreign, .. } = cluster;
-        let (sizes, deletions) = (member.index().sizes(), member.index().deletion_sums());
+        let sizes = member.index().sizes();
         let sync = member.sync(is_core_in_sync);
         Self {
             cluster: member.cluster().to_string(),
@@ -111,8 +104,6 @@ impl Row {
             nodes_synced: sync.nodes.is_none(),
             groups: count(sizes.groups),
             problems: count(sizes.in_need),
-            oldest_deletion: deletions.oldest.map_or(0, |oldest| now.seconds_since(oldest)),
-            unreadable_logs: count(deletions.unreadable),
             denied: *denied,
             foreign: *foreign,
             last_refresh: calls.last_refresh().map(|last| now.in_unix_time(last.at)),
@@ -138,7 +129,7 @@ impl Collector for FleetMetrics {
         single_counter(encoder, "fleet_denied_calls", "Calls that were denied, whoever made them", denied)?;
 
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
-        let gauges: [Gauge; 8] = [
+        let gauges: [Gauge; 6] = [
             ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {
                 Some(i64::from(row.synced))
             }),
@@ -151,16 +142,6 @@ impl Collector for FleetMetrics {
             ("fleet_cluster_node_groups_with_problem", "Node groups of a Cluster that have a problem", |row| {
                 Some(row.problems)
             }),
-            (
-                "fleet_cluster_oldest_deletion_seconds",
-                "Seconds since the oldest deletion of a Cluster that is on its way was accepted, 0 without any",
-                |row| Some(row.oldest_deletion),
-            ),
-            (
-                "fleet_cluster_unreadable_deletion_logs",
-                "Node groups of a Cluster whose log of deletions can't be read",
-                |row| Some(row.unreadable_logs),
-            ),
             (
                 "fleet_cluster_last_refresh_timestamp_seconds",
                 "When Refresh of a Cluster was last answered, in Unix time",

@@ -112,8 +112,7 @@ impl FleetProvider {
         self.tenants.drain(limit).await
     }
 
-    /// Returns the number of groups of all Clusters with a command or a reconcile of the finisher under way or waiting:
-    /// zero at rest.
+    /// Returns the number of groups of all Clusters with a command under way or waiting: zero at rest.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.tenants.remembered()

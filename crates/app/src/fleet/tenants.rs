@@ -62,7 +62,7 @@ impl Parts {
         let api = Api::new(client, management.resources(), keys).traced(log.traces.clone());
         let api = api.of_tenant(Arc::clone(&watched) as _, budget);
         let (metrics, events) = (scale_metrics.clone(), events.of_one_of_many());
-        let scale = Scale::new(Arc::clone(index), api, Arc::clone(&watched) as _, *options, metrics, events, tasks);
+        let scale = Scale::new(Arc::clone(index), api, *options, metrics, events, tasks);
         let service = Service::new(Arc::clone(index), scale.clone(), watched, rpc_metrics.clone(), log.clone());
         let unexpected = Arc::<Unexpected>::default();
         let foreign = ForeignGroups { member: member.clone(), unexpected: Arc::clone(&unexpected) };
@@ -117,7 +117,7 @@ impl Tenants {
         if running == 0 { Ok(()) } else { Err(running) }
     }
 
-    /// Returns the number of groups of all tenants with a command or a reconcile of the finisher under way or waiting.
+    /// Returns the number of groups of all tenants with a command under way or waiting.
     pub(super) fn remembered(&self) -> usize {
         self.by_cluster.read().values().map(|tenant| tenant.scale.remembered()).sum()
     }
@@ -217,7 +217,7 @@ impl cluster::Tenants for Tenants {
             && tenant.member.uid() == member.uid()
         {
             match member.left() {
-                // The finisher takes back what was begun, while its last state is kept.
+                // Its last state is kept for the commands under way.
                 Some(Left::OptedOut) => tenant.scale.leave(),
                 Some(Left::Deleted | Left::Replaced) | None => tenant.scale.stop(),
             }

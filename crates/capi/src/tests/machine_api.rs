@@ -27,7 +27,7 @@ fn a_machine_set_says_its_bounds_capacity_and_what_its_nodes_get() {
     assert_eq!(&*gpu.annotations["machine.openshift.io/cluster-api-autoscaler-node-group-max-size"], "4");
     assert_eq!(&*gpu.annotations["capacity.cluster-autoscaler.kubernetes.io/gpu-count"], "1");
     assert_eq!((gpu.deployment, gpu.infrastructure, &*gpu.cluster_name), (None, None, ""));
-    assert_eq!((gpu.replicas, gpu.generation, gpu.seen_generation), (Some(0), 2, 2));
+    assert_eq!((gpu.replicas, gpu.generation), (Some(0), 2));
     let labels: Vec<_> = gpu.node_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(labels, ["example.com/tier=batch", "node-role.kubernetes.io/gpu="]);
     assert_eq!((&*gpu.taints[0].key, gpu.taints[0].propagation), ("nvidia.com/gpu", Propagation::Always));

@@ -114,3 +114,27 @@ fn a_machine_set_says_what_holds_its_machines_back(#[case] status: Value, #[case
     assert!(why.is_none_or(|why| why.starts_with("LoopbackControlPlane team-a/prod is upgrading")));
     assert_eq!(scalable(ScalableKind::MachineDeployment, &object).held_back, None);
 }
+
+/// The domain of the annotation is that of the API group: a rollout of Kubermatic's is seen by it.
+#[rstest]
+#[case::of_cluster_api("cluster.x-k8s.io", "machinedeployment.clusters.x-k8s.io/revision", Some(2))]
+#[case::of_kubermatic("cluster.k8s.io", "machinedeployment.clusters.k8s.io/revision", Some(2))]
+#[case::of_another_group("cluster.k8s.io", "machinedeployment.clusters.x-k8s.io/revision", None)]
+fn a_machine_set_has_the_revision_of_its_api_group(
+    #[case] group: &str,
+    #[case] key: &str,
+    #[case] expected: Option<i64>,
+) {
+    let object = json!({"metadata": {"name": "pool-a-2", "annotations": {key: "2"}}, "spec": {"replicas": 1}});
+    let set = ScalableResource::decode(ScalableKind::MachineSet, meta_of(&object), &object, &Context::new(group));
+    assert_eq!(set.unwrap().revision, expected);
+}
+
+#[rstest]
+#[case::v1beta1(json!({"strategy": {"type": "OnDelete"}}), true)]
+#[case::v1beta2(json!({"rollout": {"strategy": {"type": "OnDelete"}}}), true)]
+#[case::another(json!({"rollout": {"strategy": {"type": "RollingUpdate"}}}), false)]
+#[case::none(json!({}), false)]
+fn a_machine_deployment_rolls_out_by_deletions(#[case] spec: Value, #[case] expected: bool) {
+    assert_eq!(scalable(ScalableKind::MachineDeployment, &json!({"spec": spec})).on_delete, expected);
+}

@@ -3,9 +3,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use capi::{Keys, Machine, NotBefore, ObjectKey, Uid};
+use capi::{Keys, NotBefore, ObjectKey, Uid};
 use nodegroup::{GroupId, Rules, Scope, ScopeSpec};
-use shared_informer::{AsOf, Settings, Spawner, Status};
+use shared_informer::{Settings, Spawner, Status};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -21,7 +21,7 @@ use crate::{
 };
 use connect::{ClusterRef, NodeAccess, Pace, WorkloadSource};
 use index::{Freshness, Index};
-use scale::{MayWrite, WatchedMachines};
+use scale::MayWrite;
 use server::{Check, Checks};
 
 /// The name of the check of a Cluster's own parts.
@@ -352,16 +352,6 @@ impl Checks for Member {
 impl MayWrite for Member {
     fn may_write(&self) -> Result<(), String> {
         self.left().map_or(Ok(()), |why| Err(self.not_served(why)))
-    }
-}
-
-impl WatchedMachines for Member {
-    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
-        self.inner.common.core.machine_as_of(key, version)
-    }
-
-    fn has_all_of(&self, namespace: &str) -> bool {
-        self.inner.common.core.has_all_machines_of(namespace)
     }
 }
 

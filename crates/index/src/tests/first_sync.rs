@@ -132,7 +132,7 @@ fn few_groups_are_evaluated_in_a_row() {
     let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
     let live = &mut index.inner.write().live;
     let mut before = live.evaluations;
-    live.apply(template("shared", &json!({"cpu": "16", "memory": "32Gi"})), None);
+    live.apply(template("shared", &json!({"cpu": "16", "memory": "32Gi"})));
     let mut rows = vec![live.evaluations - before];
     loop {
         before = live.evaluations;

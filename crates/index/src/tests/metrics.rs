@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use capi::ObjectKey;
-use jiff::{SignedDuration, Timestamp};
-use nodegroup::{SharedLog, Ticket, writing::GroupVersion};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{Change, DeletionSums, GroupMetrics, GroupSeries, Index};
+use crate::{Change, GroupMetrics, GroupSeries, Index};
 
 fn text(index: Index, series: GroupSeries) -> String {
     let mut registry = Registry::default();
@@ -24,24 +22,6 @@ fn assert_lines(text: &str, lines: &[&str]) {
     for line in lines {
         assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
     }
-}
-
-/// Returns a log of deletions of Machines with these names, accepted so many seconds ago.
-fn log(seconds_ago: i64, machines: &[&str]) -> String {
-    let ticket = Ticket::new(Timestamp::now() - SignedDuration::from_secs(seconds_ago), 7);
-    let machines: serde_json::Map<_, _> =
-        machines.iter().map(|name| ((*name).to_owned(), Value::from(format!("uid-{name}")))).collect();
-    json!([{"ticket": ticket.to_string(), "phase": "lowered", "machines": machines}]).to_string()
-}
-
-fn deleting(log: &str) -> Value {
-    json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": log}}})
-}
-
-/// Returns the value of a series.
-fn value(text: &str, series: &str) -> i64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} isn't in {text}")).parse().unwrap()
 }
 
 #[rstest]
@@ -130,66 +110,8 @@ fn sums_are_over_all_groups() {
             "node_groups_with_problem{state=\"invalid_bounds\",problem=\"bounds\"} 1",
             "node_group_problem{group=\"MachineDeployment/team-a/wrong\",state=\"invalid_bounds\",problem=\"bounds\"} 1",
             "node_groups_outside_bounds{bound=\"max\"} 1",
-            "deletions 0",
-            "oldest_deletion_seconds 0",
-            "unreadable_deletion_logs 0",
         ],
     );
-}
-
-#[test]
-fn deletions_on_their_way_are_counted_with_the_age_of_the_oldest() {
-    let changes = workers().into_iter().chain([
-        deployment("old", 3, ("0", "5"), &deleting(&log(7_200, &["x", "y"]))),
-        deployment("new", 3, ("0", "5"), &deleting(&log(60, &["z"]))),
-        deployment("foreign", 3, ("0", "5"), &deleting("{}")),
-        // Cluster API copies a MachineDeployment's annotations to its MachineSets.
-        set_of_with("old", "old-1", &deleting(&log(7_200, &["x", "y"]))),
-    ]);
-    let text = text(index(changes), GroupSeries::Each);
-    assert_lines(
-        &text,
-        &[
-            "deletions 3",
-            "unreadable_deletion_logs 1",
-            "node_group_deletions{group=\"MachineDeployment/team-a/old\"} 2",
-            "node_group_deletions{group=\"MachineDeployment/team-a/new\"} 1",
-        ],
-    );
-    assert_eq!(text.matches("node_group_deletions{").count(), 2, "{text}");
-    let old = value(&text, "node_group_oldest_deletion_seconds{group=\"MachineDeployment/team-a/old\"}");
-    let new = value(&text, "node_group_oldest_deletion_seconds{group=\"MachineDeployment/team-a/new\"}");
-    assert!((7_200..7_260).contains(&old) && (60..120).contains(&new), "{old} {new}");
-    assert_eq!(value(&text, "oldest_deletion_seconds"), old);
-}
-
-#[test]
-fn the_oldest_deletion_is_kept_for_readers_of_many_indexes() {
-    let paused = {
-        let mut paused = deleting(&log(7_200, &["x"]));
-        merge(&mut paused, &json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": "true"}}}));
-        paused
-    };
-    let index = index(workers().into_iter().chain([
-        deployment("old", 3, ("0", "5"), &paused),
-        deployment("new", 3, ("0", "5"), &deleting(&log(60, &["z"]))),
-        deployment("foreign", 3, ("0", "5"), &deleting("{}")),
-        set_of_with("workers", "workers-2", &deleting(&log(9_000, &["copied"]))),
-    ]));
-    let age = || index.deletion_sums().oldest.map(|oldest| Timestamp::now().duration_since(oldest).as_secs());
-    assert!(age().is_some_and(|age| (7_200..7_260).contains(&age)), "{:?}", age());
-    assert_eq!(index.deletion_sums().unreadable, 1);
-    index.apply_quietly(Change::ScalableGone(id("MachineDeployment/team-a/old")));
-    assert!(age().is_some_and(|age| (60..120).contains(&age)), "{:?}", age());
-    for name in ["new", "foreign"] {
-        index.apply_quietly(deployment(name, 3, ("0", "5"), &json!({})));
-    }
-    assert_eq!(index.deletion_sums(), DeletionSums::default());
-
-    // An own write counts before the watch reports it.
-    let log = Some(SharedLog::new(log(3_600, &["y"]).as_str().into()));
-    index.set_written(&id(WORKERS), GroupVersion { log, ..written(&index, WORKERS, 3, "1000000") });
-    assert!(age().is_some_and(|age| (3_600..3_660).contains(&age)), "{:?}", age());
 }
 
 #[rstest]

@@ -6,7 +6,6 @@ mod bounds;
 mod feeds;
 mod first_sync;
 mod gone;
-mod logs;
 mod members;
 mod metrics;
 mod nodes;
@@ -19,6 +18,5 @@ mod shared_templates;
 mod shortages;
 mod snapshots;
 mod stories;
-mod unfinished;
 
 use super::objects;

@@ -1,13 +1,10 @@
 //! Tests of every row of the contract's table of instances, and of the order of its conditions.
 
-use capi::{Condition, Failure, Rare};
+use capi::{Condition, Created, Failure, Rare};
 use rstest::rstest;
 
 use super::{MachineView, of_machine as instance_of, *};
-use crate::{
-    LogAnnotation as _,
-    testing::{self, machine},
-};
+use crate::testing::{self, machine};
 
 const ID: &str = "team-a_worker-1";
 
@@ -257,14 +254,7 @@ const NOW: &str = "2026-01-01T12:00:00Z";
 
 /// Returns the conditions in a group that can be scaled down.
 fn conditions(min: i32) -> DeleteConditions {
-    DeleteConditions {
-        rules: ErrorRules::default(),
-        accepts: true,
-        min,
-        log: DeletionLog::default(),
-        replaced: None,
-        now: NOW.parse().unwrap(),
-    }
+    DeleteConditions { rules: ErrorRules::default(), accepts: true, min, replaced: None, now: NOW.parse().unwrap() }
 }
 
 /// Returns the Machines of a group whose errors are sent. By the first letter of its name, a Machine is healthy
@@ -352,11 +342,6 @@ fn a_shortage_lasts_since(
     assert_eq!(shortage, Shortage { lack: Lack::Lasts, since }, "a quota beside it lasts");
 }
 
-fn logging(name: &str) -> DeletionLog {
-    let log = format!(r#"[{{"ticket":"t","phase":"wanted","machines":{{"{name}":"{}"}}}}]"#, machine(name).meta.uid);
-    DeletionLog::parse(Some(&log)).unwrap()
-}
-
 #[allow(clippy::unnecessary_wraps)] // as the field has it
 fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
     let now: Timestamp = NOW.parse().unwrap();
@@ -372,8 +357,6 @@ fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
 #[case::none_where_nothing_is_written(3, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.deletes = false, "")]
 #[case::none_at_the_minimum_without_replacement(2, 2, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "")]
 #[case::above_the_minimum_without_replacement(2, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "f1")]
-#[case::none_that_is_going_already(3, 1, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("f1"), "f2")]
-#[case::by_the_size_that_is_promised(3, 2, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("h"), "f1")]
 #[case::the_one_that_is_being_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "f2"), "f2")]
 #[case::none_before_the_next_may_be_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "gone"), "")]
 #[case::none_whose_deletion_failed(3, 1, &["h", "f1", "f2u"], |_: &mut DeleteConditions| (), "f1")]
@@ -392,10 +375,29 @@ fn an_error_is_sent_where_its_delete_is_accepted(
     assert_eq!(sent(size, names, change, min), expected);
 }
 
-#[test]
-fn a_log_that_nobody_can_read_stops_deletes() {
-    let rules = ErrorRules::default();
-    assert!(DeleteConditions::of(rules, true, 0, None, None).accepts);
-    assert!(!DeleteConditions::of(rules, true, 0, Some(&SharedLog::new("v9".into())), None).accepts);
-    assert!(!DeleteConditions::of(rules, false, 0, None, None).accepts);
+/// Returns the minute of the youngest Machine that has no Node, if it was created for another one.
+#[rstest]
+#[case::created_together(&[("f", 0), ("f", 0), ("h", 0)], None)]
+#[case::one_of_them_in_place_of_another(&[("f", 0), ("f", 20), ("f", 0)], Some(20))]
+#[case::in_place_of_another_beside_one_that_joined(&[("h", 0), ("f", 20)], Some(20))]
+#[case::all_have_joined(&[("h", 0), ("h", 20)], None)]
+#[case::alone(&[("f", 20)], None)]
+fn the_last_replacement_shows_in_creation_times(#[case] machines: &[(&str, i64)], #[case] expected: Option<i64>) {
+    let start: Timestamp = NOW.parse().unwrap();
+    let at = |minute| start + jiff::SignedDuration::from_mins(minute);
+    let machines: Vec<_> = machines
+        .iter()
+        .map(|(kind, minute)| {
+            with(|machine| {
+                machine.created = Created::at(Some(at(*minute)));
+                machine.node_name = (*kind == "h").then(|| "node".into());
+            })
+        })
+        .collect();
+    let found = siblings(machines.iter().map(testing_view)).waiting;
+    assert_eq!(found, expected.map(at));
+}
+
+fn testing_view(machine: &Machine) -> MachineView<'_> {
+    MachineView { machine, node: None, shortage: None, undeletable: false }
 }

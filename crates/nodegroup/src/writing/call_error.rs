@@ -1,6 +1,6 @@
 //! Failed API calls by class. A class shows if the call may have been applied, and if a retry may help.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// A failed API call.
 #[derive(Clone, Debug)]
@@ -46,6 +46,18 @@ impl CallError {
         "abandoned",
     ];
 
+    /// Returns true if nothing was done, and the object isn't known to have changed: the same call may succeed later.
+    #[must_use]
+    pub fn is_not_now(&self) -> bool {
+        matches!(self, Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered)
+    }
+
+    /// Returns true if the call was made.
+    #[must_use]
+    pub fn was_sent(&self) -> bool {
+        !matches!(self, Self::NotServed(_) | Self::Abandoned | Self::NotDiscovered)
+    }
+
     /// Returns the class as a metric label.
     #[must_use]
     pub fn label(&self) -> &'static str {
@@ -74,6 +86,24 @@ impl CallError {
             Self::NotDiscovered => not_discovered,
             Self::NotServed(_) => not_served,
             Self::Abandoned => abandoned,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(why)
+            | Self::Conflict(why)
+            | Self::Busy(why, _)
+            | Self::Unknown(why, _)
+            | Self::Missing(why)
+            | Self::Unauthorized(why)
+            | Self::Forbidden(why)
+            | Self::Refused(why)
+            | Self::NotServed(why) => f.write_str(why),
+            Self::NotDiscovered => f.write_str("the API server doesn't serve this kind yet"),
+            Self::Abandoned => f.write_str("nobody waits for it any more"),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use delete_rule::SizedBy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// The prefix of all names. Writes of anything but a size have this name alone, which API servers take from the user
@@ -16,6 +15,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 const PROGRAM: &str = "capi-autoscaler-provider";
 /// The name under which an API server merges the oldest entries, when there are many.
 const OLDEST: &str = "ancient-changes";
+
+/// The last writer of a size.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SizedBy {
+    /// This command.
+    This,
+    /// Another writer.
+    Another,
+    /// The object doesn't say: a size of 0 that was written through the scale subresource has no field manager.
+    Nobody,
+}
 
 /// The field manager under which one command writes sizes.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -6,6 +6,8 @@ pub(crate) const SET_NAME: &str = "cluster.x-k8s.io/set-name";
 pub(crate) const TEMPLATE_HASH: &str = "machine-template-hash";
 
 pub(crate) const PAUSED: &str = "cluster.x-k8s.io/paused";
+/// The annotation of a MachineSet that creates no Machines.
+pub(crate) const NO_NEW_MACHINES: &str = "cluster.x-k8s.io/disable-machine-create";
 pub(crate) const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 /// The prefix of the annotations that hold a Machine before its Node is drained.
 pub(crate) const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";

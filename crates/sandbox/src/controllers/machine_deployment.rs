@@ -34,10 +34,8 @@ const IN_PLACE: [&str; 7] = [
 const HISTORY: usize = 1;
 
 /// A MachineSet of the MachineDeployment.
-pub(crate) struct Child {
-    pub(crate) set: Arc<Value>,
-    /// The number of its Machines that are being deleted; only used by the strategy OnDelete.
-    pub(crate) deleting: i64,
+struct Child {
+    set: Arc<Value>,
 }
 
 impl Child {
@@ -46,8 +44,13 @@ impl Child {
             wanted: self.set.number("/spec/replicas"),
             actual: self.set.number("/status/replicas"),
             available: self.set.number("/status/availableReplicas"),
-            deleting: self.deleting,
         }
+    }
+
+    /// Returns its place among older sets, of which the first shrinks first.
+    fn age(&self) -> (String, String) {
+        let created = self.set.text("/metadata/creationTimestamp").unwrap_or_default();
+        (created.to_owned(), self.set.name().to_owned())
     }
 
     fn revision(&self) -> i64 {
@@ -55,18 +58,14 @@ impl Child {
     }
 }
 
-/// Returns true if its Machines are only replaced when somebody deletes them.
-pub(crate) fn is_on_delete(deployment: &Value) -> bool {
-    Strategy::of(deployment, 0) == Strategy::OnDelete
-}
-
-/// Plans the writes of a MachineDeployment's controller. `children` are its MachineSets; `cluster` is its Cluster.
+/// Plans the writes of a MachineDeployment's controller. `sets` are its MachineSets; `cluster` is its Cluster.
 pub(crate) fn plan(
     deployment: &Arc<Value>,
     cluster: Option<&Value>,
-    mut children: Vec<Child>,
+    sets: Vec<Arc<Value>>,
     context: &Context<'_>,
 ) -> Plan {
+    let mut children: Vec<_> = sets.into_iter().map(|set| Child { set }).collect();
     let mut plan = Plan::default();
     let mut after = Value::clone(deployment);
     if deployment.deleting() {
@@ -102,6 +101,7 @@ pub(crate) fn plan(
             let highest = children.last().map_or(0, Child::revision);
             let newest = children.remove(newest);
             let revision = if newest.revision() < highest { highest + 1 } else { newest.revision().max(1) };
+            children.sort_by_key(Child::age);
             after.set(&object::annotation(keys::REVISION), json!(revision.to_string()));
             roll(&mut plan, &after, revision, &newest, &children, strategy, context);
             children.push(newest);
@@ -224,8 +224,7 @@ fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strateg
     set.set(&object::annotation(keys::MAX_REPLICAS), json!(strategy.most(desired).to_string()));
 }
 
-/// Advances the sizes by one step, and deletes MachineSets left over from older rollouts. `older` is sorted by
-/// revision.
+/// Advances the sizes by one step, and deletes MachineSets left over from older rollouts. `older` is sorted by age.
 fn roll(
     plan: &mut Plan,
     deployment: &Value,
@@ -245,6 +244,9 @@ fn roll(
             resize(&mut set, deployment, replicas, strategy);
         } else if set.number("/spec/replicas") != replicas {
             rescale(&mut set, deployment, replicas, strategy);
+        }
+        if strategy == Strategy::OnDelete {
+            set.set(&object::annotation(keys::NO_NEW_MACHINES), json!("true"));
         }
         plan.change(Side::Management, &child.set, set);
     }
@@ -342,8 +344,8 @@ mod tests {
         let settings = Settings::default();
         let mut drawn = Names::default();
         let context = testing::context(&settings, &mut drawn);
-        let children = sets.iter().map(|set| Child { set: Arc::new((*set).clone()), deleting: 0 }).collect();
-        plan(&Arc::new(deployment.clone()), None, children, &context)
+        let sets = sets.iter().map(|set| Arc::new((*set).clone())).collect();
+        plan(&Arc::new(deployment.clone()), None, sets, &context)
     }
 
     /// Returns the first MachineSet of a MachineDeployment.

@@ -34,7 +34,8 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
     set_defaults(&mut after);
     propagate(&mut plan, &after, machines);
     let wanted = usize::try_from(after.number("/spec/replicas")).unwrap_or_default();
-    let missing = wanted.saturating_sub(machines.len());
+    let creates = after.annotation(keys::NO_NEW_MACHINES) != Some("true");
+    let missing = if creates { wanted.saturating_sub(machines.len()) } else { 0 };
     for _ in 0..missing {
         plan.create(Side::Management, new_machine(&after, context));
     }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleting_machine_is_not_replaced_before_it_is_gone() {
+    fn a_deleting_machine_is_not_replaced_before_it_is_gone_nor_in_a_set_that_creates_none() {
         let settings = Settings::default();
         let mut drawn = Names::default();
         let mut context = testing::context(&settings, &mut drawn);
@@ -310,5 +311,8 @@ mod tests {
         let machines = [machine("a:deleting"), machine("b")];
         assert_eq!(created(&plan(&set(2, None), &machines, &mut context)), 0);
         assert_eq!(created(&plan(&set(2, None), &machines[1..], &mut context)), 1);
+        let mut old = Value::clone(&set(2, None));
+        old.set(&object::annotation(keys::NO_NEW_MACHINES), json!("true"));
+        assert_eq!(created(&plan(&Arc::new(old), &machines[1..], &mut context)), 0);
     }
 }

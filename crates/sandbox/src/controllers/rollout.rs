@@ -62,8 +62,6 @@ pub(super) struct Size {
     pub(super) actual: i64,
     /// The number of its available Machines.
     pub(super) available: i64,
-    /// The number of its Machines that are being deleted.
-    pub(super) deleting: i64,
 }
 
 /// Returns the new `spec.replicas` of the newest MachineSet and of the older ones, oldest first, towards `desired`.
@@ -80,19 +78,18 @@ pub(super) fn step(desired: i64, strategy: Strategy, newest: Size, older: &[Size
             (grown.min(desired), shrink(older, wanted - least - coming, available - least))
         }
         Strategy::OnDelete => {
-            let left: Vec<i64> = older.iter().map(|size| size.wanted.min(size.actual - size.deleting).max(0)).collect();
-            let mut surplus = (left.iter().sum::<i64>() - desired).max(0);
-            let left: Vec<i64> = left
-                .into_iter()
-                .map(|wanted| {
-                    let less = wanted.min(surplus);
-                    surplus -= less;
-                    wanted - less
-                })
-                .collect();
-            // A Machine that is being deleted must be gone before its successor is created.
-            let held: i64 = older.iter().zip(&left).map(|(size, left)| size.actual.max(*left)).sum();
-            ((desired - held).max(0), left)
+            let existing: i64 = all().map(|size| size.wanted.max(size.actual)).sum();
+            let replicas = desired.min(newest.wanted + (desired - existing).max(0));
+            let mut surplus = older.iter().map(|size| size.wanted).sum::<i64>() + replicas - desired;
+            // The replica of a Machine that is gone isn't filled again, whatever the size is.
+            let left = older.iter().map(|size| size.wanted.min(size.actual)).collect::<Vec<_>>();
+            surplus -= older.iter().zip(&left).map(|(size, left)| size.wanted - left).sum::<i64>();
+            let take = |wanted: i64| {
+                let less = wanted.min(surplus.max(0));
+                surplus -= less;
+                wanted - less
+            };
+            (replicas, left.into_iter().map(take).collect())
         }
     }
 }
@@ -142,11 +139,11 @@ mod tests {
     use super::*;
 
     const fn full(wanted: i64) -> Size {
-        Size { wanted, actual: wanted, available: wanted, deleting: 0 }
+        Size { wanted, actual: wanted, available: wanted }
     }
 
     const fn size(wanted: i64, actual: i64, available: i64) -> Size {
-        Size { wanted, actual, available, deleting: 0 }
+        Size { wanted, actual, available }
     }
 
     #[rstest]
@@ -176,12 +173,24 @@ mod tests {
         assert_eq!(sizes, (expected, expected_older.to_vec()));
     }
 
-    #[test]
-    fn on_delete_exchanges_only_what_was_deleted() {
-        let step = |newest, older: &[Size]| step(3, Strategy::OnDelete, newest, older);
-        assert_eq!(step(full(0), &[full(3)]), (0, vec![3]));
-        assert_eq!(step(full(0), &[Size { deleting: 1, ..full(3) }]), (0, vec![2]));
-        assert_eq!(step(full(0), &[full(2)]), (1, vec![2]));
+    #[rstest]
+    #[case::nothing_goes_by_itself(3, full(0), &[full(3)], 0, &[3])]
+    #[case::a_machine_counts_until_it_is_gone(3, full(0), &[size(3, 3, 2)], 0, &[3])]
+    #[case::a_machine_that_is_gone_is_not_replaced_in_its_set(3, full(0), &[size(3, 2, 2)], 0, &[2])]
+    #[case::but_in_the_newest(3, full(0), &[full(2)], 1, &[2])]
+    #[case::a_smaller_size_takes_from_the_oldest(3, full(2), &[full(1), full(1)], 2, &[0, 1])]
+    #[case::then_from_the_next(2, full(1), &[full(1), full(2)], 1, &[0, 1])]
+    #[case::a_machine_that_is_gone_meets_the_smaller_size(3, full(1), &[size(3, 2, 2)], 1, &[2])]
+    #[case::the_newest_never_exceeds_the_size(1, full(2), &[full(1)], 1, &[0])]
+    #[case::a_larger_size_is_for_the_newest(5, full(1), &[full(2)], 3, &[2])]
+    fn on_delete_only_older_sets_shrink(
+        #[case] desired: i64,
+        #[case] newest: Size,
+        #[case] older: &[Size],
+        #[case] expected: i64,
+        #[case] expected_older: &[i64],
+    ) {
+        assert_eq!(step(desired, Strategy::OnDelete, newest, older), (expected, expected_older.to_vec()));
     }
 
     #[rstest]

@@ -15,6 +15,9 @@
 /// | a MachineSet's `status.observedGeneration` after an error of creates and deletes | moves | moves | stays | stays |
 /// | reconciles of one object | as they come | as they come | as they come | once a second at most |
 ///
+/// With `OnDelete` all versions here do what 1.12 and later do. Up to 1.11 a Machine leaves the size of an old MachineSet as
+/// soon as it is being deleted, and a smaller size takes from the largest old MachineSet first.
+///
 /// In all of them patches carry no resource version, deletes have no precondition, and a MachineSet treats it as an
 /// error if a Machine that it deletes is already gone.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]

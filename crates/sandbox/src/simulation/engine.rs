@@ -236,8 +236,8 @@ impl Engine {
         match kind {
             Kind::Cluster => cluster::plan(object, context),
             Kind::MachineDeployment => {
-                let children = children(&self.management, object);
-                machine_deployment::plan(object, cluster, children, context)
+                let sets = self.management.controlled(object, "MachineSet");
+                machine_deployment::plan(object, cluster, sets, context)
             }
             Kind::MachineSet => {
                 let machines = self.management.controlled(object, "Machine");
@@ -292,20 +292,6 @@ impl Engine {
             Write::Delete(side, object) => port(*side)?.delete(object),
         }
     }
-}
-
-/// Returns the MachineSets of a MachineDeployment, as its controller sees them.
-fn children(management: &Port, deployment: &Value) -> Vec<machine_deployment::Child> {
-    let on_delete = machine_deployment::is_on_delete(deployment);
-    let child = |set: Arc<Value>| {
-        let deleting = if on_delete {
-            management.controlled(&set, "Machine").iter().filter(|machine| machine.deleting()).count()
-        } else {
-            0
-        };
-        machine_deployment::Child { set, deleting: i64::try_from(deleting).unwrap_or(i64::MAX) }
-    };
-    management.controlled(deployment, "MachineSet").into_iter().map(child).collect()
 }
 
 /// Returns the name of the MachineSet that controls a Machine.

@@ -93,7 +93,8 @@ impl Controllers {
             Controller::Cluster => cluster::plan(object, context),
             Controller::MachineDeployment => {
                 let cluster = super::cluster_key(object).and_then(|key| member.get(Kind::Cluster, &key));
-                machine_deployment::plan(object, cluster.map(|cluster| &**cluster), children(member, object), context)
+                let sets = member.controlled(Kind::MachineSet, object);
+                machine_deployment::plan(object, cluster.map(|cluster| &**cluster), sets, context)
             }
             Controller::MachineSet => machine_set::plan(object, &member.controlled(Kind::Machine, object), context),
             Controller::Machine => {
@@ -314,17 +315,6 @@ fn wait(member: &mut Member, number: usize, now: Timestamp) -> Act {
     run.deadline = Some(deadline);
     run.ops.push_front(Op::Wait(left));
     Act::Waits
-}
-
-/// Returns the MachineSets of a MachineDeployment, as its controller sees them.
-fn children(member: &Member, deployment: &Value) -> Vec<machine_deployment::Child> {
-    let on_delete = machine_deployment::is_on_delete(deployment);
-    let child = |set: Arc<Value>| {
-        let machines = if on_delete { member.controlled(Kind::Machine, &set) } else { Vec::new() };
-        let deleting = machines.iter().filter(|machine| machine.deleting()).count();
-        machine_deployment::Child { set, deleting: i64::try_from(deleting).unwrap_or(i64::MAX) }
-    };
-    member.controlled(Kind::MachineSet, deployment).into_iter().map(child).collect()
 }
 
 fn step(controller: Controller, key: &ObjectKey, act: Act, observed: Observed) -> Step {

@@ -26,8 +26,6 @@ pub enum EventReason {
     ScaleDownFailed,
     /// A Machine that never became a Node was deleted at the min size, so that another one is created.
     ReplacedFailedMachine,
-    /// A Machine was deleted by name, since the scale-down that named it removed another Machine.
-    DeletedByName,
     /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
     InstanceChosenByProvider,
     /// Another field manager keeps reverting sizes that this program wrote.
@@ -38,7 +36,7 @@ pub enum EventReason {
 
 impl EventReason {
     /// All reasons.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::ScaledUp,
         Self::ScaledDown,
         Self::ScaleUpRefused,
@@ -46,7 +44,6 @@ impl EventReason {
         Self::ScaleUpFailed,
         Self::ScaleDownFailed,
         Self::ReplacedFailedMachine,
-        Self::DeletedByName,
         Self::InstanceChosenByProvider,
         Self::SizePutBack,
         Self::ScaleUpHeldBack,
@@ -63,7 +60,6 @@ impl EventReason {
             Self::ScaleUpFailed => "ScaleUpFailed",
             Self::ScaleDownFailed => "ScaleDownFailed",
             Self::ReplacedFailedMachine => "ReplacedFailedMachine",
-            Self::DeletedByName => "DeletedByName",
             Self::InstanceChosenByProvider => "InstanceChosenByProvider",
             Self::SizePutBack => "SizePutBack",
             Self::ScaleUpHeldBack => "ScaleUpHeldBack",
@@ -75,11 +71,9 @@ impl EventReason {
     pub fn action(self) -> &'static str {
         match self {
             Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed | Self::ScaleUpHeldBack => "ScaleUp",
-            Self::ScaledDown
-            | Self::ScaleDownRefused
-            | Self::ScaleDownFailed
-            | Self::DeletedByName
-            | Self::InstanceChosenByProvider => "ScaleDown",
+            Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
+                "ScaleDown"
+            }
             Self::ReplacedFailedMachine => "ReplaceMachine",
             Self::SizePutBack => "WatchSize",
         }
@@ -89,7 +83,7 @@ impl EventReason {
     #[must_use]
     pub(crate) fn event_type(self) -> &'static str {
         match self {
-            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine | Self::DeletedByName => "Normal",
+            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine => "Normal",
             Self::ScaleUpRefused
             | Self::ScaleDownRefused
             | Self::ScaleUpFailed
@@ -106,7 +100,7 @@ impl EventReason {
 pub(crate) struct EventContent {
     pub(super) reason: EventReason,
     pub(super) note: String,
-    /// The clients that asked for it, or the tickets of its deletions, as the end of the note.
+    /// The clients that asked for it, as the end of the note.
     pub(super) origin: String,
 }
 
@@ -165,30 +159,11 @@ impl EventContent {
         }
     }
 
-    /// Returns the same content with the tickets of its deletions.
-    pub(crate) fn of_tickets(self, tickets: Option<&str>) -> Self {
-        match tickets {
-            Some(tickets) => Self { origin: format!(" (deletions of ticket {tickets})"), ..self },
-            None => self,
-        }
-    }
-
     /// Returns the content for a Machine that was deleted so that another one is created.
     pub(crate) fn replaced(machine: &str, why: &str) -> Self {
         Self::new(
             EventReason::ReplacedFailedMachine,
             format!("Machine {machine} never became a Node and is replaced: {why}"),
-        )
-    }
-
-    /// Returns the content for a Machine that was deleted by name, since its scale-down removed another Machine.
-    pub(crate) fn deleted_by_name(machine: &str) -> Self {
-        Self::new(
-            EventReason::DeletedByName,
-            format!(
-                "Machine {machine} was named, and the smaller size has taken another one, which was going already or \
-                 marked by somebody else: it is deleted by name, and the other one's place is filled anew"
-            ),
         )
     }
 
@@ -234,7 +209,6 @@ mod tests {
         let contents = [
             EventContent::scaled(2, 1, &["a".into()]),
             EventContent::replaced("a", "no capacity"),
-            EventContent::deleted_by_name("a"),
             EventContent::put_back(1, 2, "kubectl"),
             EventContent::held_back(1, "paused"),
             EventContent::chosen_by_provider(2),

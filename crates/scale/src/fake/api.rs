@@ -3,10 +3,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use capi::{DELETING, DESIRED_REPLICAS};
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
-use nodegroup::{DeletionLog, LogAnnotation as _};
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
@@ -88,34 +86,25 @@ impl FakeApi {
         i32::try_from(object["spec"]["replicas"].as_i64().unwrap_or_default()).expect("an i32")
     }
 
-    /// Returns the entries of the log of deletions, such as `b wanted`, `b lowered` or `b lowered soft`.
-    pub fn log(&self) -> Vec<String> {
-        let object = self.object("machinedeployments", "workers").expect("the group");
-        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
-        let entry = |entry: &nodegroup::deletion_log::Entry| {
-            let soft = if entry.soft { " soft" } else { "" };
-            format!("{} {:?}{soft}", entry.name, entry.phase).to_lowercase()
-        };
-        log.entries().iter().map(entry).collect()
-    }
-
-    /// Returns the tickets of the log's entries.
-    pub fn tickets(&self) -> Vec<String> {
-        let object = self.object("machinedeployments", "workers").expect("the group");
-        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
-        log.entries().iter().map(|entry| entry.ticket.to_string()).collect()
-    }
-
     /// Returns the names of the marked Machines.
     pub fn marked(&self) -> Vec<String> {
         let machines = self.all("machines");
-        let marked = machines.iter().filter(|machine| machine["metadata"]["annotations"][DELETE_MACHINE].is_string());
-        marked.map(|machine| name_of(machine).to_owned()).collect()
+        machines
+            .iter()
+            .filter(|machine| mark_of(machine).is_some())
+            .map(|machine| name_of(machine).to_owned())
+            .collect()
     }
 
     pub fn mark_of(&self, machine: &str) -> Option<String> {
-        let machine = self.object("machines", machine)?;
-        machine["metadata"]["annotations"][DELETE_MACHINE].as_str().map(str::to_owned)
+        mark_of(&*self.object("machines", machine)?)
+    }
+
+    /// Returns the names of the Machines that are being deleted.
+    pub fn deleting(&self) -> Vec<String> {
+        let machines = self.all("machines");
+        let deleting = machines.iter().filter(|machine| machine["metadata"]["deletionTimestamp"].is_string());
+        deleting.map(|machine| name_of(machine).to_owned()).collect()
     }
 
     /// Returns every call so far, such as `PATCH scale`, `GET group`, `PATCH machine a` or `LIST machines`.
@@ -148,43 +137,6 @@ impl FakeApi {
         patched.expect("patched");
     }
 
-    /// Writes the log of deletions in the name of somebody else.
-    pub fn set_log(&self, text: &str) {
-        self.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: text}}}));
-    }
-
-    /// Plays the controllers: size and log are passed on to the MachineSet, whose controller observes them.
-    pub fn follow(&self) {
-        let generation = self.pass_on();
-        self.status("machinesets", "workers-1", &json!({"observedGeneration": generation}));
-    }
-
-    /// Does the same, but the reconcile of the MachineSet ends with an error: only a condition shows the observed
-    /// generation.
-    pub fn follow_with_errors(&self) {
-        let generation = self.pass_on();
-        let condition = json!({
-            "type": "ScalingDown", "status": "True", "reason": "ScalingDown", "message": "",
-            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        self.status("machinesets", "workers-1", &json!({"observedGeneration": 0, "conditions": [condition]}));
-    }
-
-    /// Passes size and log on to the MachineSet, as the MachineDeployment's controller does. Returns the MachineSet's
-    /// generation.
-    fn pass_on(&self) -> Value {
-        let group = self.object("machinedeployments", "workers").expect("the group");
-        let size = &group["spec"]["replicas"];
-        let annotations = json!({
-            DELETING: group["metadata"]["annotations"][DELETING],
-            DESIRED_REPLICAS: size.to_string(),
-        });
-        let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": size}});
-        self.change("machinesets", "workers-1", patch);
-        let set = self.object("machinesets", "workers-1").expect("the MachineSet");
-        set["metadata"]["generation"].clone()
-    }
-
     /// Merges this into the status of an object.
     pub fn status(&self, plural: &str, name: &str, status: &Value) {
         let (resource, patch) = (resource(plural), json!({"status": status}));
@@ -211,17 +163,6 @@ impl FakeApi {
         machine["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// Lets the MachinePool's controller observe its newest spec.
-    pub fn follow_pool(&self) {
-        let pool = self.object("machinepools", "pool").expect("the pool");
-        self.pool_status(&json!({"observedGeneration": pool["metadata"]["generation"]}));
-    }
-
-    /// Merges this into the status of the MachinePool.
-    pub fn pool_status(&self, status: &Value) {
-        self.status("machinepools", "pool", status);
-    }
-
     /// Deletes the group in the name of somebody else, and creates it anew with this size.
     pub fn make_group_anew(&self, replicas: i32) {
         let deployments = resource("machinedeployments");
@@ -237,6 +178,13 @@ impl FakeApi {
         assert!(self.object("machines", machine).is_none(), "{machine} is still there");
     }
 
+    /// Lets a Machine be one that hangs in deletion for long.
+    pub fn hang(&self, machine: &str) {
+        let mut object = Value::clone(&*self.object("machines", machine).expect("the Machine"));
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        self.objects.load_values(vec![object]).expect("loaded");
+    }
+
     /// Begins to delete a Machine in the name of somebody else.
     pub fn begin_to_delete(&self, machine: &str) {
         self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
@@ -245,7 +193,10 @@ impl FakeApi {
     pub(super) async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
-        let path = Path::parse(&parts.uri);
+        let mut path = Path::parse(&parts.uri);
+        if parts.method == Method::DELETE && String::from_utf8_lossy(&body).contains("\"dryRun\":[\"All\"]") {
+            path.is_dry_run = true;
+        }
         let call = path.call(&parts.method);
         let fault = {
             let mut state = self.state.lock();
@@ -308,13 +259,16 @@ impl FakeApi {
             (&Method::DELETE, name) => {
                 let text = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
                 let (uid, resource_version) = (text("uid"), text("resourceVersion"));
-                let options = DeleteOptions { uid, resource_version, ..DeleteOptions::default() };
+                let dry_run = body["dryRun"].is_array();
+                let options = DeleteOptions { uid, resource_version, dry_run, ..DeleteOptions::default() };
                 self.objects.delete(&resource, NAMESPACE, name, &options).map(|deleted| Arc::clone(deleted.object()))
             }
             (_, name) => {
                 let kind = if body.is_array() { PatchKind::Json } else { PatchKind::Merge };
                 let subresource = if path.is_scale { Subresource::Scale } else { Subresource::Main };
-                self.objects.as_manager(&path.manager).patch(&resource, NAMESPACE, name, kind, subresource, body)
+                let objects = self.objects.as_manager(&path.manager);
+                let objects = if path.is_dry_run { objects.dry_run() } else { objects };
+                objects.patch(&resource, NAMESPACE, name, kind, subresource, body)
             }
         };
         match result {
@@ -322,6 +276,12 @@ impl FakeApi {
             Err(refusal) => answer(refusal.code, &status_of(&refusal)),
         }
     }
+}
+
+fn mark_of(machine: &Value) -> Option<String> {
+    let annotations = machine["metadata"]["annotations"].as_object()?;
+    let (_, mark) = annotations.iter().find(|(key, _)| key.ends_with(DELETE_MACHINE))?;
+    mark.as_str().map(str::to_owned)
 }
 
 fn name_of(object: &Value) -> &str {
@@ -333,6 +293,7 @@ struct Path {
     plural: String,
     name: String,
     is_scale: bool,
+    is_dry_run: bool,
     manager: String,
 }
 
@@ -340,15 +301,19 @@ impl Path {
     fn parse(uri: &http::Uri) -> Self {
         let mut parts = uri.path().split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
         let [plural, name, subresource] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-        let manager = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
+        let query = uri.query().unwrap_or_default();
+        let is_dry_run = query.split('&').any(|pair| pair == "dryRun=All");
+        let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
         let manager = manager.unwrap_or("capi-autoscaler-provider").to_owned();
-        Self { plural, name, is_scale: subresource == "scale", manager }
+        Self { plural, name, is_scale: subresource == "scale", is_dry_run, manager }
     }
 
     fn call(&self, method: &Method) -> String {
         match (self.plural.as_str(), self.name.as_str(), self.is_scale) {
             ("machines", "", _) => "LIST machines".to_owned(),
+            ("machines", name, _) if self.is_dry_run => format!("TRY machine {name}"),
             ("machines", name, _) => format!("{method} machine {name}"),
+            (_, _, true) if self.is_dry_run => "TRY scale".to_owned(),
             (_, _, true) => format!("{method} scale"),
             (_, _, false) => format!("{method} group"),
         }

@@ -20,14 +20,15 @@ pub use self::{
     api::{FakeApi, Fault, status},
     copy::Copy,
 };
-use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleError, ScaleOptions};
-use capi::{Context, DELETING, Meta, Node, ObjectKey};
+use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleOptions};
+use capi::{Context, Meta, Node, ObjectKey};
 use discovery::CoreResources;
 use index::{Change, Index};
 use nodegroup::GroupId;
 
 const NAMESPACE: &str = "team-a";
-const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+/// The end of the key of the annotation that marks a Machine.
+const DELETE_MACHINE: &str = "/delete-machine";
 
 /// The scale module over a fake API, with an index of the same objects.
 pub struct World {
@@ -62,6 +63,12 @@ impl World {
         Self::build(replicas, machines, |api| Copy::new(api, ScaleOptions::default(), Some(tenant), events))
     }
 
+    /// Builds the world of an annotation key group, such as Kubermatic's `cluster.k8s.io`, whose MachineSets don't count
+    /// Machines that are being deleted. The API serves the objects as Cluster API's all the same.
+    pub fn of_group(group: &str, replicas: i32, machines: &[&str]) -> Self {
+        Self::build(replicas, machines, |api| Copy::of_group(group, api))
+    }
+
     pub fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
         Self::build(replicas, machines, |api| Copy::new(api, options, None, EventRecorder::off()))
     }
@@ -85,7 +92,7 @@ impl World {
 
     /// Returns another copy of the program, whose watches show the present objects.
     pub fn another_copy(&self) -> Copy {
-        Copy::new(&self.api, ScaleOptions::default(), None, EventRecorder::off())
+        self.copy.another()
     }
 
     /// Lets the watches show all objects.
@@ -120,6 +127,26 @@ impl World {
         GroupId::parse("MachinePool/team-a/pool").expect("an id")
     }
 
+    /// Creates a MachineSet `team-a/bare` of this size without a MachineDeployment, with these running Machines.
+    pub fn bare_set(&self, replicas: i32, machines: &[&str]) -> GroupId {
+        let set = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "bare", "namespace": NAMESPACE, "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+            }},
+            "spec": {"clusterName": "prod", "replicas": replicas},
+        });
+        self.api.objects.load_values(vec![set]).expect("loaded");
+        let owner = json!([
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "bare", "uid": "x", "controller": true},
+        ]);
+        for name in machines {
+            load_machine(&self.api, name, &json!({"nodeRef": {"name": name}}), &json!({"ownerReferences": owner}));
+        }
+        self.watch();
+        GroupId::parse("MachineSet/team-a/bare").expect("an id")
+    }
+
     pub fn size_of_pool(&self) -> i64 {
         self.api.object("machinepools", "pool").expect("the pool")["spec"]["replicas"].as_i64().expect("a size")
     }
@@ -146,30 +173,6 @@ impl World {
         self.index.apply_quietly(Change::Node(Arc::new(node)));
     }
 
-    /// Runs a command for one Machine. Its log write succeeds but is answered with an error, and another copy removes
-    /// the entry before the command reads the group again. Returns the first ticket, and the one in the log when the
-    /// call `mark` arrives.
-    pub async fn tickets_of_a_log_taken_back(
-        &self,
-        command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,
-        mark: &'static str,
-    ) -> [String; 2] {
-        let only = || <[String; 1]>::try_from(self.api.tickets()).expect("one entry")[0].clone();
-        self.api.fault("PATCH group", Fault::DoneBut(500));
-        self.api.fault("GET group", Fault::Hold);
-        let command = tokio::spawn(command);
-        self.api.held().await;
-        let first = only();
-        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: null}}}));
-        self.api.fault(mark, Fault::Hold);
-        self.api.release();
-        self.api.held().await;
-        let second = only();
-        self.api.release();
-        command.await.expect("no panic").expect("done");
-        [first, second]
-    }
-
     pub fn target_size(&self) -> i32 {
         self.index.target_size(&group()).expect("a group")
     }
@@ -191,6 +194,7 @@ fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": {
             "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"), "finalizers": ["machine.cluster.x-k8s.io"],
+            "creationTimestamp": "2026-01-01T00:00:00Z",
             "ownerReferences": [
                 {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "uid": "x", "controller": true},
             ],

@@ -1,4 +1,4 @@
-//! Deletes: the Machines that are logged, marked and subtracted from the size, and the number of API calls.
+//! Deletes: the Machines that go and are subtracted from the size, and the number of API calls.
 
 use rstest::rstest;
 use serde_json::json;
@@ -10,28 +10,14 @@ use super::{
 use crate::{NodeName, ScaleError};
 
 #[tokio::test]
-async fn a_delete_logs_marks_and_lowers_without_a_read() {
+async fn a_delete_tries_the_size_deletes_and_lowers_without_a_read() {
     let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
-    assert_eq!(world.api.marked(), ["b", "d"]);
-    assert_eq!(world.api.replicas(), 2);
-    assert_eq!(world.target_size(), 2);
-    assert_eq!(world.api.log(), ["b lowered", "d lowered"]);
+    assert_eq!(world.api.deleting(), ["b", "d"]);
+    assert_eq!((world.api.replicas(), world.target_size()), (2, 2));
     let mut calls = world.api.calls();
     calls[1..3].sort();
-    assert_eq!(calls, ["PATCH group", "PATCH machine b", "PATCH machine d", "PATCH group"]);
-    assert!(world.api.mark_of("b").unwrap().starts_with("capi-autoscaler-provider 20"), "whose mark, and when");
-}
-
-#[tokio::test]
-async fn a_machine_that_the_watch_can_not_vouch_for_is_read_first() {
-    let world = World::new(4, &ABCD);
-    // The new generation is more recent than everything that the Machine watch has shown.
-    world.scale.increase(group(), 1).await.unwrap();
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    let calls = world.api.calls();
-    assert_eq!(calls, ["PATCH scale", "GET machine b", "PATCH group", "PATCH machine b", "PATCH group"]);
-    assert_eq!(world.api.replicas(), 4);
+    assert_eq!(calls, ["TRY scale", "DELETE machine b", "DELETE machine d", "PATCH scale"]);
 }
 
 #[tokio::test]
@@ -59,11 +45,7 @@ async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
     other.scale.delete(group(), nodes(&["b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3, "the other copy's index was from before");
     other.scale.delete(group(), nodes(&["c"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 2);
-    // Entries are in the order of their tickets, and in any order within one second.
-    let mut log = world.api.log();
-    log.sort();
-    assert_eq!(log, ["b lowered", "c lowered"]);
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["b".to_owned(), "c".to_owned()]));
 }
 
 #[tokio::test]
@@ -72,8 +54,6 @@ async fn a_delete_repeated_when_its_machine_is_gone_and_the_watch_has_not_heard_
     let other = world.another_copy();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     world.api.remove("b");
-    let deleting = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": null}}});
-    world.api.change("machinedeployments", "workers", deleting);
     other.scale.delete(group(), nodes(&["b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3);
 }
@@ -87,9 +67,9 @@ async fn deletes_of_one_node_each_at_once_are_one_batch() {
         result.unwrap();
     }
     assert_eq!(world.api.replicas(), 2);
-    assert_eq!(world.api.marked(), &names[..6]);
+    assert_eq!(world.api.deleting(), &names[..6]);
     let calls = world.api.calls();
-    assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 2, "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| *call == "PATCH scale").count(), 1, "{calls:?}");
     assert_eq!(calls.len(), 8, "{calls:?}");
 }
 
@@ -106,7 +86,7 @@ async fn each_caller_of_a_batch_is_answered_for_its_own_nodes() {
     assert_eq!(unknown.unwrap_err().code(), "not_found");
     assert_eq!((first, second), (Ok(()), Ok(())));
     assert_eq!(two.unwrap_err().code(), "failed_precondition", "the minimum is 1, and a was there first");
-    assert_eq!((world.api.replicas(), world.api.marked()), (1, vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec!["a".to_owned(), "b".to_owned()]));
 }
 
 #[tokio::test]
@@ -132,7 +112,8 @@ async fn a_wrong_delete_writes_nothing(#[case] named: Vec<crate::NodeName>, #[ca
     let world = World::new(2, &["a", "b"]);
     let error = world.scale.delete(group(), named).await.unwrap_err();
     assert_eq!(error.code(), code, "{error}");
-    assert!(!world.api.calls().iter().any(|call| call.contains("PATCH")), "{:?}", world.api.calls());
+    let is_write = |call: &String| call.contains("PATCH") || call.contains("DELETE");
+    assert!(!world.api.calls().iter().any(is_write), "{:?}", world.api.calls());
 }
 
 #[tokio::test]
@@ -145,23 +126,11 @@ async fn a_node_of_another_group_refuses_the_request_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_none_of_ours_is_left_alone() {
-    let world = World::new(4, &ABCD);
-    let foreign = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": "v9"}}});
-    world.api.change("machinedeployments", "workers", foreign);
-    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
-    let object = world.api.object("machinedeployments", "workers").unwrap();
-    assert_eq!(object["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"], "v9");
-}
-
-#[tokio::test]
 async fn a_replica_without_a_machine_only_lowers_the_size() {
     let world = World::new(4, &["a", "b"]);
     world.scale.delete(group(), instance("replica-MachineDeployment-team-a_workers-1")).await.unwrap();
     assert_eq!(world.api.replicas(), 3);
-    assert_eq!(world.api.calls(), ["LIST machines", "PATCH group"]);
+    assert_eq!(world.api.calls(), ["LIST machines", "PATCH scale"]);
 }
 
 #[tokio::test]
@@ -169,19 +138,71 @@ async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
     let world = World::new(3, &["a", "b"]);
     world.machine("c", &json!({}), &json!({}));
     world.scale.delete(group(), instance("pending-machine-team-a_c")).await.unwrap();
-    assert_eq!(world.api.marked(), ["c"]);
+    assert_eq!(world.api.deleting(), ["c"]);
     assert_eq!(world.api.replicas(), 2);
 }
 
-/// The size is 4, so the MachineSet would replace the Machine that is being deleted.
+/// Whoever deletes it lowers the size, or it is replaced.
 #[tokio::test]
-async fn a_machine_that_somebody_else_deletes_lowers_the_size_where_it_would_be_replaced() {
+async fn a_machine_that_somebody_else_deletes_lowers_nothing() {
     let world = World::new(4, &ABCD);
     world.api.begin_to_delete("b");
     world.watch();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
-    assert!(world.api.calls().contains(&"LIST machines".to_owned()));
+    assert_eq!((world.api.replicas(), world.api.calls()), (4, vec![]));
+}
+
+/// The watch doesn't show yet that somebody else, or another replica of this program, is deleting it.
+#[tokio::test]
+async fn a_machine_that_is_being_deleted_unseen_lowers_nothing() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.scale.delete(group(), nodes(&["b", "c"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned(), "c".to_owned()]));
+}
+
+/// Another replica of this program has deleted it and lowered the size to the minimum.
+#[tokio::test]
+async fn a_repeat_at_the_minimum_that_the_watch_has_not_caught_up_with_is_a_success() {
+    let world = World::new(2, &["a", "b"]);
+    let other = world.another_copy();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec!["b".to_owned()]));
+}
+
+/// Its status was written since.
+#[tokio::test]
+async fn a_machine_that_has_changed_is_read_and_deleted_in_its_new_version() {
+    let world = World::new(4, &ABCD);
+    world.api.change("machines", "b", json!({"metadata": {"labels": {"x": "y"}}}));
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned()]));
+    let calls = world.api.calls();
+    assert_eq!(calls, ["TRY scale", "DELETE machine b", "GET machine b", "DELETE machine b", "PATCH scale"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_was_made_anew_under_its_name_stays() {
+    let world = World::new(4, &ABCD);
+    world.api.remove("b");
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({"uid": "uid-of-another"}));
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
+}
+
+#[tokio::test]
+async fn fifty_deletes_at_once_are_fifty_calls_and_one_size() {
+    let names: Vec<String> = (0..60).map(|number| format!("m{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = World::new(60, &names);
+    let deletes = names[..50].iter().map(|name| world.scale.delete(group(), nodes(&[name])));
+    for result in futures::future::join_all(deletes).await {
+        result.unwrap();
+    }
+    assert_eq!((world.api.replicas(), world.api.deleting().len()), (10, 50));
+    let calls = world.api.calls();
+    assert!(calls.len() <= 53 && !calls.contains(&"LIST machines".to_owned()), "{} calls: {calls:?}", calls.len());
 }
 
 #[tokio::test]
@@ -191,7 +212,6 @@ async fn a_machine_that_goes_for_a_smaller_size_already_lowers_nothing_more() {
     world.resize(3);
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3);
-    assert!(world.api.marked().is_empty());
 }
 
 /// A Node stays for a while after its instance.
@@ -278,4 +298,24 @@ async fn a_command_after_the_end_was_asked_for_is_refused() {
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
     assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
     assert!(world.api.calls().is_empty());
+}
+
+/// Its controller may see the smaller size before the deletion, and take another Machine then.
+#[tokio::test(start_paused = true)]
+async fn the_size_of_a_bare_machine_set_follows_when_cluster_api_has_seen_the_deletion() {
+    let world = World::new(1, &[]);
+    let set = world.bare_set(3, &["a", "b", "c"]);
+    let scale = world.scale.clone();
+    let command = tokio::spawn({
+        let set = set.clone();
+        async move { scale.delete(set, nodes(&["b"])).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(world.api.calls(), ["TRY scale", "DELETE machine b"]);
+    world.api.status("machines", "b", &json!({"phase": "Deleting"}));
+    world.watch();
+    command.await.unwrap().unwrap();
+    assert_eq!(world.api.calls()[2..], ["PATCH scale"]);
+    world.scale.delete(set, nodes(&["c"])).await.unwrap();
+    assert_eq!(world.api.deleting(), ["b", "c"], "where Cluster API is down, the size follows after two seconds");
 }

@@ -1,93 +1,148 @@
-//! Deletes with a write that is refused, lost or late: each is carried out entirely, taken back entirely, or left in
-//! the log.
+//! Deletes with a call that is refused, lost or late. Where it can't be known what was done, the size is left: a Machine
+//! is replaced then.
+
+use std::time::Duration;
 
 use rstest::rstest;
-use serde_json::json;
 
 use super::{
     ABCD,
     fake::{Fault, World, group, nodes, status},
 };
 use crate::ScaleError;
+use index::Hold;
 
-/// Faults of the second write of the group, which lowers the size.
+fn denied() -> Fault {
+    Fault::Answer(403, status(403, "admission webhook \"guard\" denied the request: keep b"))
+}
+
+/// Rights, webhooks and policies judge the dry run of the size, before anything is deleted.
 #[rstest]
-#[case::refused_by_a_webhook(Fault::Answer(400, status(400, "denied")))]
-#[case::forbidden(Fault::Answer(403, status(403, "forbidden")))]
-#[case::size_changed_so_that_min_is_passed(Fault::SizeIs(2))]
-#[tokio::test]
-async fn a_size_write_that_is_refused_leaves_neither_log_nor_marks(#[case] fault: Fault) {
+#[case::by_a_webhook(denied(), "failed_precondition")]
+#[case::by_a_right(Fault::Answer(403, status(403, "forbidden")), "permission_denied")]
+#[tokio::test(start_paused = true)]
+async fn a_size_that_is_refused_deletes_nothing_and_holds_the_options(#[case] fault: Fault, #[case] code: &str) {
     let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let call = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.delete(group(), nodes(&["b", "d"])).await }
-    });
-    world.api.held().await;
-    world.api.fault("PATCH group", fault);
-    world.api.release();
-    let error = call.await.unwrap().unwrap_err();
-    assert!(["failed_precondition", "permission_denied"].contains(&error.code()), "{error}");
-    assert_eq!((world.api.marked(), world.api.log()), (vec![], vec![]));
-}
-
-/// Another copy had the permission that this one lacks, and its smaller size removes the marked Machines.
-#[tokio::test]
-async fn a_deletion_that_another_copy_lowered_is_not_taken_back_and_its_machine_stays_marked() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let call = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.delete(group(), nodes(&["b"])).await }
-    });
-    world.api.held().await;
-    world.api.fault("PATCH group", Fault::Answer(403, status(403, "forbidden")));
-    world.api.fault("PATCH group", Fault::Hold);
-    world.api.release();
-    world.api.held().await;
-    let group = world.api.object("machinedeployments", "workers").unwrap();
-    let log = group["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"].as_str().unwrap();
-    world.api.set_log(&log.replace("wanted", "lowered"));
-    world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 3}}));
-    world.api.release();
-    assert_eq!(call.await.unwrap(), Ok(()), "it was done");
-    assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["b lowered".to_owned()]));
-    assert_eq!(world.api.marked(), ["b"], "or any Machine would go for the smaller size");
-}
-
-/// Another copy carries on with single Machines, and not with whole requests.
-#[tokio::test]
-async fn a_request_of_which_another_copy_has_lowered_a_part_is_not_refused_for_good() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine a", Fault::Hold);
-    world.api.fault("PATCH machine b", Fault::Answer(403, status(403, "forbidden")));
-    let call = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.delete(group(), nodes(&["a", "b"])).await }
-    });
-    world.api.held().await;
-    world.api.fault("PATCH group", Fault::Hold);
-    world.api.release();
-    world.api.held().await;
-    let group_now = world.api.object("machinedeployments", "workers").unwrap();
-    let log = group_now["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"].as_str().unwrap();
-    world.api.set_log(&log.replace("wanted", "lowered").replace(r#","b":"uid-b""#, ""));
-    world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 3}}));
-    world.api.release();
-    let error = call.await.unwrap().unwrap_err();
-    assert_eq!(error.code(), "unavailable", "{error}");
-    assert!(error.to_string().contains("other Machines that were named with it go"), "{error}");
-    assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["a lowered".to_owned()]));
+    world.api.fault("TRY scale", fault);
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting(), world.api.calls().len()), (4, vec![], 1));
+    assert!(matches!(world.index.held(&group()), Some(Hold::DeletesRefused(_))));
+    let threshold = || world.index.options(&group()).unwrap().scale_down_utilization_threshold;
+    assert_eq!(threshold(), Some(-1.0));
+    tokio::time::advance(Duration::from_secs(600)).await;
+    assert_eq!(threshold(), None, "it is tried again");
 }
 
 #[tokio::test]
-async fn a_list_that_grew_too_old_between_two_pages_is_begun_anew() {
+async fn a_webhook_that_supports_no_dry_runs_is_not_asked() {
     let world = World::new(4, &ABCD);
-    world.api.begin_to_delete("b");
-    world.watch();
-    world.api.fault("LIST machines", Fault::Answer(410, status(410, "the provided continue parameter is too old")));
+    let unsupported = "admission webhook \"old\" does not support dry run";
+    world.api.fault("TRY scale", Fault::Answer(400, status(400, unsupported)));
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned()]));
+}
+
+#[rstest]
+#[case::cut_before(Fault::CutBefore)]
+#[case::busy(Fault::AnswerAfter(429, 1))]
+#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
+#[case::size_changed(Fault::SizeIs(6))]
+#[tokio::test]
+async fn a_fault_of_the_dry_run_is_got_over(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
+    let end = if matches!(fault, Fault::SizeIs(_)) { 5 } else { 3 };
+    world.api.fault("TRY scale", fault);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (end, vec!["b".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_size_that_came_down_to_the_minimum_unseen_deletes_nothing() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("TRY scale", Fault::SizeIs(1));
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec![]));
+}
+
+#[rstest]
+#[case::cut_before(Fault::CutBefore)]
+#[case::internal_error(Fault::Answer(500, status(500, "etcd")))]
+#[case::busy(Fault::Answer(429, status(429, "too many requests")))]
+#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
+#[tokio::test]
+async fn a_deletion_that_was_not_done_is_repeated(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine b", fault);
+    world.scale.delete(group(), nodes(&["a", "b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+/// Another replica of this program may have deleted it, and lowers the size then.
+#[rstest]
+#[case::cut_after(Fault::CutAfter)]
+#[case::done_but(Fault::DoneBut(500))]
+#[tokio::test]
+async fn a_deletion_without_an_answer_that_may_be_anybodys_lowers_nothing(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine b", fault);
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("it may be replaced"), "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec!["b".to_owned()]));
+}
+
+/// The DELETE arrives when it was repeated: its precondition fails.
+#[tokio::test]
+async fn a_deletion_that_arrives_late_is_not_done_twice() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine b", Fault::Late);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    world.api.arrive();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_machine_that_is_not_let_go_fails_only_the_requests_that_name_it() {
+    let world = World::new(6, &["a", "b", "c", "d", "e", "f"]);
+    world.api.fault("DELETE machine b", denied());
+    let scale = &world.scale;
+    let (a, be, cd, e) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), nodes(&["b", "e"])),
+        scale.delete(group(), nodes(&["c", "d"])),
+        scale.delete(group(), nodes(&["e"])),
+    );
+    assert_eq!((a, cd, e), (Ok(()), Ok(()), Ok(())));
+    let error = be.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "e goes: {error}");
+    assert!(error.to_string().contains("keep b"), "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting().len()), (2, 4));
+}
+
+/// Cluster Autoscaler drains a Node before it asks for its deletion.
+#[tokio::test]
+async fn a_refused_delete_holds_the_options_and_the_next_is_tried_first() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine b", denied());
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!((error.code(), world.api.replicas()), ("failed_precondition", 4), "{error}");
+    assert!(matches!(world.index.held(&group()), Some(Hold::DeletesRefused(why)) if why.contains("keep b")));
+    world.scale.delete(group(), nodes(&["c"])).await.unwrap();
+    assert_eq!(world.api.calls()[3..], ["TRY machine c", "DELETE machine c", "PATCH scale"]);
+    assert_eq!(world.index.held(&group()), None, "it is allowed again");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["c".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_can_not_be_deleted_keeps_its_place() {
+    let world = World::new(4, &ABCD);
+    for _ in 0..20 {
+        world.api.fault("DELETE machine b", Fault::Answer(429, status(429, "too many requests")));
+    }
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!((error.code(), world.api.replicas(), world.api.deleting()), ("unavailable", 4, vec![]), "{error}");
 }
 
 #[rstest]
@@ -97,159 +152,68 @@ async fn a_list_that_grew_too_old_between_two_pages_is_begun_anew() {
 #[case::done_but_a_proxy_lost_patience(Fault::DoneBut(408))]
 #[case::busy(Fault::AnswerAfter(429, 1))]
 #[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
+#[case::rejected_once(Fault::Answer(422, status(422, "the test failed")))]
 #[case::size_changed(Fault::SizeIs(6))]
 #[tokio::test]
-async fn a_fault_of_either_write_of_the_group_is_got_over(#[case] fault: Fault, #[values(1, 2)] nth: usize) {
+async fn a_fault_of_the_smaller_size_is_got_over(#[case] fault: Fault) {
     let world = World::new(4, &ABCD);
     let end = if matches!(fault, Fault::SizeIs(_)) { 5 } else { 3 };
-    if nth == 1 {
-        world.api.fault("PATCH group", fault);
-        world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    } else {
-        world.api.fault("PATCH machine b", Fault::Hold);
-        let call = tokio::spawn({
-            let scale = world.scale.clone();
-            async move { scale.delete(group(), nodes(&["b"])).await }
-        });
-        world.api.held().await;
-        world.api.fault("PATCH group", fault);
-        world.api.release();
-        call.await.unwrap().unwrap();
-    }
-    assert_eq!(world.api.replicas(), end);
-    assert_eq!(world.target_size(), end);
-    assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b lowered".to_owned()]));
-}
-
-/// Cluster Autoscaler would take it for a final refusal and make the Node schedulable again, while a finisher deletes
-/// it.
-#[tokio::test]
-async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH group", Fault::CutAfter);
-    world.api.fault("GET group", Fault::Answer(403, status(403, "not now")));
-    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("isn't known whether")), "{error:?}");
-    assert_eq!(world.api.log(), ["b wanted"]);
-}
-
-/// The removal of a mark with the old ticket may be in flight.
-#[tokio::test]
-async fn an_entry_that_another_copy_took_back_is_logged_anew_under_another_ticket() {
-    let world = World::new(4, &ABCD);
-    let scale = world.scale.clone();
-    let [first, second] = world
-        .tickets_of_a_log_taken_back(async move { scale.delete(group(), nodes(&["b"])).await }, "PATCH machine b")
-        .await;
-    assert_ne!(first, second);
-    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
-}
-
-/// The log is then as it was before, so the tests of the write pass. A copy that has marked the Machine under the other
-/// ticket lowers nothing for this one.
-#[tokio::test]
-async fn a_log_write_that_arrives_after_it_was_taken_back_is_of_another_ticket_and_nothing_was_refused() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH group", Fault::Late);
-    world.api.fault("PATCH machine b", Fault::HoldBut(403));
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
-    let marked_under = world.api.tickets();
-    world.api.release();
-    let error = command.await.unwrap().unwrap_err();
-    assert_eq!((error.code(), world.api.log()), ("unavailable", vec![]), "{error}");
-    world.api.arrive();
-    assert_eq!(world.api.log(), ["b wanted"]);
-    assert_ne!(world.api.tickets(), marked_under);
-}
-
-#[rstest]
-#[case::cut_before(Fault::CutBefore)]
-#[case::cut_after(Fault::CutAfter)]
-#[case::internal_error(Fault::Answer(500, status(500, "etcd")))]
-#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
-#[tokio::test]
-async fn a_mark_that_fails_once_is_set_again(#[case] fault: Fault) {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", fault);
-    world.scale.delete(group(), nodes(&["a", "b"])).await.unwrap();
-    assert_eq!(world.api.marked(), ["a", "b"]);
-    assert_eq!(world.api.replicas(), 2);
-}
-
-#[tokio::test]
-async fn a_mark_that_is_forbidden_leaves_neither_log_nor_marks() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Answer(403, status(403, "forbidden")));
-    let error = world.scale.delete(group(), nodes(&["a", "b", "c"])).await.unwrap_err();
-    assert_eq!(error.code(), "permission_denied", "{error}");
-    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
-}
-
-/// A write of another copy meanwhile causes one rejection; a second one in a row comes from the API server itself.
-#[rstest]
-#[case::without_an_answer(Fault::CutBefore)]
-#[case::busy(Fault::Answer(429, status(429, "too many requests")))]
-#[tokio::test]
-async fn a_size_write_that_failed_is_not_refused_by_one_rejection(#[case] fault: Fault) {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
-    world.api.fault("PATCH group", fault);
-    world.api.fault("PATCH group", Fault::Answer(422, status(422, "the test failed")));
-    world.api.release();
-    command.await.unwrap().unwrap();
-    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
-}
-
-#[tokio::test]
-async fn a_log_write_that_failed_is_not_refused_by_one_rejection() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("PATCH group", Fault::Answer(429, status(429, "too many requests")));
-    world.api.fault("PATCH group", Fault::Answer(422, status(422, "the test failed")));
+    world.api.fault("PATCH scale", fault);
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
+    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
+    assert_eq!(world.api.deleting(), ["b"]);
 }
 
-/// The Machine existed when it was logged, so the size is lowered for it, whatever has removed it.
-#[tokio::test]
-async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {
+/// An API server that is down for seconds.
+#[tokio::test(start_paused = true)]
+async fn a_smaller_size_is_tried_for_twenty_seconds() {
     let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let call = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.delete(group(), nodes(&["b"])).await }
-    });
-    world.api.held().await;
-    world.api.remove("b");
-    world.api.release();
-    call.await.unwrap().unwrap();
+    for _ in 0..12 {
+        world.api.fault("PATCH scale", Fault::Answer(429, status(429, "too many requests")));
+    }
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_deletion_whose_mark_keeps_failing_stays_in_the_log_and_its_error_reports_that() {
+#[rstest]
+#[case::refused(denied())]
+#[case::forbidden(Fault::Answer(403, status(403, "forbidden")))]
+#[tokio::test]
+async fn after_a_size_that_is_refused_the_caller_learns_that_the_nodes_are_replaced(#[case] fault: Fault) {
     let world = World::new(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::CutBefore);
-    for _ in 0..20 {
-        world.api.fault("PATCH machine b", Fault::CutBefore);
-    }
+    world.api.fault("PATCH scale", fault);
+    let error = world.scale.delete(group(), nodes(&["b", "c"])).await.unwrap_err();
+    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("Cluster API replaces them")), "{error:?}");
+    assert_eq!((world.api.replicas(), world.api.deleting().len()), (4, 2));
+}
+
+/// Lowering it once too often takes a Node that nobody named.
+#[tokio::test]
+async fn a_smaller_size_without_an_answer_and_another_size_since_is_left() {
+    let world = World::new(6, &["a", "b", "c", "d", "e", "f"]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.api.fault("GET group", Fault::SizeIs(7));
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert_eq!(error.code(), "unavailable", "{error}");
-    assert!(error.to_string().contains("goes on"), "{error}");
-    assert_eq!(world.api.log(), ["b wanted"]);
+    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("isn't known whether")), "{error:?}");
+    assert_eq!(world.api.replicas(), 7);
 }
 
 #[tokio::test]
-async fn a_mark_that_somebody_else_set_is_as_good_and_is_not_taken_back() {
+async fn a_size_that_comes_down_meanwhile_stops_at_the_minimum() {
     let world = World::new(4, &ABCD);
-    let marked = json!({"annotations": {"cluster.x-k8s.io/delete-machine": "by hand"}});
-    world.machine("b", &json!({"nodeRef": {"name": "b"}}), &marked);
-    world.api.fault("PATCH machine c", Fault::Answer(403, status(403, "denied")));
-    world.scale.delete(group(), nodes(&["b", "c"])).await.unwrap_err();
-    assert_eq!(world.api.marked(), ["b"]);
-    assert_eq!(world.api.mark_of("b").as_deref(), Some("by hand"));
+    world.api.fault("PATCH scale", Fault::SizeIs(2));
+    let error = world.scale.delete(group(), nodes(&["b", "c"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("pass the minimum of 1"), "{error}");
+    assert_eq!(world.api.replicas(), 1);
+}
+
+/// Nothing is refused for good of a request of which a Machine may be gone.
+#[tokio::test]
+async fn a_request_with_a_lost_answer_and_a_refusal_is_not_refused_for_good() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine a", Fault::CutAfter);
+    world.api.fault("DELETE machine b", denied());
+    let error = world.scale.delete(group(), nodes(&["b", "a"])).await.unwrap_err();
+    assert_eq!((error.code(), world.api.replicas()), ("unavailable", 4), "{error}");
 }

@@ -49,7 +49,7 @@ async fn commands_whose_calls_were_reset_do_not_pile_up_behind_a_write() {
     world.api.release();
     command.await.unwrap().unwrap();
     world.scale.drain(LONG).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.log(), world.api.marked()), (3, vec![], vec![]));
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
 
 #[tokio::test]

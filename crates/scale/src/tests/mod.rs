@@ -4,21 +4,18 @@ mod autoscaler;
 mod callers;
 mod deletes;
 mod failed_writes;
-mod finishing;
 mod hostile;
 mod joined;
 mod joins;
-mod left_out;
-mod many_entries;
+mod marks;
 mod placeholders;
+mod put_back;
 mod read_only;
-mod replaced;
 mod replacements;
 mod rollouts;
 mod sizes;
 mod tenants;
 mod traceable;
-mod unread;
 
 use super::fake;
 

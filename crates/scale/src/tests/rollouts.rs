@@ -1,13 +1,8 @@
 //! Commands while the group is rolling out: nothing is removed from it.
 
-use capi::{DELETING, DESIRED_REPLICAS};
 use serde_json::json;
 
-use super::{
-    ABCD,
-    fake::{World, group, instance, nodes},
-    finishing::{is_deleting, until, wait},
-};
+use super::fake::{World, group, instance, nodes};
 use crate::ScaleError;
 use index::objects;
 
@@ -40,7 +35,7 @@ async fn a_delete_is_refused_before_anything_is_written_and_works_after_the_roll
 
     rolled_out(&world);
     world.scale.delete(group(), nodes(&["a"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned()]));
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned()]));
 }
 
 #[tokio::test]
@@ -58,8 +53,7 @@ async fn a_machine_that_is_going_already_is_a_success_all_the_same() {
     let going = serde_json::json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     world.machine("a", &serde_json::json!({"nodeRef": {"name": "a"}}), &going);
     world.scale.delete(group(), nodes(&["a"])).await.unwrap();
-    let writes: Vec<_> = world.api.calls().into_iter().filter(|call| call.starts_with("PATCH")).collect();
-    assert_eq!(writes, [""; 0], "the rollout makes it good, and lowers nothing");
+    assert_eq!(world.api.calls(), [""; 0], "the rollout makes it good, and lowers nothing");
 }
 
 /// An error would fail Cluster Autoscaler's loop (kubernetes/autoscaler#7928).
@@ -80,58 +74,35 @@ async fn an_increase_works() {
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// Builds a group that began to roll out after `b` was deleted: only the newer MachineSet has received the smaller
-/// size.
-async fn rolling_out_after_a_delete() -> World {
-    let world = World::new(4, &ABCD);
-    world.node("a", Some("cloud:///a"), &json!({}));
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    let group_now = world.api.object("machinedeployments", "workers").unwrap();
-    give(&world, "workers-1", "4");
-    world.api.status("machinesets", "workers-1", &json!({"observedGeneration": 1}));
+/// Builds a group that rolls out with the strategy OnDelete and permits deletes: `a` is of the older MachineSet.
+fn on_delete() -> World {
+    let world = World::new(3, &["a", "b"]);
+    let group = json!({
+        "metadata": {"annotations": {"capi-autoscaler-provider.io/scale-down-while-rolling-out": "true"}},
+        "spec": {"rollout": {"strategy": {"type": "OnDelete"}}},
+    });
+    world.api.change("machinedeployments", "workers", group);
     world.api.roll_out();
-    give(&world, "workers-2", "3");
-    let log = json!({"metadata": {"annotations": {DELETING: group_now["metadata"]["annotations"][DELETING]}}});
-    world.api.change("machinesets", "workers-2", log);
-    wait(&world).await;
+    let owner =
+        json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-2", "uid": "x"}]);
+    let times = [("workers-1", "2026-01-01T00:00:00Z"), ("workers-2", "2026-01-02T00:00:00Z")];
+    for (set, time) in times {
+        world.api.change("machinesets", set, json!({"metadata": {"creationTimestamp": time}}));
+    }
+    world.machine("c", &json!({"nodeRef": {"name": "c"}}), &json!({"ownerReferences": owner}));
     world
 }
 
-fn give(world: &World, set: &str, desired: &str) {
-    world.api.change("machinesets", set, json!({"metadata": {"annotations": {DESIRED_REPLICAS: desired}}}));
-}
-
-/// A MachineSet that hasn't received the smaller size would replace the Machine.
-#[tokio::test(start_paused = true)]
-async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
-    let world = rolling_out_after_a_delete().await;
-    assert!(!is_deleting(&world, "b"));
-    assert_eq!(world.api.log(), ["b lowered"]);
-    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert_eq!(error.code(), "unavailable");
-    assert!(error.to_string().contains("MachineDeployment/team-a/workers: the size was lowered for Machine b already"));
-
-    give(&world, "workers-1", "3");
-    wait(&world).await;
-    assert!(!is_deleting(&world, "b"), "nothing shows how much of the smaller size each has been given");
-
-    for (set, replicas) in [("workers-1", 0), ("workers-2", 3)] {
-        world.api.change("machinesets", set, json!({"spec": {"replicas": replicas}}));
-        let generation = world.api.object("machinesets", set).unwrap()["metadata"]["generation"].clone();
-        world.api.status("machinesets", set, &json!({"observedGeneration": generation}));
+/// Cluster API takes a smaller size from the oldest MachineSet alone.
+#[tokio::test]
+async fn with_on_delete_only_machines_of_the_oldest_machine_set_go() {
+    let world = on_delete();
+    for named in [nodes(&["c"]), nodes(&["a", "c"])] {
+        let error = world.scale.delete(group(), named).await.unwrap_err();
+        assert_eq!(error.code(), "failed_precondition", "{error}");
+        assert!(error.to_string().contains("its oldest MachineSet, workers-1"), "{error}");
     }
-    until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
-    world.watch();
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3, "it lowers once");
-}
-
-/// Its nodeRef names the Node, which has no providerID.
-#[tokio::test(start_paused = true)]
-async fn a_repeated_delete_in_a_rollout_succeeds_where_the_node_runs() {
-    let world = rolling_out_after_a_delete().await;
-    world.machine("b", &json!({"nodeRef": {"name": "node-b"}}), &json!({}));
-    world.node("node-b", None, &json!({}));
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3, "it lowers once");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
+    world.scale.delete(group(), nodes(&["a"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned()]));
 }

@@ -263,15 +263,15 @@ async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases
     assert_eq!(world.api.replicas(), 8);
 }
 
-/// A size of 0 that is written as a Scale has no field manager, so its writer would be unknown.
+/// A size of 0 that is written as a Scale has no field manager.
 #[tokio::test]
 async fn a_lost_write_of_a_size_of_zero_has_a_known_result_too() {
     let world = World::new(2, &[]);
     world.set_min(0);
-    world.api.fault("PATCH group", Fault::CutAfter);
+    world.api.fault("PATCH scale", Fault::CutAfter);
     world.scale.decrease(group(), -2).await.unwrap();
     assert_eq!(world.api.replicas(), 0);
-    assert_eq!(world.api.calls(), ["LIST machines", "PATCH group", "GET group"]);
+    assert_eq!(world.api.calls(), ["LIST machines", "PATCH scale", "GET group"]);
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn a_decrease_stops_at_the_machines_that_have_a_node(
 }
 
 #[tokio::test]
-async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_first() {
+async fn a_decrease_deletes_as_many_machines_without_a_node_as_go_and_failed_ones_first() {
     let world = World::new(4, &["a"]);
     for (name, status) in
         [("b", json!({})), ("c", json!({"phase": "Failed", "failureMessage": "broken"})), ("d", json!({}))]
@@ -335,7 +335,7 @@ async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_
     }
     world.scale.decrease(group(), -2).await.unwrap();
     assert_eq!(world.api.replicas(), 2);
-    assert_eq!(world.api.marked(), ["b", "c"]);
+    assert_eq!(world.api.deleting(), ["b", "c"]);
 }
 
 /// Cluster Autoscaler still takes it for an instance, and names it a moment later.
@@ -347,7 +347,7 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.scale.decrease(group(), -1).await.unwrap();
-    assert_eq!(world.api.marked(), ["b"]);
+    assert_eq!(world.api.deleting(), ["b"]);
     world.api.remove("b");
     world.watch();
     let calls = world.api.calls();
@@ -357,13 +357,40 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
     assert_eq!(error.code(), "not_found", "nobody has heard of it");
 }
 
+/// Cluster Autoscaler takes the increase for failed, and buys elsewhere.
+#[rstest]
+#[case::no_machine_has_come(false, 2)]
+#[case::a_machine_has_come(true, 5)]
 #[tokio::test]
-async fn a_decrease_succeeds_and_leaves_a_machine_that_may_not_be_read() {
-    let world = World::new(3, &["a", "b"]);
-    world.machine("c", &json!({}), &json!({}));
-    world.api.fault("GET machine c", Fault::Answer(403, status(403, "forbidden")));
-    world.scale.decrease(group(), -1).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.log(), world.api.marked()), (3, vec![], vec![]));
+async fn an_increase_whose_caller_left_before_it_was_written_is_given_back(#[case] has_come: bool, #[case] end: i32) {
+    let world = World::new(2, &["a", "b"]);
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let scale = world.scale.clone();
+    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    if has_come {
+        world.machine_unseen("c", &json!({}), &json!({}));
+    }
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
+}
+
+#[tokio::test]
+async fn an_increase_that_somebody_has_written_over_is_not_given_back() {
+    let world = World::new(2, &["a", "b"]);
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    world.api.fault("LIST machines", Fault::SizeIs(4));
+    let scale = world.scale.clone();
+    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+    assert_eq!(world.api.replicas(), 4);
 }
 
 #[rstest]

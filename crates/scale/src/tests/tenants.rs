@@ -1,5 +1,4 @@
-//! A Cluster among many that is excluded while a command runs: nothing more is written for it but what takes back what
-//! was logged and marked.
+//! A Cluster among many that is excluded while a command runs: nothing more is written for it.
 
 use std::{
     sync::{
@@ -9,8 +8,6 @@ use std::{
     time::Duration,
 };
 
-use rstest::rstest;
-use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
@@ -43,7 +40,7 @@ fn world(replicas: i32, machines: &[&str]) -> (World, Arc<Cluster>) {
 }
 
 fn is_untouched(world: &World) {
-    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
+    assert_eq!((world.api.deleting(), world.api.replicas()), (vec![], 4));
 }
 
 /// The API server was never asked for what was held back here, so it has refused nothing.
@@ -91,93 +88,31 @@ async fn a_cluster_that_is_served_is_written_as_any() {
     let (world, _) = world(4, &ABCD);
     world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
     world.scale.increase(group(), 3).await.unwrap();
-    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned(), "d".to_owned()], 5));
+    assert_eq!((world.api.deleting(), world.api.replicas()), (vec!["b".to_owned(), "d".to_owned()], 5));
 }
 
-/// The opt-out comes during the log write, or during that of the mark of one of two Machines.
-#[rstest]
-#[case::while_it_is_logged("PATCH group")]
-#[case::while_it_is_marked("PATCH machine b")]
+/// What is deleted already is replaced, as after an outage.
 #[tokio::test]
-async fn a_delete_that_was_accepted_before_an_opt_out_is_taken_back(#[case] call: &'static str) {
+async fn a_delete_that_was_accepted_before_an_opt_out_deletes_nothing() {
     let (world, cluster) = world(4, &ABCD);
-    world.api.fault(call, Fault::HoldAnswer);
+    world.api.fault("TRY scale", Fault::HoldAnswer);
     let command = held_delete(&world, &["b", "d"]).await;
-    assert_eq!(world.api.log(), ["b wanted", "d wanted"]);
     cluster.opt_out();
     world.api.release();
     assert_eq!(command.await.unwrap(), denied());
     is_untouched_and_deletable(&world);
 }
 
-/// The size is written: what goes for it keeps its mark, or any other Machine would go.
 #[tokio::test]
-async fn a_delete_whose_size_is_written_during_an_opt_out_was_done() {
+async fn a_delete_whose_machines_go_during_an_opt_out_says_that_they_are_replaced() {
     let (world, cluster) = world(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let command = held_delete(&world, &["b"]).await;
-    world.api.fault("PATCH group", Fault::HoldAnswer);
-    world.api.release();
-    world.api.held().await;
-    cluster.opt_out();
-    world.api.release();
-    assert_eq!(command.await.unwrap(), Ok(()));
-    assert_eq!(
-        (world.api.marked(), world.api.log(), world.api.replicas()),
-        (vec!["b".to_owned()], vec!["b lowered".to_owned()], 3)
-    );
-}
-
-/// The ticket in the log shows that the write was done.
-#[tokio::test]
-async fn a_log_write_without_an_answer_is_looked_for_and_taken_back() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("PATCH group", Fault::CutAfter);
-    world.api.fault("GET group", Fault::Hold);
+    world.api.fault("DELETE machine b", Fault::HoldAnswer);
     let command = held_delete(&world, &["b"]).await;
     cluster.opt_out();
     world.api.release();
-    command.await.unwrap().unwrap_err();
-    is_untouched(&world);
-}
-
-/// A webhook is down at the opt-out.
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_cant_be_taken_back_at_an_opt_out_is_taken_back_later() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::HoldAnswer);
-    let command = held_delete(&world, &["b"]).await;
-    cluster.opt_out();
-    world.scale.leave();
-    for _ in 0..3 {
-        world.api.fault("PATCH group", Fault::Answer(403, json!({"message": "denied"})));
-    }
-    world.api.release();
-    let answer = command.await.unwrap();
-    assert!(matches!(answer, Err(ScaleError::Unavailable(_))), "{answer:?}");
-    assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b wanted".to_owned()]));
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    is_untouched(&world);
-    let calls = world.api.calls().len();
-    tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(world.api.calls().len(), calls, "nothing is left to do");
-}
-
-/// The program ended before it could: what is there is taken for another copy's, as after any restart.
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_was_never_taken_back_goes_on_after_the_next_opt_in() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("PATCH machine b", Fault::HoldAnswer);
-    let command = held_delete(&world, &["b"]).await;
-    cluster.opt_out();
-    world.scale.stop();
-    world.api.fault("PATCH group", Fault::Answer(403, json!({"message": "denied"})));
-    world.api.release();
-    command.await.unwrap().unwrap_err();
-    let next = world.another_copy();
-    next.watch();
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
+    let error = command.await.unwrap().unwrap_err();
+    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("Cluster API replaces it")), "{error:?}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec!["b".to_owned()]));
 }
 
 #[tokio::test]

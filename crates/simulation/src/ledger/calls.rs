@@ -8,16 +8,8 @@ use proto::{
 };
 use tonic::Code;
 
-use super::{
-    Check, Group, Ledger,
-    instances::lasting,
-    log::{Entry, Log, SoftEntry},
-    watches::TAKEN_UP,
-};
-use crate::{
-    entropy::{Nanos, SECOND},
-    host::TICK,
-};
+use super::{Check, Group, Ledger, instances::lasting, watches::TAKEN_UP};
+use crate::entropy::{Nanos, SECOND};
 
 /// The longest time for which a command continues after its caller has left.
 pub(super) const RUNS_ON: Nanos = 600 * SECOND;
@@ -38,14 +30,8 @@ pub(super) struct Asked {
     pub(super) request: Request,
     /// The group's rollout that the copy knew of; only set for a delete.
     rollout: Option<u64>,
-    /// The Machines named by a delete that were already in the log: their deletion goes on, whatever the answer to this
-    /// request.
-    pub(super) decided: BTreeSet<String>,
     /// True if the copy stood still and sent the first write after the caller had left. The command continues anyway.
     pub(super) began_late: bool,
-    /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its
-    /// size write goes on.
-    pub(super) joined: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -151,10 +137,6 @@ impl Ledger {
             Request::Delete { group, .. } => self.known_rollout(copy, group),
             _ => None,
         };
-        let decided = match &request {
-            Request::Delete { group, uids, .. } => self.decided(group, uids),
-            _ => BTreeSet::new(),
-        };
         let asked = Asked {
             copy,
             at: self.now,
@@ -163,9 +145,7 @@ impl Ledger {
             is_refused: false,
             request,
             rollout,
-            decided,
             began_late: false,
-            joined: BTreeSet::new(),
         };
         self.asked.insert(number, asked);
         // Calls end in nearly the order in which they came.
@@ -196,15 +176,10 @@ impl Ledger {
         let now = self.now;
         let Some(asked) = self.asked.get_mut(&number) else { return };
         asked.ended = Some(now);
-        if let Request::Delete { group, uids, .. } = &asked.request
-            && let Some(group) = self.groups.get(group)
-        {
-            let is_wanted = |entry: &Entry| !entry.is_lowered && !entry.is_soft;
-            asked.joined = uids.iter().filter(|uid| group.log.get(*uid).is_some_and(is_wanted)).cloned().collect();
-        }
         asked.is_ok = answered.code == Some(Code::Ok);
         asked.is_refused = answered.code.is_some_and(|code| code != Code::Ok && !is_open(code));
         let asked = asked.clone();
+        self.notes_outcome(&asked, answered.code);
         if asked.request == Request::Other("Refresh") {
             self.refreshes(asked.copy);
             if asked.is_ok {
@@ -226,12 +201,14 @@ impl Ledger {
             }
             Request::Delete { uids, .. } if code == Code::Ok => {
                 self.ok_deletes.extend(uids.iter().map(|uid| (uid.clone(), now)));
+                self.deletes_are_done(&asked, uids);
             }
             Request::Delete { group, uids, places } if !is_open(code) => {
                 self.refused(number, &asked, group, uids, answered);
                 self.delete_for_cause((asked.copy, asked.at), group, (uids, *places), answered.text);
                 self.delete_is_denied(asked.copy, uids, answered.text);
             }
+            Request::Decrease { group, .. } if code == Code::Ok => self.decrease_is_done(&asked, group),
             Request::Decrease { group, .. } if asked.is_refused => {
                 self.decrease_is_refused(number, &asked, group, code);
             }
@@ -265,7 +242,7 @@ impl Ledger {
         let knows = |group: &str| self.knows(asked.copy, group, asked.at.saturating_sub(TAKEN_UP));
         let is_alive = |uid: &String| {
             let is_there = self.machines.get(uid).is_some_and(|machine| !machine.is_deleting && !machine.is_gone);
-            is_there && !self.groups.values().any(|group| group.log.contains_key(uid))
+            is_there && !self.removals.iter().any(|removal| removal.uid == *uid)
         };
         let is_work = match &asked.request {
             Request::Increase { .. } | Request::Decrease { .. } => true,
@@ -278,53 +255,6 @@ impl Ledger {
             self.find(Check::ReadOnly, what);
         }
         true
-    }
-
-    /// Checks each entry that a copy adds to a log: a caller must be waiting for it, or must have waited at its first
-    /// write.
-    pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
-        let sent = self.sent;
-        let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
-        let (mut late, mut refused) = (Vec::new(), Vec::new());
-        for (uid, entry) in after.iter().filter(is_new) {
-            if entry.is_soft {
-                let (uid, ticket) = (uid.clone(), entry.ticket.clone());
-                self.soft.push(SoftEntry { sent, copy, group: id.to_owned(), uid, ticket });
-            }
-            // A Machine that hangs in deletion may be logged for a placeholder.
-            let names = |asked: &&Asked| {
-                let names = match &asked.request {
-                    Request::Delete { group, uids, places } => {
-                        !entry.is_soft && (uids.contains(uid) || (group == id && *places > 0))
-                    }
-                    Request::Decrease { group, .. } => entry.is_soft && group == id,
-                    Request::Increase { .. }
-                    | Request::TargetSize { .. }
-                    | Request::Instances { .. }
-                    | Request::Other(_) => false,
-                };
-                // A copy's clock may be a tick behind that of the world, which dates calls.
-                names && asked.copy == copy && asked.at <= sent + TICK
-            };
-            let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
-            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || asked.began_late || goes_on(asked);
-            let mut waiting = self.asked.values().filter(names).filter(waits).peekable();
-            if waiting.peek().is_none() {
-                if self.asked.values().any(|asked| names(&asked)) {
-                    late.push(entry.name.clone());
-                }
-            } else if entry.is_soft && waiting.all(|asked| asked.is_refused) {
-                refused.push(entry.name.clone());
-            }
-        }
-        for name in late {
-            let what = format!("copy {copy} logged {name} of {id} after all who had asked for it had left");
-            self.find(Check::AfterDeadline, what);
-        }
-        for name in refused {
-            let what = format!("copy {copy} has refused a decrease of {id}, for which {name} comes into the log");
-            self.find(Check::RefusedLeavesNothing, what);
-        }
     }
 
     /// Returns the rollout that a copy knew of at every request to delete a Machine.
@@ -351,35 +281,24 @@ impl Ledger {
         self.last_groups.remove(&copy);
         self.last_killed.insert(copy, self.now);
         self.denied.retain(|(of, _), _| *of != copy);
-        self.known_gone.retain(|(of, _), _| *of != copy);
+        self.removals_are_left(copy);
         self.forget_watches(copy);
     }
 
-    /// Records a size that a copy has written for no entry of the deletion log.
+    /// Records a size that a copy has written, other than for Machines that it has removed.
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
         if by > 0 {
             return self.increased(copy, id, (before.size, size));
         }
-        // One write may lower a MachinePool for the instances of several requests.
-        let is_assigned = if id.starts_with("MachinePool/") {
-            (by..0).all(|_| self.assign(copy, id, -1))
-        } else {
-            self.assign(copy, id, by)
-        };
-        if !is_assigned {
+        if !self.is_for_places(copy, id, -by) {
             self.find_author_missing(copy, id, (before.size, size));
         }
     }
 
-    /// Returns true if a call deletes instances without a Machine from this group, or decreases the group's size.
-    pub(super) fn has_place_command(&self, id: &str) -> bool {
-        self.asked.values().any(|asked| match &asked.request {
-            Request::Delete { group, places, .. } => group == id && *places > 0,
-            Request::Decrease { group, .. } => group == id,
-            Request::Increase { .. } | Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => {
-                false
-            }
-        })
+    /// Returns true if calls ask for a smaller size for what has no Machine.
+    pub(super) fn is_for_places(&mut self, copy: usize, id: &str, by: i64) -> bool {
+        // One write may lower a group for the instances of several requests.
+        self.assign(copy, id, -by) || (by > 1 && (0..by).all(|_| self.assign(copy, id, -1)))
     }
 }

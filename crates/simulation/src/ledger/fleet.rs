@@ -8,10 +8,9 @@ use serde_json::Value;
 use tonic::Code;
 
 use super::{
-    Answered, Check, Group, Ledger,
+    Answered, Check, Ledger,
     calls::{Asked, Request, decode},
     instances::lasting,
-    log::{Entry, Log},
     watches::Kind,
 };
 use crate::{
@@ -21,7 +20,7 @@ use crate::{
 
 /// The longest time from the arrival of an event to the first call or write that follows it.
 const NOTICED: Nanos = SECOND / 2;
-/// The time after a Cluster's return in which copies fill its index, and take up its unfinished deletions.
+/// The time after a Cluster's return in which copies fill its index.
 const RETURNS: Nanos = 130 * SECOND;
 
 /// The standing of a ledger's Cluster in its fleet.
@@ -87,7 +86,6 @@ impl Ledger {
         self.own_sizes.clear();
         self.own_lower_sizes.clear();
         self.denied.clear();
-        self.known_gone.clear();
     }
 
     /// Returns true if a copy has taken in by a time that the Cluster isn't served, which is still so.
@@ -99,24 +97,12 @@ impl Ledger {
         !stood && self.has_seen(copy, Kind::Clusters, revision, at)
     }
 
-    /// Checks a write of a copy that begins something: a size, an entry, a mark or a deletion. A copy that knows that
-    /// the Cluster isn't served takes back what it has begun, and nothing else.
+    /// Checks a write of a copy that begins something: a mark, a deletion, or a size other than for those. A copy that
+    /// knows that the Cluster isn't served ends what it has begun, and nothing else.
     pub(super) fn begins(&mut self, copy: usize, what: &str, of: &str) {
         if self.knows_it_is_out(copy, self.sent) {
             let what = format!("copy {copy} knows that the Cluster isn't served, and writes {what} of {of}");
             self.find(Check::OptedOut, what);
-        }
-    }
-
-    /// Checks a copy's write of a group for a size and entries that it begins.
-    pub(super) fn begins_deletions(&mut self, copy: usize, id: &str, (before, log): (&Group, &Log), size: i64) {
-        let is_new =
-            |(uid, entry): (&String, &Entry)| before.log.get(uid).is_none_or(|known| known.ticket != entry.ticket);
-        if size != before.size {
-            self.begins(copy, "the size", id);
-        }
-        if log.iter().any(is_new) {
-            self.begins(copy, "an entry", id);
         }
     }
 

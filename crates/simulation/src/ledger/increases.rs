@@ -7,14 +7,13 @@ use tonic::Code;
 use super::{
     Check, Ledger,
     calls::{Asked, Request},
+    taken::LATE_SIZE,
     watches::TAKEN_UP,
 };
 use crate::entropy::{Nanos, SECOND};
 
 /// The age from which a request under way was given up by its copy: `Policy::WRITES`.
-const GIVEN_UP: Nanos = 10 * SECOND;
-/// The cause for which an increase may be done twice: docs/design/delete-rule.md, What can't be promised.
-pub(super) const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
+pub(super) const GIVEN_UP: Nanos = 10 * SECOND;
 
 impl Ledger {
     /// Checks that an increase is applied once if answered OK, never if refused, and at most once if the outcome is

@@ -53,8 +53,7 @@ impl Ledger {
                 "copy {copy} names {named} placeholders of {id}, of size {size} with {holding} Machines in place"
             ));
         }
-        let wanted = group.log.values().filter(|entry| !entry.is_lowered).count();
-        let above = (group.size - group.min - i64::try_from(wanted).unwrap_or(i64::MAX)).max(0);
+        let above = (group.size - group.min).max(0);
         let errors = failed.len();
         let at_min = i64::from(self.replaces);
         let most = if self.rolls(id).is_some() || self.read_only == Some(copy) { 0 } else { above.max(at_min) };

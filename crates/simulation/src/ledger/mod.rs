@@ -1,14 +1,12 @@
 //! The rules for every revision of the API and every answer of the program. They read only objects and messages, never
 //! the program's own state, and must share no rule with it.
 
-mod by_name;
 mod calls;
+mod deletions;
 mod fleet;
 mod groups;
 mod increases;
 mod instances;
-mod log;
-mod marks;
 mod nodes;
 mod objects;
 mod places;
@@ -33,8 +31,8 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
+    deletions::Removal,
     fleet::Standing,
-    log::{Log, MARKED_BY, SoftEntry},
     places::Counts,
     refusals::Refusal,
     rollouts::Set,
@@ -46,7 +44,7 @@ use crate::{
     tasks::Pause,
 };
 
-pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting};
+pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting, sent::is_dry_run};
 
 /// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,15 +60,15 @@ pub(crate) enum Author {
 /// A rule of the ledger.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Check {
-    /// A write that lowers k entries lowers the size by k.
-    LowersByEntries,
-    /// A Machine lowers the size once at most.
-    LoweredOnce,
+    /// A copy lowers a size by no more than the Machines whose deletion was its own, and what its calls ask for.
+    TwoForOne,
+    /// A Machine whose deletion was answered OK has lowered the size, unless there is a cause.
+    Replaced,
     /// Every other size write belongs to one command.
     SizeOfCommand,
     /// An increase is done exactly once if it is answered OK.
     IncreaseOnce,
-    /// A Machine with a Node goes only if it is named.
+    /// A Machine with a Node goes only if it is named, and a copy deletes or marks no other Machine.
     TakenUnnamed,
     /// A deletion that was answered OK is done.
     DeletedInTime,
@@ -78,10 +76,6 @@ pub enum Check {
     RefusedLeavesNothing,
     /// Min and max are kept.
     Bounds,
-    /// Entries go from none to wanted to lowered to none.
-    Phases,
-    /// Nothing that isn't in the log is marked or deleted.
-    MarksOwn,
     /// Nothing is left over at rest.
     Rest,
     /// The API isn't sent the same request again and again, and none at rest.
@@ -103,11 +97,6 @@ pub enum Check {
     Panic,
     /// A Pod that fits runs within bounded time.
     Progress,
-    /// A Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
-    PoolPatience,
-    /// A Machine is deleted by name only once each MachineSet of its group has observed the smaller size, and that of
-    /// the other deletions.
-    ByNameTooSoon,
     /// A permanent refusal has the cause that its message gives.
     RefusedForCause,
     /// Watches are resumed soon, from the newest version that they have delivered.
@@ -116,8 +105,6 @@ pub enum Check {
     RollsOut,
     /// A smaller size for placeholders leaves a replica for each Machine.
     Placeholders,
-    /// The entry of a deleted Machine leaves the log, whatever the trouble with other Machines.
-    Forgets,
     /// The error of a Machine that may not be deleted isn't reported again and again.
     ErrorsInVain,
     /// A copy with `--read-only` writes nothing, and answers that nothing was done.
@@ -163,11 +150,10 @@ struct Group {
     generation: (i64, Nanos),
     min: i64,
     max: i64,
-    log: Log,
     /// The bounds that it has had, each with the time since when.
     bounds: Vec<(Nanos, i64, i64)>,
     /// The Machines that may be taken without being named: the time from which each may, by the cause in
-    /// docs/design/delete-rule.md.
+    /// docs/design/simulation.md.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
     /// The newest deletion of one of its Machines by the MachineSet controller: its revision, and the observed state.
     taken: Option<(u64, Observed)>,
@@ -183,17 +169,13 @@ struct Group {
     rolled: Option<Nanos>,
     /// The template of its Machines.
     template: Value,
-    /// The annotation of the last replacement, and the time since when it stands.
-    replaced: Option<(String, Nanos)>,
     created: Nanos,
     /// The replicas in its status.
     has: i64,
     /// The providerIDs that a MachinePool lists.
     instances: BTreeSet<String>,
-    /// The time at which an entry of a MachinePool was last lowered, whether or not the entry still exists.
+    /// The time at which the size of a MachinePool was last lowered.
     last_lowered: Option<Nanos>,
-    /// The time at which a MachinePool first had no more than its size since an entry was lowered, by uid.
-    came_down: BTreeMap<String, Nanos>,
 }
 
 impl Group {
@@ -216,8 +198,7 @@ impl Group {
         allowed.pop().is_some()
     }
 
-    /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new entry makes
-    /// all wait.
+    /// Returns true if the infrastructure of a MachinePool may still be on its way to a smaller size.
     fn is_waiting(&self, now: Nanos) -> bool {
         self.last_lowered.is_some_and(|since| now.saturating_sub(since) < POOL_WAITS)
     }
@@ -226,8 +207,8 @@ impl Group {
 /// The time for which a cause is an excuse: Cluster API may be down, and lag, for minutes.
 const EXCUSED: Nanos = 900 * SECOND;
 
-/// The longest time that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure
-/// follows within four minutes, has five more, and then the Machine is deleted.
+/// The longest time that the infrastructure of a MachinePool takes to follow a smaller size: four minutes, and the lag of
+/// the controllers.
 const POOL_WAITS: Nanos = 900 * SECOND;
 
 /// A Machine.
@@ -238,8 +219,6 @@ struct Machine {
     /// The Node that its status names.
     node: Option<String>,
     provider_id: String,
-    /// True if it has no nodeRef, or its Node isn't healthy, as that of a Machine that has just joined.
-    is_unhealthy: bool,
     is_deleting: bool,
     /// The author of its deletion.
     deleted_by: Option<Author>,
@@ -252,22 +231,15 @@ struct Machine {
     changed: Nanos,
     /// The value of the delete-machine annotation, and the time since when.
     mark: Option<(String, Nanos)>,
-    /// The revision of the last change to the presence of that annotation.
-    marked_at: u64,
-    /// The revision at which it last became healthy with a nodeRef, or ceased to be.
-    healthy_at: u64,
     created: Nanos,
 }
 
 impl Machine {
     /// Returns the time since which a mark of the program stands.
     fn marked_since(&self) -> Option<Nanos> {
-        self.mark.as_ref().filter(|(mark, _)| mark.starts_with(MARKED_BY)).map(|(_, since)| *since)
+        self.mark.as_ref().filter(|(mark, _)| mark.starts_with(deletions::MARKED_BY)).map(|(_, since)| *since)
     }
 }
-
-/// The entries of a group, by uid and ticket, at the time at which a copy has read it.
-type GroupRead = (Nanos, BTreeSet<(String, String)>);
 
 /// The state of all rules.
 #[derive(Default)]
@@ -293,13 +265,14 @@ pub(crate) struct Ledger {
     without_labels: BTreeSet<String>,
     /// The Machines that a DeleteNodes has named, by uid.
     named: BTreeSet<String>,
-    /// The Machines that were logged without being named, for placeholders.
-    for_places: BTreeSet<String>,
-    /// The hard entries that have lowered the size, by the uids of group and Machine: a group that was created anew and
-    /// has adopted its predecessor's Machines has a size of its own.
-    lowered: BTreeSet<(String, String)>,
-    /// All entries that have left the log, by uid and ticket.
-    left: BTreeSet<(String, String)>,
+    /// The Machines that copies have deleted or marked, the newest last.
+    removals: Vec<Removal>,
+    /// The times at which each copy has replaced a Machine of each group.
+    replacements: HashMap<(usize, String), Nanos>,
+    /// The Machines that were replaced since somebody else had deleted them, and are counted.
+    counted: BTreeSet<String>,
+    /// The names under which smaller sizes were written.
+    lowered_by: BTreeSet<String>,
     asked: BTreeMap<u64, Asked>,
     /// The deletes that were answered OK, by uid.
     ok_deletes: BTreeMap<String, Nanos>,
@@ -333,10 +306,6 @@ pub(crate) struct Ledger {
     watches: Watches,
     /// The MachineSets by id.
     all_sets: BTreeMap<String, Set>,
-    /// The entries whose smaller size each MachineSet of their group has observed, by uid and ticket.
-    followed: BTreeSet<(String, String)>,
-    /// The entries, by uid and ticket, at the times at which each copy has read each group.
-    group_reads: HashMap<(usize, String), Vec<GroupRead>>,
     /// The groups that roll out, each with the revision from which their MachineSets show it.
     rolling: HashMap<String, u64>,
     /// The requests that were refused.
@@ -348,19 +317,9 @@ pub(crate) struct Ledger {
     own_sizes: HashMap<(usize, String), Nanos>,
     /// The times at which each copy wrote a smaller size of each group.
     own_lower_sizes: HashMap<(usize, String), Vec<Nanos>>,
-    /// The entries, by uid and ticket, that count their Machine as one that stays although it was being deleted when it
-    /// was logged.
-    going_when_logged: BTreeSet<(String, String)>,
-    /// The time from which a new Machine may fill the replica of one that was being deleted when it was logged, by uid
-    /// and ticket.
-    going_since: BTreeMap<(String, String), Nanos>,
-    /// The time at which soft entries lowered the size, by uid and ticket.
-    soft_lowered: BTreeMap<(String, String), Nanos>,
-    /// The tickets that logs have had, by the uid of the group, each with the revision that first had it.
-    tickets: BTreeMap<(String, String), u64>,
     /// The time at which a request of a copy last failed, or the copy stood still.
     troubled: HashMap<usize, Nanos>,
-    /// The time at which marks were last checked.
+    /// The time at which watches and deletions were last looked at.
     looked: Nanos,
     /// The Machines that a DeleteNodes has named by their providerID.
     named_with_node: BTreeSet<String>,
@@ -377,8 +336,6 @@ pub(crate) struct Ledger {
     pauses: Vec<Pause>,
     /// True if wall clocks jump in this world: intervals are measured by them.
     pub(crate) clocks_jump: bool,
-    /// True if a MachineSet gives unhealthy Machines the same delete priority as marked ones: Cluster API up to 1.8.
-    pub(crate) ties_with_unhealthy: bool,
     /// The read-only copy.
     pub(crate) read_only: Option<usize>,
     /// True if Machines are replaced at the min size.
@@ -389,10 +346,6 @@ pub(crate) struct Ledger {
     pub(crate) calm_from: Nanos,
     /// The time of the last change of an object.
     last_changed: Nanos,
-    /// The time since which each copy knows that the Machine of an entry is gone.
-    known_gone: BTreeMap<(usize, String), Nanos>,
-    /// The soft entries that copies have logged.
-    soft: Vec<SoftEntry>,
     /// The standing of the Cluster, if it is one of a fleet: the ledger is about its objects and callers alone.
     standing: Option<Standing>,
     /// The time at which each copy last went on after it had stood still.
@@ -410,7 +363,7 @@ impl Ledger {
     /// Sets the time of the next records.
     pub(crate) fn at(&mut self, now: Nanos) {
         self.now = now;
-        self.look_at_marks();
+        self.look();
     }
 
     /// Checks all changes since the last call, all of them by `author`, of a Cluster whose workload cluster has an API
@@ -464,6 +417,16 @@ impl Ledger {
                 self.object(kind, &object, author);
             }
         }
+    }
+
+    /// Looks once a second for watches that are left, and for deletions that are over.
+    fn look(&mut self) {
+        if self.now < self.looked + SECOND {
+            return;
+        }
+        self.looked = self.now;
+        self.look_at_removals();
+        self.look_at_watches();
     }
 
     pub(crate) fn find(&mut self, check: Check, what: impl Into<String>) {

@@ -7,7 +7,7 @@ use tonic::Code;
 use super::{
     Check, Ledger,
     calls::{Answered, Asked, Request},
-    log::SoftEntry,
+    deletions::Removal,
 };
 use crate::{
     entropy::{Nanos, SECOND},
@@ -18,8 +18,6 @@ use crate::{
 pub(super) const OLD: Nanos = 400 * SECOND;
 /// The longest time from the refusal of a request to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
-/// The longest time for which a copy leaves a group alone after a failed read of it, time-outs included.
-const PAUSES: Nanos = 90 * SECOND;
 /// The longest time from a write to its answer.
 const ANSWERED: Nanos = 40 * SECOND;
 /// The time for which a refusal is remembered.
@@ -50,34 +48,10 @@ impl Ledger {
         self.refusals.push(Refusal { copy, path: path.to_owned(), at: now, is_made_up });
     }
 
-    /// Returns the Machines about which requests of a copy were refused by the simulation, from a time on and since the
-    /// copy started.
-    fn denied_since(&self, copy: usize, since: Nanos) -> impl Iterator<Item = &str> {
-        let since = since.max(self.last_killed.get(&copy).copied().unwrap_or_default());
-        let is_it = move |refusal: &&Refusal| refusal.is_made_up && refusal.copy == copy && refusal.at >= since;
-        self.refusals.iter().filter(is_it).filter_map(|refusal| refusal.path.split("/machines/").nth(1))
-    }
-
-    /// Returns true if a request of a copy about a Machine was refused recently.
-    pub(super) fn is_denied(&self, copy: usize, name: &str) -> bool {
-        self.denied_since(copy, 0).any(|denied| denied == name)
-    }
-
-    /// Returns true if a request of a copy about a Machine of a group was refused so recently that the copy may still
-    /// leave the group alone.
-    pub(super) fn is_held_up(&self, copy: usize, group: &str) -> bool {
-        let is_of_group =
-            |name: &str| self.machines.values().any(|machine| machine.name == name && machine.group == group);
-        self.denied_since(copy, self.now.saturating_sub(PAUSES)).any(is_of_group)
-    }
-
     /// Records the API's answer to a request of a copy.
     pub(crate) fn served(&mut self, copy: usize, verb: &str, path: &str, status: u16) {
         if (400..500).contains(&status) {
             self.note_refusal(copy, path, false);
-        }
-        if verb == "get" && status == 200 {
-            self.reads_group(copy, path);
         }
         if verb == "list" && status == 200 {
             self.lists(copy, path);
@@ -87,14 +61,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the given Machines whose deletion is in the log of their group.
-    pub(super) fn decided(&self, group: &str, uids: &BTreeSet<String>) -> BTreeSet<String> {
-        let log = self.groups.get(group).filter(|group| !group.is_gone).map(|group| &group.log);
-        let is_decided = |uid: &&String| log.is_some_and(|log| log.get(*uid).is_some_and(|entry| !entry.is_soft));
-        uids.iter().filter(is_decided).cloned().collect()
-    }
-
-    /// Checks that a permanently refused request leaves no entry of a Machine that no other request has named.
+    /// Checks that a permanently refused request has neither lowered the size nor removed a Machine that no other request
+    /// has named.
     pub(super) fn refused(
         &mut self,
         number: u64,
@@ -103,34 +71,34 @@ impl Ledger {
         uids: &BTreeSet<String>,
         answered: &Answered<'_>,
     ) {
+        let (copy, text) = (asked.copy, answered.text);
         let by = self.reassign(number);
         if by > 0 {
-            let (copy, text) = (asked.copy, answered.text);
             let what =
                 format!("copy {copy} refused a delete of {group} of which it had lowered the size by {by}: {text}");
             self.find(Check::RefusedLeavesNothing, what);
         }
-        let mut logged = self.decided(group, uids);
-        logged.retain(|uid| {
-            !asked.decided.contains(uid) && !self.is_named_by_others(number, uid) && !self.for_places.contains(uid)
-        });
-        for uid in logged {
-            self.find(
-                Check::RefusedLeavesNothing,
-                format!("the deletion of {uid} of {group} was refused and is in the log: {}", answered.text),
-            );
-        }
-        // These Machines no longer count as named, unless another request has named them.
         for uid in uids {
-            let is_logged = self.groups.get(group).is_some_and(|group| group.log.contains_key(uid));
-            if !is_logged && !self.ok_deletes.contains_key(uid) && !self.is_named_by_others(number, uid) {
-                self.named.remove(uid);
-                self.named_with_node.remove(uid);
+            if self.is_named_by_others(number, uid) {
+                continue;
+            }
+            let removed = self.removals.iter().rev().find(|removal| removal.uid == *uid && !removal.is_taken_back);
+            match removed {
+                Some(removal) if removal.copy == copy && removal.at >= asked.at => {
+                    let what = format!("the deletion of {uid} of {group} was refused, and it was removed: {text}");
+                    self.find(Check::RefusedLeavesNothing, what);
+                }
+                // This Machine no longer counts as named.
+                None if !self.ok_deletes.contains_key(uid) => {
+                    self.named.remove(uid);
+                    self.named_with_node.remove(uid);
+                }
+                Some(_) | None => {}
             }
         }
     }
 
-    /// Checks that a permanently refused decrease leaves no size written for it, and no entry.
+    /// Checks that a permanently refused decrease leaves no size written for it, and no Machine deleted.
     pub(super) fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
         let copy = asked.copy;
         let by = self.reassign(number);
@@ -145,14 +113,13 @@ impl Ledger {
         if self.asked.iter().any(is_other) {
             return;
         }
-        let log = self.groups.get(id).map(|group| group.log.clone()).unwrap_or_default();
-        let is_left = |soft: &&SoftEntry| {
-            let is_there = log.get(&soft.uid).is_some_and(|entry| entry.ticket == soft.ticket);
-            soft.copy == copy && soft.group == id && soft.sent >= asked.at && is_there
+        let is_left = |removal: &&Removal| {
+            let is_its = removal.copy == copy && removal.group == id && removal.at >= asked.at;
+            is_its && !self.named.contains(&removal.uid)
         };
-        if let Some(soft) = self.soft.iter().find(is_left) {
-            let uid = &soft.uid;
-            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and {uid} is in the log for it");
+        if let Some(removal) = self.removals.iter().find(is_left) {
+            let uid = &removal.uid;
+            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and {uid} was deleted for it");
             self.find(Check::RefusedLeavesNothing, what);
         }
     }

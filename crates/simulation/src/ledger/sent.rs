@@ -20,6 +20,11 @@ fn writer(parts: &Parts) -> Option<&str> {
     pairs.find_map(|pair| pair.strip_prefix("fieldManager="))
 }
 
+/// Returns true for a write that is only tried.
+pub(crate) fn is_dry_run(parts: &Parts) -> bool {
+    parts.uri.query().is_some_and(|query| query.contains("dryRun=All"))
+}
+
 impl Ledger {
     /// Records a request that a copy sends; it may arrive late or never.
     pub(crate) fn sends(&mut self, copy: usize, parts: &Parts, at: Nanos) {
@@ -30,6 +35,9 @@ impl Ledger {
         if self.read_only == Some(copy) {
             let what = format!("copy {copy} may not write, and sends {} {}", parts.method, parts.uri);
             self.find(Check::ReadOnly, what);
+        }
+        if is_dry_run(parts) {
+            return;
         }
         let path = parts.uri.path();
         let writer = writer(parts);
@@ -75,10 +83,14 @@ impl Ledger {
         self.writer = writer(parts).map(str::to_owned);
     }
 
-    /// Returns true if a copy has sent a write of a group between two times.
+    /// Returns true if a copy has sent a write of a group, or of one of its Machines, between two times.
     pub(super) fn has_patched(&self, copy: usize, id: &str, from: Nanos, to: Nanos) -> bool {
         let name = id.rsplit('/').next().unwrap_or_default();
-        let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name);
+        let is_of_machine = |path: &str| {
+            let named = path.split("/machines/").nth(1);
+            named.is_some_and(|name| self.machines.values().any(|it| it.name == name && it.group == id))
+        };
+        let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name) || is_of_machine(path);
         self.patches.iter().any(|(by, path, at)| *by == copy && (from..=to + AT_ONCE).contains(at) && is_of(path))
     }
 }

@@ -137,7 +137,7 @@ impl Ledger {
         }
         let has_begun = || {
             let has_patched = || self.has_patched(*copy, group, asked.at, ended);
-            *by < 0 && (asked.began_late || !asked.joined.is_empty() || has_patched())
+            *by < 0 && (asked.began_late || has_patched())
         };
         *sent <= ended + AT_ONCE
             || (authors >= Authors::Begun && has_begun())
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::{
         entropy::SECOND,
-        ledger::{Answered, Group, increases::LATE_SIZE},
+        ledger::{Answered, Group, taken::LATE_SIZE},
         tasks::Pause,
     };
 

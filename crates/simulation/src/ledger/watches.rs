@@ -1,7 +1,7 @@
 //! Checks on the watches of each copy and their progress: a copy that has received every event of a group knows its
 //! current state.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::{Check, Ledger};
 use crate::{
@@ -26,6 +26,8 @@ const JOINED: Nanos = 600 * SECOND;
 const STALE: Nanos = 240 * SECOND;
 /// The time without events after which a watch is given up: two and a half bookmarks, and the delay of its copy.
 const SILENT: Nanos = 200 * SECOND;
+/// The longest time that a copy waits after a failed request, time-outs included.
+const WAITS: Nanos = 130 * SECOND;
 /// The time for which the revisions of a watch are kept.
 const KEPT: Nanos = 20 * SECOND;
 
@@ -179,6 +181,26 @@ impl Ledger {
         }
     }
 
+    /// Records that a copy stands still, or that one of its requests fails.
+    pub(crate) fn troubles(&mut self, copy: usize) {
+        self.troubled.insert(copy, self.now);
+    }
+
+    /// Returns true if nothing delays a copy.
+    pub(super) fn is_well(&self, copy: usize) -> bool {
+        !self.is_out_lately(self.now) && self.is_undisturbed_for(copy, WAITS)
+    }
+
+    /// Returns true if for a time no request of a copy has failed, and all its tasks have run.
+    fn is_undisturbed_for(&self, copy: usize, time: Nanos) -> bool {
+        if self.has_paused(copy, self.now.saturating_sub(time), self.now) {
+            return false;
+        }
+        let troubled = self.troubled.get(&copy).copied();
+        let killed = self.last_killed.get(&copy).copied();
+        troubled.is_none_or(|troubled| troubled + time < self.now || killed.is_some_and(|killed| killed > troubled))
+    }
+
     fn is_watched(&self, copy: usize, kind: Kind) -> bool {
         self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
     }
@@ -243,11 +265,6 @@ impl Ledger {
         self.watches.open.retain(|_, watch| watch.copy != copy);
         self.watches.reported.retain(|(of, _), _| *of != copy);
         self.watches.lost.retain(|(of, _), _| *of != copy);
-    }
-
-    /// Returns the copies that watch something.
-    pub(super) fn copies(&self) -> BTreeSet<usize> {
-        self.watches.open.values().map(|watch| watch.copy).collect()
     }
 
     /// Returns the revision of a kind that a copy had received at a time.

@@ -48,7 +48,7 @@ use crate::{
     habits::Habits,
     host::{Host, TICK},
     kinds,
-    ledger::{Author, Check, Ledgers},
+    ledger::{Author, Check, Ledger, Ledgers},
     network::{ApiId, ApiRequest, Body, Call, HostId, MANAGEMENT, Message, Port, RpcResult, Sent},
     outages::Outage,
     overloads::Overloads,
@@ -296,7 +296,6 @@ impl World {
         };
         let (ways, kinds_change) = (world.ways, kinds::change(world.plan.seed));
         world.ledger.each(|ledger| {
-            ledger.ties_with_unhealthy = controllers::ties_with_unhealthy(chance);
             ledger.read_only = ways.read_only;
             ledger.replaces = ways.replaces();
             ledger.calm_from = until;
@@ -332,14 +331,12 @@ impl World {
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = AtRest::default();
         let reached = self.reached();
-        for cluster in reached.clone() {
-            self.ledger.of_mut(cluster).before_rest();
-        }
         let fresh = self.members.len();
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
         self.members.push(self.new_copy(fresh, "fresh", scheduler, self.ways.options(self.copies))?);
         self.run_to(end)?;
         if !self.ledger.has_findings() {
+            self.ledger.each(Ledger::removals_are_over);
             self.judge(fresh, &reached);
         }
         self.report.hash = self.trace.hasher.finish();

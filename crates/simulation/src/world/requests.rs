@@ -110,7 +110,10 @@ impl World {
             self.rights.keep();
             return None;
         }
-        self.trace.line(at, "copies lose the right to write Machines");
+        self.trace.line(
+            at,
+            if self.rights.is_of_sizes() { "copies may not write sizes" } else { "copies may not write Machines" },
+        );
         if let Some(restarts) = struck.restarts {
             for copy in 0..self.copies {
                 self.at(restarts, Event::Kill(copy, RESTARTS + decision.ordinal));
@@ -207,6 +210,11 @@ impl World {
         let copy = copy.filter(|_| !reply.is_closed());
         if let Some(copy) = copy {
             self.ledger.each_of_api(id, |ledger| ledger.served(copy, verb, uri.path(), status));
+            let is_lost =
+                matches!(fault, Some(RequestFault::LostAfter | RequestFault::DoneBut(_) | RequestFault::Garbage));
+            if !is_lost && matches!(verb, "delete" | "patch") && status == 200 {
+                self.ledger.each_of_api(id, |ledger| ledger.tells(copy, uri.path()));
+            }
         }
         let (parts, body) = answer.into_parts();
         let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));

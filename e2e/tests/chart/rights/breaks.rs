@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     granted::Grant,
-    pool::{Pool, Scalable},
+    pool::{Group, Pool, Scalable},
     provider::{assert_refused, made_up_node},
     wait::{SOON, eventually},
 };
@@ -21,11 +21,10 @@ pub(super) enum Breaks {
     Watches,
     WorkloadAccess,
     Sizes(Scalable),
-    Deletions(Scalable),
     Repeats(Scalable),
-    Ends,
+    MachineReads,
     Marks,
-    DeletesByName,
+    Deletions,
     Events,
     EventSeries,
     Templates,
@@ -57,11 +56,10 @@ impl Breaks {
                 Some(Self::Watches)
             }
             ("machinedeployments/scale" | "machinesets/scale" | "machinepools/scale", "patch") => kind.map(Self::Sizes),
-            ("machinedeployments" | "machinesets" | "machinepools", "patch") => kind.map(Self::Deletions),
             ("machinedeployments" | "machinesets" | "machinepools", "get") => kind.map(Self::Repeats),
-            ("machines", "get") => Some(Self::Ends),
+            ("machines", "get") => Some(Self::MachineReads),
             ("machines", "patch") => Some(Self::Marks),
-            ("machines", "delete") => Some(Self::DeletesByName),
+            ("machines", "delete") => Some(Self::Deletions),
             ("events", "create") => Some(Self::Events),
             ("events", "patch") => Some(Self::EventSeries),
             ("secrets", "get") if grant.name.is_some() => Some(Self::WorkloadAccess),
@@ -77,11 +75,10 @@ impl Breaks {
             Self::Watches => "picture",
             Self::WorkloadAccess => "workload_access",
             Self::Sizes(_) => "sizes",
-            Self::Deletions(_) => "deletions",
             Self::Repeats(_) => "repeats",
-            Self::Ends => "ends",
+            Self::MachineReads => "machine_reads",
             Self::Marks => "marks",
-            Self::DeletesByName => "deletes_by_name",
+            Self::Deletions => "deletions",
             Self::Events => "events",
             Self::EventSeries => "event_series",
             Self::Templates => "templates",
@@ -96,7 +93,7 @@ impl Breaks {
             Self::FirstList => never_ready(release, &[], &[resource, "forbidden"]).await,
             Self::MachineList => {
                 never_ready(release, &[], &[resource, "forbidden"]).await?;
-                a_machine_that_goes_already_is_not_deleted(release).await
+                no_replica_is_given_up(release).await
             }
             Self::Watches => {
                 let words = [resource, "forbidden", "--max-staleness"];
@@ -104,11 +101,10 @@ impl Breaks {
             }
             Self::WorkloadAccess => never_ready(release, &[], &["kubeconfig", "forbidden"]).await,
             Self::Sizes(kind) => no_size_is_written(release, kind).await,
-            Self::Deletions(kind) => no_deletion_is_written(release, kind).await,
             Self::Repeats(kind) => no_write_is_decided_anew(release, kind).await,
-            Self::Ends => no_end_is_seen(release).await,
-            Self::Marks => a_deletion_is_taken_back(release).await,
-            Self::DeletesByName => nothing_is_deleted_by_name(release).await,
+            Self::MachineReads => no_changed_machine_is_deleted(release).await,
+            Self::Marks => no_machine_of_a_pool_is_marked(release).await,
+            Self::Deletions => no_machine_is_deleted(release).await,
             Self::Events => no_event_is_there(release).await,
             Self::EventSeries => no_event_is_counted(release).await,
             Self::Templates => no_scaling_from_zero(release).await,
@@ -130,58 +126,32 @@ async fn never_ready(release: &Release, flags: &[&str], words: &[&str]) -> Resul
     .await
 }
 
-async fn a_machine_that_goes_already_is_not_deleted(release: &Release) -> Result<()> {
-    let group = release.group(Pool::new("goes-already").running(2)).await?;
-    let machine = &group.machines[0];
-    release.world.objects.delete("Machine", machine).await?;
-    eventually("the Machine going", SOON, async || {
-        let instances = release.provider.instances(&group.id).await?;
-        ensure!(instances.iter().any(|instance| instance.id.starts_with("deleting-machine-")), "{instances:?}");
-        Ok(())
-    })
-    .await?;
-    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
-    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+async fn no_replica_is_given_up(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("given-up").running(1).missing(1)).await?;
+    assert_refused(release.provider.decrease(&group.id, -1).await, Code::PermissionDenied, &["machines"])?;
     release.scale_is(&group, 2).await
 }
 
+/// Checks that neither a larger nor a smaller size is written, and that no Machine is deleted for one.
 async fn no_size_is_written(release: &Release, kind: Scalable) -> Result<()> {
     let name = format!("sizes-{}", kind.kind().to_lowercase());
-    let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
-    assert_refused(release.provider.increase(&group.id, 1).await, Code::PermissionDenied, &["scale"])?;
-    release.scale_is(&group, 2).await
-}
-
-async fn no_deletion_is_written(release: &Release, kind: Scalable) -> Result<()> {
-    let lower = kind.kind().to_lowercase();
-    let name = format!("deletions-{lower}");
     let group = release.group(Pool::new(&name).of(kind).with_machines().running(2)).await?;
+    assert_refused(release.provider.increase(&group.id, 1).await, Code::PermissionDenied, &["scale"])?;
     let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
-    assert_refused(refused, Code::PermissionDenied, &[&lower])?;
-    release.is_unmarked(&group.machines[0]).await?;
-    release.scale_is(&group, 2).await?;
-    let missing = release.group(Pool::new(&format!("missing-{lower}")).of(kind).running(1).missing(1)).await?;
-    assert_refused(release.provider.decrease(&missing.id, -1).await, Code::PermissionDenied, &[&lower])?;
-    release.scale_is(&missing, 2).await?;
-    match kind {
-        Scalable::MachineDeployment | Scalable::MachineSet => no_machine_is_replaced(release, kind, &lower).await,
-        // The infrastructure provider determines its instances.
-        Scalable::MachinePool => Ok(()),
-    }
+    assert_refused(refused, Code::PermissionDenied, &["scale"])?;
+    stays(release, &group).await
 }
 
-/// Checks that a Machine that never became a Node isn't replaced at the min size.
-async fn no_machine_is_replaced(release: &Release, kind: Scalable, resource: &str) -> Result<()> {
-    let name = format!("replaced-{}", kind.kind().to_lowercase());
-    let group = release.group(Pool::new(&name).of(kind).pending(1).bounds(1, 5)).await?;
+/// Checks that the first Machine of a group of two is neither deleted nor marked.
+async fn stays(release: &Release, group: &Group) -> Result<()> {
     let machine = &group.machines[0];
-    let node = made_up_node(&format!("pending-machine-{}_{machine}", release.world.namespace));
-    assert_refused(release.provider.delete(&group.id, &[node]).await, Code::PermissionDenied, &[resource])?;
     ensure!(!release.is_deleting(machine).await?, "{machine} is being deleted");
-    release.scale_is(&group, 1).await
+    let mark = release.world.objects.deletion_mark(machine).await?;
+    ensure!(mark.is_none(), "{machine} is marked: {mark:?}");
+    release.scale_is(group, 2).await
 }
 
-/// Checks that a write that conflicts with another one isn't retried while the watch is behind.
+/// Checks that a write that conflicts with another one isn't repeated while the watch is behind.
 async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<()> {
     let name = format!("repeats-{}", kind.kind().to_lowercase());
     let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
@@ -189,68 +159,45 @@ async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<(
     release.world.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 3 } })).await?;
     assert_refused(release.provider.increase(&group.id, 1).await, Code::PermissionDenied, &["get"])?;
     release.proxy.release_watches();
-    release.scale_is(&group, 3).await?;
-    match kind {
-        Scalable::MachineSet => a_machine_that_is_left_stays(release, "left-repeats").await,
-        // MachineSets and infrastructure providers carry out their smaller sizes.
-        Scalable::MachineDeployment | Scalable::MachinePool => Ok(()),
-    }
+    release.scale_is(&group, 3).await
 }
 
-/// Checks that a Machine stays if the smaller size for it removed another Machine.
-async fn a_machine_that_is_left_stays(release: &Release, name: &str) -> Result<()> {
-    let group = release.group(Pool::new(name).of(Scalable::MachineSet).running(2)).await?;
-    release.provider.delete(&group.id, &group.nodes[..1]).await?;
-    release.size_is_followed(&group).await?;
-    cannot_finish(release, &group.id).await?;
-    ensure!(!release.is_deleting(&group.machines[0]).await?, "{} is being deleted", group.machines[0]);
-    Ok(())
-}
-
-/// Waits until the server reports that it can't finish a group's deletions.
-async fn cannot_finish(release: &Release, id: &str) -> Result<()> {
-    eventually(&format!("{id}: deletions that can't be finished"), SOON, async || {
-        let said = release.provider.process.output();
-        let line = said.lines().find(|line| line.contains(id) && line.contains("can't finish deletions"));
-        ensure!(line.context("the server doesn't say it")?.contains("forbidden"), "{line:?}");
-        Ok(())
-    })
-    .await
-}
-
-async fn no_end_is_seen(release: &Release) -> Result<()> {
-    let behind = release.group(Pool::new("ends-behind").running(2)).await?;
+/// Checks that a Machine stays whose DELETE fails since another write came before.
+async fn no_changed_machine_is_deleted(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("changed").running(2)).await?;
     release.proxy.hold_watches();
-    release.provider.increase(&behind.id, 1).await?;
-    let refused = release.provider.delete(&behind.id, &behind.nodes[..1]).await;
-    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
-    release.proxy.release_watches();
-    release.is_unmarked(&behind.machines[0]).await?;
-    release.scale_is(&behind, 3).await?;
-
-    let done = release.group(Pool::new("ends-done").of(Scalable::MachineSet).running(2)).await?;
-    release.provider.delete(&done.id, &done.nodes[..1]).await?;
-    release.size_is_followed(&done).await?;
-    rpcs::machine_goes(release, &done.machines[0]).await?;
-    cannot_finish(release, &done.id).await?;
-    release.log_of(&done).await?.context("a deletion that can't be known to be done has left the log")?;
-    Ok(())
-}
-
-async fn a_deletion_is_taken_back(release: &Release) -> Result<()> {
-    let group = release.group(Pool::new("marks").running(2)).await?;
+    let changed = json!({ "metadata": { "annotations": { "example.com/changed": "yes" } } });
+    release.world.objects.patch("Machine", &group.machines[0], changed).await?;
     let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
     assert_refused(refused, Code::PermissionDenied, &["machines"])?;
-    release.is_unmarked(&group.machines[0]).await?;
-    release.scale_is(&group, 2).await?;
-    let log = release.log_of(&group).await?;
-    ensure!(log.is_none(), "the log of deletions is {log:?}");
-    Ok(())
+    release.proxy.release_watches();
+    stays(release, &group).await?;
+    no_machine_is_replaced(release, "replaced-changed").await
 }
 
-async fn nothing_is_deleted_by_name(release: &Release) -> Result<()> {
-    no_machine_is_replaced(release, Scalable::MachineDeployment, "machines").await?;
-    a_machine_that_is_left_stays(release, "left-delete").await
+async fn no_machine_of_a_pool_is_marked(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("marks").of(Scalable::MachinePool).with_machines().running(2)).await?;
+    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+    stays(release, &group).await
+}
+
+async fn no_machine_is_deleted(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("deletions").running(2)).await?;
+    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+    stays(release, &group).await?;
+    no_machine_is_replaced(release, "replaced-deletions").await
+}
+
+/// Checks that a Machine that never became a Node isn't replaced at the min size.
+async fn no_machine_is_replaced(release: &Release, name: &str) -> Result<()> {
+    let group = release.group(Pool::new(name).pending(1).bounds(1, 5)).await?;
+    let machine = &group.machines[0];
+    let node = made_up_node(&format!("pending-machine-{}_{machine}", release.world.namespace));
+    assert_refused(release.provider.delete(&group.id, &[node]).await, Code::PermissionDenied, &["machines"])?;
+    ensure!(!release.is_deleting(machine).await?, "{machine} is being deleted");
+    release.scale_is(&group, 1).await
 }
 
 /// Uses a separate server, since a server posts no Event for a while after a refusal.

@@ -1,4 +1,4 @@
-//! Checks everything that works with all rights: every RPC, complete deletions, and Events.
+//! Checks everything that works with all rights: every RPC, deletions, replacements, and Events.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -13,7 +13,6 @@ use k8s_pb::{
 };
 use kube::api::DynamicObject;
 use prost::Message as _;
-use serde_json::json;
 use tonic::Code;
 
 use super::Release;
@@ -39,7 +38,8 @@ pub(super) async fn all_work(release: &Release) -> Result<()> {
         Ok(())
     })
     .await?;
-    a_deletion_comes_to_its_end(release, &set).await?;
+    a_named_machine_is_deleted(release, &set).await?;
+    a_machine_of_a_pool_is_marked(release).await?;
     a_machine_is_replaced(release).await?;
     release.provider.cleanup().await?;
     release.provider.refresh().await?;
@@ -80,27 +80,23 @@ fn pod() -> Pod {
     Pod { spec: Some(spec), ..Default::default() }
 }
 
-/// Checks a complete deletion: the smaller size takes another Machine than the named one, which is then deleted by
-/// name.
-async fn a_deletion_comes_to_its_end(release: &Release, set: &Group) -> Result<()> {
+/// Checks that a named Machine is deleted, and then the size is lowered.
+async fn a_named_machine_is_deleted(release: &Release, set: &Group) -> Result<()> {
     let machine = &set.machines[0];
     release.provider.delete(&set.id, &set.nodes[..1]).await?;
-    release.scale_is(set, 2).await?;
+    ensure!(release.is_deleting(machine).await?, "{machine} isn't being deleted");
+    release.scale_is(set, 2).await
+}
+
+/// Checks that a named Machine of a MachinePool is marked, and then the size is lowered.
+async fn a_machine_of_a_pool_is_marked(release: &Release) -> Result<()> {
+    let pool = Pool::new("all-marked").of(Scalable::MachinePool).with_machines().running(2);
+    let group = release.group(pool).await?;
+    release.provider.delete(&group.id, &group.nodes[..1]).await?;
+    let machine = &group.machines[0];
     release.world.objects.deletion_mark(machine).await?.context("the Machine isn't marked")?;
-    release.size_is_followed(set).await?;
-    eventually("the Machine deleted by name", SOON, async || {
-        ensure!(release.is_deleting(machine).await?, "{machine} isn't being deleted");
-        Ok(())
-    })
-    .await?;
-    // The controller does this at the end of a deletion.
-    release.world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
-    eventually("the end of the deletion", SOON, async || {
-        let log = release.log_of(set).await?;
-        ensure!(log.is_none(), "the log of deletions is {log:?}");
-        Ok(())
-    })
-    .await
+    ensure!(!release.is_deleting(machine).await?, "{machine} is being deleted");
+    release.scale_is(&group, 1).await
 }
 
 async fn a_machine_is_replaced(release: &Release) -> Result<()> {
@@ -144,10 +140,4 @@ pub(super) async fn events_of(release: &Release, group: &Group) -> Result<Vec<Dy
     let mut events = release.world.objects.list("Event", "").await?;
     events.retain(|event| event.data["regarding"]["name"] == *group.name);
     Ok(events)
-}
-
-/// Deletes a Machine completely, as its controller does.
-pub(super) async fn machine_goes(release: &Release, machine: &str) -> Result<()> {
-    release.world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
-    release.world.objects.delete("Machine", machine).await
 }

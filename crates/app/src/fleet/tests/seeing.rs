@@ -2,7 +2,7 @@
 
 use capi::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
-use nodegroup::{GroupId, Ticket};
+use nodegroup::GroupId;
 
 use super::*;
 use crate::fleet::{
@@ -95,32 +95,6 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
     let last = world.series("last_refresh_timestamp_seconds", "team-a/stage").unwrap();
     let age = Timestamp::now().as_duration().as_secs_f64() - last;
     assert!((0.0..60.0).contains(&age), "{last}");
-    world.end().await;
-}
-
-/// Returns the paused group of a Cluster with this log of deletions, which then stays as it is.
-fn logging(cluster: &str, log: &str) -> Value {
-    scalable(&json!({
-        "metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": log, "cluster.x-k8s.io/paused": "true"}},
-        "spec": {"clusterName": cluster},
-    }))
-}
-
-#[tokio::test]
-async fn a_deletion_that_lasts_and_a_log_that_cannot_be_read_are_those_of_their_cluster() {
-    let world = World::synced().await;
-    let series = |metric: &str| ["team-a/stage", "team-a/other"].map(|cluster| world.series(metric, cluster).unwrap());
-    let (oldest, unreadable) = ("oldest_deletion_seconds", "unreadable_deletion_logs");
-    assert_eq!([oldest, unreadable].map(series), [[0.0; 2]; 2]);
-    let ticket = Ticket::new(Timestamp::now() - SignedDuration::from_secs(7_200), 7).to_string();
-    let log = json!([{"ticket": ticket, "phase": "lowered", "machines": {"stage-old": "uid-of-stage-old"}}]);
-    world.api.put("machinedeployments", "stage-workers", &logging("stage", &log.to_string()));
-    world.api.put("machinedeployments", "other-workers", &logging("other", "{}"));
-    let is_seen = || series(oldest)[0] > 0.0 && series(unreadable)[1] > 0.0;
-    Wait::new("both logs").within(LIMIT).condition(is_seen).await;
-    let [[stage, other], unreadable] = [oldest, unreadable].map(series);
-    assert!((7_200.0..7_260.0).contains(&stage), "{stage}");
-    assert_eq!((other, unreadable), (0.0, [0.0, 1.0]));
     world.end().await;
 }
 

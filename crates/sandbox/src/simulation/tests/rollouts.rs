@@ -56,7 +56,7 @@ async fn a_rollout_that_gets_no_new_node_keeps_the_old_ones() {
 }
 
 #[tokio::test]
-async fn on_delete_only_what_someone_deletes_is_exchanged() {
+async fn on_delete_only_what_someone_deletes_is_exchanged_and_old_machines_go_first() {
     let world = World::with_workers(TIMES, 2).await;
     let strategy = json!({ "type": "OnDelete", "rollingUpdate": null });
     world.patch("machinedeployments", "workers", json!({ "spec": { "rollout": { "strategy": strategy } } }));
@@ -67,6 +67,9 @@ async fn on_delete_only_what_someone_deletes_is_exchanged() {
     world.delete("machines", &machine);
     world.pass(100).await;
     assert_eq!((old_machines(&world), world.running().len()), (1, 2));
+    world.scale(1).await;
+    world.pass(100).await;
+    assert_eq!((old_machines(&world), world.running().len()), (0, 1));
 }
 
 #[tokio::test]
@@ -87,7 +90,8 @@ async fn only_one_empty_machine_set_is_kept() {
     for version in ["v1.36.0", "v1.37.0", "v1.38.0"] {
         let patch = json!({ "spec": { "template": { "spec": { "version": version } } } });
         world.patch("machinedeployments", "workers", patch);
-        world.settle().await;
+        // The oldest is known by its time of creation, in seconds.
+        world.pass(1).await;
     }
     assert_eq!(world.sets(), [("3".to_owned(), 0), ("4".to_owned(), 1)]);
 }

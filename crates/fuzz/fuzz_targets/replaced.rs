@@ -1,8 +1,0 @@
-//! See `fuzz::replaced`. Without cargo-fuzz this does nothing.
-#![cfg_attr(fuzzing, no_main)]
-
-#[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::replaced(data));
-
-#[cfg(not(fuzzing))]
-fn main() {}

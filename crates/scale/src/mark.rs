@@ -1,0 +1,98 @@
+//! Mark, then lower: how Machines are removed where deleting one doesn't make a smaller size take it. A MachinePool's
+//! provider chooses by the mark or by itself; MachineSets of API groups other than Cluster API's replace a Machine that
+//! is being deleted at once. As Cluster Autoscaler's own provider does, each Machine gets the delete-machine annotation
+//! before the size is lowered. Nothing is followed, and nothing is deleted by name.
+
+use std::time::Duration;
+
+use capi::ScalableKind;
+use jiff::{SignedDuration, Timestamp};
+use nodegroup::writing::CallError;
+
+use super::{
+    delete::{Fate, has_joined},
+    error::ScaleError,
+    metrics::Write,
+    resolve::Target,
+    work::Work,
+};
+
+/// The value of a mark before its time.
+const MARKED_BY: &str = "capi-autoscaler-provider ";
+/// The time for which the size counts as lowered for a marked Machine that is there still: another replica of this
+/// program, or an earlier command, has marked it.
+const MARKED_FOR: Duration = Duration::from_secs(60);
+
+/// Returns true if the Machines of this group are marked rather than deleted.
+pub(super) fn is_way_of(work: &Work) -> bool {
+    work.id.kind == ScalableKind::MachinePool || !work.api().counts_deleting()
+}
+
+/// Marks a Machine.
+pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
+    let Target { key, uid, never_joined, .. } = target;
+    let mut attempts = work.attempts();
+    loop {
+        let machine = match work.api().read_machine(key, uid).await {
+            Ok(None) => return Fate::Going,
+            Ok(Some(machine)) if machine.deleting => return Fate::Going,
+            Ok(Some(machine)) if *never_joined && has_joined(work, target, &machine) => return Fate::HasJoined,
+            Ok(Some(machine)) => machine,
+            Err(error) if attempts.again(&error).await => continue,
+            Err(error) => return Fate::Stays(error),
+        };
+        if machine.delete_mark.as_deref().is_some_and(|mark| is_recent(mark, Timestamp::now())) {
+            return Fate::Going;
+        }
+        let value = format!("{MARKED_BY}{:.0}", Timestamp::now());
+        match work.write(Write::Mark, work.api().set_mark(key, uid, &machine.version, &value)).await {
+            Ok(machine) if machine.deleting => return Fate::Going,
+            Ok(_) => return Fate::Ours,
+            Err(CallError::Missing(_)) => return Fate::Going,
+            // A mark without an answer may be there: whoever finds it takes it for the other's, and the Machine stays.
+            Err(error) if attempts.again(&error).await => {}
+            Err(error) => return Fate::Stays(error),
+        }
+    }
+}
+
+/// Returns true if this program has set a mark a moment ago.
+fn is_recent(mark: &str, now: Timestamp) -> bool {
+    let time = mark.strip_prefix(MARKED_BY).and_then(capi::time);
+    let limit = SignedDuration::try_from(MARKED_FOR).unwrap_or(SignedDuration::MAX);
+    time.is_some_and(|time| now.duration_since(time).abs() < limit)
+}
+
+/// Takes back the marks of Machines for which the size couldn't be lowered, and returns the error of their request. A
+/// Machine that was deleted can't be taken back: it is replaced.
+pub(super) async fn take_back(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
+    if !is_way_of(work) {
+        return super::answer::will_be_replaced(removed.len(), &error);
+    }
+    for target in removed {
+        work.shared.accepted_deletions.stays(&work.id, &target.uid);
+        let taken = work.take_back(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
+        if let Err(error) = taken {
+            let failed = work.failed(&error);
+            tracing::warn!(group = %work.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::ours_a_moment_ago("capi-autoscaler-provider 2026-01-01T11:59:30Z", true)]
+    #[case::ours_long_ago("capi-autoscaler-provider 2026-01-01T11:58:00Z", false)]
+    #[case::somebody_elses("yes", false)]
+    #[case::in_trees("2026-01-01 11:59:59 +0000 UTC", false)]
+    fn a_mark_counts_for_a_minute(#[case] mark: &str, #[case] expected: bool) {
+        assert_eq!(is_recent(mark, "2026-01-01T12:00:00Z".parse().unwrap()), expected);
+    }
+}

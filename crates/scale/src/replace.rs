@@ -1,0 +1,78 @@
+//! Replaces a Machine that never became a Node at the min size: it is deleted by name, and the size stays, so that its
+//! MachineSet creates another one. [`nodegroup::replacement`] decides when.
+
+use capi::{Machine, ScalableKind};
+use jiff::Timestamp;
+use nodegroup::{
+    MachineView, Shortage, SizeError, instance,
+    replacement::{self, Replacement},
+};
+
+use super::{
+    answer,
+    delete::{Fate, delete_one},
+    error::ScaleError,
+    events::EventContent,
+    options::AtMinSize,
+    resolve::{Request, Target},
+    work::Work,
+};
+use index::Member;
+
+/// Replaces one Machine of a request for which the size can't be lowered, if that is permitted by now.
+pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) -> Result<(), ScaleError> {
+    let (index, id) = (work.index(), &work.id);
+    let refused = || answer::size(id, &below);
+    if request.lowers_by_itself() || id.kind == ScalableKind::MachinePool {
+        return Err(refused());
+    }
+    let view = work.view()?;
+    let members = index.members(id);
+    let is_named =
+        |machine: &Machine| !machine.deleting && request.machines.iter().any(|target| target.uid == machine.meta.uid);
+    let named: Vec<_> = members.iter().filter(|member| is_named(&member.machine)).collect();
+    let known = view.replaced.as_ref();
+    let Some(first) = replacement::first(named.iter().map(|member| member.machine.as_ref()), known) else {
+        // The named Machines are being deleted and will be replaced.
+        return Ok(());
+    };
+    // Only a MachineHealthCheck may decide that a Machine with a Node is dead.
+    let is_allowed = work.shared.options.at_min_size == AtMinSize::Replace;
+    if !is_allowed || named.iter().any(|member| member.has_node()) {
+        return Err(refused());
+    }
+    let siblings = instance::siblings(members.iter().map(Member::view));
+    let replaced = match replacement::decide(known, &first.meta.uid, siblings, Timestamp::now()) {
+        Replacement::Delete(replaced) => replaced,
+        Replacement::Wait(until) => return Err(answer::not_replaced_yet(&refused(), until)),
+    };
+    let (target, next) = (Target::of(first, true), replaced.next());
+    match delete_one(work, &target, false).await {
+        Fate::Ours | Fate::Unknown => {
+            index.set_replaced(id, replaced);
+            work.shared.accepted_deletions.deleted(id, &target.uid);
+            report(work, first);
+        }
+        Fate::Going => {}
+        Fate::HasJoined => return Err(refused()),
+        Fate::Stays(error) => {
+            if error.was_sent() {
+                index.record_failed_delete(&target.key, &target.uid);
+            }
+            return Err(answer::failed(id, &error));
+        }
+    }
+    match named.len() - 1 {
+        0 => Ok(()),
+        others => Err(answer::others_wait(&refused(), &target.key.name, others, next)),
+    }
+}
+
+fn report(work: &Work, machine: &Machine) {
+    let shortage = Shortage::of(machine, None, false, Timestamp::now());
+    let view = MachineView { machine, node: None, shortage, undeletable: false };
+    let why = instance::of_machine(view).error.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+    let (group, name) = (&work.id, &machine.meta.key.name);
+    tracing::info!(%group, machine = %name, client = work.clients(), "Machine is replaced at the minimum size: {why}");
+    work.report(EventContent::replaced(name, &why));
+}
