@@ -55,6 +55,8 @@ pub struct RealNodes<'a> {
     pub same_templates: Option<&'a ObservedResources>,
     /// The resources of an observed Node of the group that was made from other templates, which the group had before.
     pub other_templates: Option<&'a ObservedResources>,
+    /// True if the group is a MachinePool that owns a Machine.
+    pub pool_has_machines: bool,
 }
 
 impl ObservedResources {

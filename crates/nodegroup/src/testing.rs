@@ -80,6 +80,7 @@ pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplat
         capacity: capacity.iter().map(|(resource, text)| (ArcStr::from(*resource), (*text).to_owned())).collect(),
         architecture: None,
         operating_system: None,
+        makes_machines: false,
     }
 }
 

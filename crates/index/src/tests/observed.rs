@@ -1,6 +1,6 @@
 //! Tests which Nodes a group's labels come from after Nodes, Machines and MachineSets are added or deleted.
 
-use capi::ObjectKey;
+use capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -172,4 +172,29 @@ fn machines_and_nodes_may_come_before_their_group() {
     apply(&index, group("workers", "t", None).into_iter().rev());
     assert_eq!(value(&index, "workers", ZONE), None);
     assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
+}
+
+#[test]
+fn labels_of_a_pools_template_reach_its_nodes_while_it_has_machines() {
+    let labels = json!({"node.cluster.x-k8s.io/disk": "ssd", "tier": "web"});
+    let taints = json!([{"key": "a", "effect": "NoSchedule", "propagation": "Always"}]);
+    let mut more = made_from("t", None);
+    merge(&mut more, &json!({"spec": {"template": {"metadata": {"labels": labels}, "spec": {"taints": taints}}}}));
+    let pool = || scalable(ScalableKind::MachinePool, "pool", 0, ("0", "9"), &more);
+    let index = index([joined("MachinePool/pool", "early"), pool()]);
+    let seen = || {
+        let served = index.served(&id("MachinePool/team-a/pool")).unwrap();
+        let template = served.definition.template.clone().unwrap();
+        assert!(template.taints.is_empty(), "no taint reaches a Node of a pool");
+        ["node.cluster.x-k8s.io/disk", "tier"].map(|key| template.labels.contains_key(key))
+    };
+    assert_eq!(seen(), [true, false], "Cluster API syncs the first alone");
+    apply(&index, [Change::MachineGone(ObjectKey::new(NAMESPACE, "early"))]);
+    assert_eq!(seen(), [false, false]);
+    apply(&index, [joined("MachinePool/pool", "late")]);
+    assert_eq!(seen(), [true, false]);
+    apply(&index, [joined("MachinePool/other", "late")]);
+    assert_eq!(seen(), [false, false], "it went to another pool");
+    apply(&index, [template_of("t", &json!({"infrastructureMachineKind": "CloudMachine"}))]);
+    assert_eq!(seen(), [true, false], "its Machines will come");
 }

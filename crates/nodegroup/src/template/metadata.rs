@@ -20,8 +20,8 @@ const DEFAULT_OS: &str = "linux";
 
 /// Returns the labels. The sources, from weakest to strongest: defaults; observed Nodes of another group, and deleted
 /// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
-/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. Cluster API
-/// syncs no labels to a MachinePool's Nodes.
+/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. To the Nodes of a
+/// MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
 pub(super) fn labels(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
@@ -44,7 +44,9 @@ pub(super) fn labels(
     }
     put_failure_domain(context, &mut labels, problems, &mut built.notes);
     put_observed(context, &mut labels, |key| key == ZONE);
-    if group.kind != ScalableKind::MachinePool {
+    let pool_makes_machines =
+        nodes.pool_has_machines || infrastructure.is_some_and(|(template, _)| template.makes_machines);
+    if group.kind != ScalableKind::MachinePool || pool_makes_machines {
         let (synced, more) = labels::synced(&group.template_labels, &rules.additional_sync_labels);
         problems.extend(more);
         for (key, value) in synced {
@@ -195,7 +197,7 @@ fn put_failure_domain(
 }
 
 /// Returns the template's taints, each replaced by an annotation's of the same key and effect, and the other taints
-/// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes.
+/// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes, also not by way of its Machines.
 pub(super) fn taints(group: &ScalableResource, problems: &mut Vec<Problem>) -> Vec<Sourced<Taint>> {
     let mut taints: Vec<_> = match group.kind {
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => {

@@ -192,17 +192,27 @@ fn a_real_nodes_labels_win_over_annotation_labels(#[case] key: &'static str) {
     assert_eq!(label(&template, key), Some(("real", "real node")));
 }
 
+/// Whether labels and taints of `spec.template` reach Nodes. A MachinePool's Machines get its labels, but no taints.
 #[rstest]
-#[case::machine_deployment(ScalableKind::MachineDeployment, true)]
-#[case::machine_set(ScalableKind::MachineSet, true)]
-#[case::machine_pool(ScalableKind::MachinePool, false)]
-fn cluster_api_syncs_only_annotations_to_a_machine_pools_nodes(#[case] kind: ScalableKind, #[case] expected: bool) {
+#[case::machine_deployment(ScalableKind::MachineDeployment, false, false, (true, true))]
+#[case::machine_set(ScalableKind::MachineSet, false, false, (true, true))]
+#[case::machine_pool(ScalableKind::MachinePool, false, false, (false, false))]
+#[case::machine_pool_with_machines(ScalableKind::MachinePool, true, false, (true, false))]
+#[case::machine_pool_whose_machines_come(ScalableKind::MachinePool, false, true, (true, false))]
+fn cluster_api_syncs_to_nodes(
+    #[case] kind: ScalableKind,
+    #[case] pool_has_machines: bool,
+    #[case] makes_machines: bool,
+    #[case] expected: (bool, bool),
+) {
     let mut group = annotate(scalable(kind, "workers"), &[("cpu", "4"), ("memory", "1Gi"), ("labels", "tier=web")]);
     group.template_labels.insert("node-role.kubernetes.io/gpu".into(), "".into());
     group.taints = vec![machine_taint("gpu", "", "NoSchedule")];
-    let template = built(&group, None, None);
-    assert_eq!(label(&template, "node-role.kubernetes.io/gpu").is_some(), expected);
-    assert_eq!(!template.taints.is_empty(), expected);
+    let nodes = RealNodes { pool_has_machines, ..RealNodes::default() };
+    let infra = InfrastructureTemplate { makes_machines, ..infrastructure(&[]) };
+    let template = build(&group, Some(&infra), nodes, &TemplateRules::default()).template.unwrap();
+    let has_label = label(&template, "node-role.kubernetes.io/gpu").is_some();
+    assert_eq!((has_label, !template.taints.is_empty()), expected);
     assert_eq!(label(&template, "tier"), Some(("web", "annotation")));
 }
 
