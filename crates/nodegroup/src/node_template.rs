@@ -40,7 +40,8 @@ impl NodeTemplate {
             | Source::NodeInfo(..)
             | Source::TemplateMetadata
             | Source::TemplateSpec(_)
-            | Source::RealNode(_) => 0,
+            | Source::RealNode(_)
+            | Source::HugePages(_) => 0,
         })
     }
 

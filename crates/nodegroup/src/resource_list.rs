@@ -14,6 +14,9 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// The resource of pods: the number that fit on a Node.
 pub const PODS: &str = "pods";
 
+/// The prefix of the resources of huge pages, in bytes; the size of a page follows.
+pub const HUGE_PAGES: &str = "hugepages-";
+
 /// Resources, each with its source.
 pub type Capacity = SourcedMap<Quantity>;
 

@@ -116,6 +116,63 @@ fn the_overhead_of_a_template_comes_from_a_node_before_the_annotation_and_the_fl
     assert_eq!(node.capacity["memory"].string.as_deref(), Some("16Gi"));
 }
 
+/// A kubelet takes its huge pages off allocatable memory: of 64Gi, and 32Gi of huge pages by the annotation or by
+/// `status.capacity`.
+#[rstest]
+#[case::nothing_else("", "", None, "32Gi", "huge pages")]
+#[case::the_flag("memory=2Gi", "", None, "30Gi", "huge pages and --default-node-overhead")]
+#[case::the_annotation(
+    "memory=2Gi",
+    "memory=4Gi",
+    None,
+    "28Gi",
+    "huge pages and annotation capacity.capi-autoscaler-provider.io/overhead"
+)]
+#[case::more_than_is_left(
+    "",
+    "memory=60Gi",
+    None,
+    "0",
+    "huge pages and annotation capacity.capi-autoscaler-provider.io/overhead"
+)]
+#[case::a_node_of_the_same_templates_has_them("", "memory=4Gi", Some((true, "32Gi", "30Gi")), "30Gi",
+    "learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_none("", "", Some((false, "0", "62Gi")), "30Gi",
+    "huge pages and learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_fewer("", "", Some((false, "16Gi", "46Gi")), "30Gi",
+    "huge pages and learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_as_many("", "", Some((false, "32Gi", "30Gi")), "30Gi",
+    "learned from Node worker-x7")]
+fn huge_pages_come_off_memory_for_pods(
+    #[case] flag: &str,
+    #[case] annotation: &str,
+    #[case] seen: Option<(bool, &str, &str)>,
+    #[case] allocatable: &str,
+    #[case] source: &str,
+    #[values(true, false)] annotated: bool,
+) {
+    let rules = TemplateRules { default_overhead: resource_list::parse_all(flag).unwrap(), ..TemplateRules::default() };
+    let seen = seen.map(|(same_templates, pages, allocatable)| {
+        let amounts = [("memory", "64Gi", allocatable), ("hugepages-1Gi", "0", "0"), ("hugepages-2Mi", pages, pages)];
+        (same_templates, observed_resources(WORKERS, &amounts))
+    });
+    let of = |same| seen.as_ref().filter(|(other, _)| *other == same).map(|(_, resources)| resources);
+    let nodes = RealNodes { same_templates: of(true), other_templates: of(false), ..RealNodes::default() };
+    let sized = own(annotate(deployment("workers"), &[("cpu", "16"), ("memory", "64Gi")]), "overhead", annotation);
+    let pages = "hugepages-2Mi";
+    let (group, infra) = if annotated {
+        (own(sized, "resources", "hugepages-2Mi=32Gi"), infrastructure(&[]))
+    } else {
+        (sized, infrastructure(&[(pages, "32Gi")]))
+    };
+    let built = build(&group, Some(&infra), nodes, &rules);
+    assert_eq!(built.problems, []);
+    let template = built.template.unwrap();
+    assert_eq!(template.allocatable("memory").unwrap().to_string(), allocatable);
+    assert_eq!(template.overhead["memory"].source.to_string(), source);
+    assert_eq!(template.allocatable(pages).unwrap().to_string(), "32Gi", "pods get all of them");
+}
+
 #[test]
 fn a_template_names_the_overridden_overheads_with_the_weakest_last() {
     let rules =
