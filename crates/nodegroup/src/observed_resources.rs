@@ -21,6 +21,8 @@ pub struct ObservedResources {
     pub group: GroupId,
     /// Its resources.
     pub resources: BTreeMap<ArcStr, Amounts>,
+    /// The features that its kubelet declares, in order.
+    pub declared_features: Vec<String>,
 }
 
 /// A Node's amounts of a resource.
@@ -70,7 +72,8 @@ impl ObservedResources {
         if !has(CPU) || !has(MEMORY) {
             return None;
         }
-        Some(Self { node: node.meta.key.name.clone(), group, resources })
+        let declared_features = shown.declared_features().map(ToOwned::to_owned).collect();
+        Some(Self { node: node.meta.key.name.clone(), group, resources, declared_features })
     }
 
     /// Returns the source of a value that a group takes from this Node.

@@ -9,9 +9,9 @@ mod tests;
 use capi::{InfrastructureTemplate, ScalableResource};
 
 use super::{
-    GroupId, NodeTemplate, Problem, Source, TemplateName, TemplateRules, capacity,
+    GroupId, NodeTemplate, Problem, Source, Sourced, TemplateName, TemplateRules, capacity,
     drivers::{self, Drivers},
-    observed_resources::RealNodes,
+    observed_resources::{ObservedResources, RealNodes},
     overhead,
     resource_list::{CPU, MEMORY},
     template_input::Context,
@@ -66,12 +66,23 @@ pub fn build(
     let known = is_stated(CPU) && is_stated(MEMORY);
     let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
     if known {
-        let template = NodeTemplate { capacity, overhead, labels, taints };
+        let declared_features = declared_features(&context);
+        let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };
         built.problems.extend(capacity::gpu_label_without_gpu(&template, &built.drivers));
         built.template = Some(template);
     }
     built.notes.extend(built.drivers.notes().take(MOST_NOTES));
     built
+}
+
+/// Returns the features that the kubelets of Nodes of the same templates declare. Cluster Autoscaler takes a pod that needs
+/// one for unschedulable on a Node without it, from 1.36 on.
+fn declared_features(context: &Context<'_>) -> Vec<Sourced<String>> {
+    let of_node = |seen: &ObservedResources| {
+        let source = seen.source_for(&context.id);
+        seen.declared_features.iter().map(|feature| Sourced::new(feature.clone(), source.clone())).collect()
+    };
+    context.nodes.same_templates.map(of_node).unwrap_or_default()
 }
 
 /// Returns the name by which the group refers to the template.

@@ -91,6 +91,7 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         provider_id: Some("x://worker-1".into()),
         machine: None,
         template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
+        other_labels: std::iter::empty().collect(),
         resources: None,
     }
 }

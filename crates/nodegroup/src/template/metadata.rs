@@ -18,7 +18,7 @@ use arcstr::ArcStr;
 
 const DEFAULT_OS: &str = "linux";
 
-/// Returns the labels. The sources, from weakest to strongest: defaults; observed Nodes of another group, and deleted
+/// Returns the labels. The sources, from weakest to strongest: defaults; other labels of the group's Nodes; observed Nodes of another group, and deleted
 /// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
 /// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. To the Nodes of a
 /// MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
@@ -38,6 +38,7 @@ pub(super) fn labels(
     };
     put(&mut labels, ARCH, arch.to_string(), source);
     put(&mut labels, OS, DEFAULT_OS.to_owned(), Source::Default);
+    put_others(context, &mut labels);
     put_learned(context, &mut labels);
     if let Some((template, name)) = infrastructure {
         put_node_info(template, name, &mut labels, problems);
@@ -85,6 +86,26 @@ fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String
         None => "none is sent; the annotation labels can state one".to_owned(),
     };
     format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
+}
+
+/// Adds the labels besides [`capi::Node::TEMPLATE_LABELS`] on which the group's Nodes agree, also those that are deleted. All that
+/// states a label is stronger: these are of anyone's making, and some may change.
+fn put_others(context: &Context<'_>, labels: &mut SourcedMap<String>) {
+    let Some(observed) = context.nodes.observed else { return };
+    let (others, first) = observed.others();
+    let Some(first) = first else { return };
+    for (key, value) in
+        others.into_iter().filter(|(key, value)| labels::check_key(key).and(labels::check_value(value)).is_ok())
+    {
+        let source = match context.nodes.sample {
+            Some(sample) if sample.other_labels.get(key) == Some(value) => {
+                Source::RealNode(sample.meta.key.name.clone())
+            }
+            Some(_) => Source::RealNode(first.clone()),
+            None => Source::Learned(Box::new(ObservedNode { node: first.clone(), sibling: None })),
+        };
+        put(labels, key, value.to_owned(), source);
+    }
 }
 
 /// Adds the labels of observed Nodes while the group has no Node. Labels of another group's Nodes are added without

@@ -271,8 +271,9 @@ fn the_bytes_are_a_node_that_is_well() {
         ("labels", "tier=web"),
         ("taints", "gpu=yes:NoSchedule"),
     ]);
-    let bytes = built(&group, None, None).encode("workers-0");
-    let node = wire::Node::decode(bytes).unwrap();
+    let mut template = built(&group, None, None);
+    template.declared_features = vec![Sourced::new("InPlaceResize".to_owned(), Source::Default)];
+    let node = wire::Node::decode(template.encode("workers-0")).unwrap();
 
     let metadata = node.metadata.unwrap();
     assert_eq!(metadata.name.as_deref(), Some("workers-0"));
@@ -292,6 +293,7 @@ fn the_bytes_are_a_node_that_is_well() {
     let expected = [("cpu", "4"), ("memory", "16Gi"), ("nvidia.com/gpu", "2"), ("pods", "110")];
     assert_eq!(capacity, expected.map(|(resource, quantity)| (resource, quantity.to_owned())));
     assert_eq!(status.allocatable, status.capacity);
+    assert_eq!(status.declared_features, ["InPlaceResize"]);
     let conditions: Vec<_> =
         status.conditions.iter().map(|condition| (condition.r#type.as_deref(), condition.status.as_deref())).collect();
     assert_eq!(

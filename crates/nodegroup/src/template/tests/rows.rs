@@ -20,6 +20,7 @@ fn observed_resources(group: &str, resources: &[(&str, &str, &str)]) -> Observed
         node: "worker-x7".into(),
         group: GroupId::parse(group).unwrap(),
         resources: resources.iter().map(amounts).collect(),
+        declared_features: Vec::new(),
     }
 }
 
