@@ -15,7 +15,7 @@ use super::{
     observed_resources::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{TemplateName, put},
-    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, quantity},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, bytes_of_node, quantity},
     template_input::Context,
 };
 use capi::{CAPACITY_PREFIX, InfrastructureTemplate};
@@ -126,7 +126,10 @@ pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -
     for (resource, text) in &infrastructure.capacity {
         let quantity = labels::check_key(resource)
             .map_err(|rule| format!("a resource's name is like a label's key: {rule}"))
-            .and_then(|()| quantity(text));
+            .and_then(|()| match resource.as_str() {
+                MEMORY | EPHEMERAL_STORAGE | STORAGE => bytes_of_node(text),
+                _ => quantity(text),
+            });
         match quantity {
             Ok(quantity) if quantity.is_zero() && is_never_zero(resource) => {}
             Ok(quantity) => {

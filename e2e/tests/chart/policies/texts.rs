@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
     // Capacity.
     (Fine, &[(capacity!("cpu"), "4"), (capacity!("memory"), "16Gi"), (capacity!("ephemeral-disk"), "0")]),
     (Fine, &[(capacity!("cpu"), "1500m"), (capacity!("memory"), "1.5e9"), (capacity!("ephemeral-disk"), "-0")]),
-    (Fine, &[(capacity!("cpu"), ""), (capacity!("memory"), "5."), (capacity!("maxPods"), "0")]),
+    (Fine, &[(capacity!("cpu"), "5."), (capacity!("memory"), ""), (capacity!("maxPods"), "0")]),
     (Fine, &[(capacity!("cpu"), "0.0000000001"), (capacity!("maxPods"), "+110")]),
     (SetAside, &[(capacity!("cpu"), "0")]),
     (SetAside, &[(capacity!("memory"), "-0.0Gi")]),
