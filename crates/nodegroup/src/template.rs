@@ -68,7 +68,7 @@ pub fn build(
     if known {
         let declared_features = declared_features(&context);
         let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };
-        built.problems.extend(capacity::gpu_label_without_gpu(&template, &built.drivers));
+        capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
         built.template = Some(template);
     }
     built.notes.extend(built.drivers.notes().take(MOST_NOTES));

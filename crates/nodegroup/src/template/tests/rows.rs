@@ -259,22 +259,32 @@ fn an_own_annotation_that_is_not_known_is_named() {
 }
 
 #[rstest]
-#[case::no_resource(&[], false)]
-#[case::none_of_it(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "0")], false)]
-#[case::one_that_the_caller_does_not_know(&[("gpu-type", "a.example/gpu"), ("gpu-count", "1")], false)]
-#[case::a_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "1")], true)]
-#[case::another_gpu(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true)]
-#[case::devices_of_a_driver(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "1")], true)]
-fn a_gpu_label_needs_a_gpu_in_allocatable(#[case] annotations: &[(&str, &str)], #[case] fine: bool) {
+#[case::no_resource(&[], false, None)]
+#[case::none_of_it(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "0")], false, None)]
+#[case::one_that_the_caller_does_not_know(&[("gpu-type", "a.example/gpu"), ("gpu-count", "1")], false, None)]
+#[case::a_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "1")], true, None)]
+#[case::of_windows(&[("gpu-type", "microsoft.com/directx"), ("gpu-count", "1")], true, None)]
+#[case::known_from_1_34_on(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
+#[case::of_amd(&[("gpu-type", "amd.com/gpu"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
+#[case::known_from_1_35_on(&[("gpu-type", "gpu.intel.com/xe"), ("gpu-count", "1")], true, Some("from 1.35 on"))]
+#[case::devices_of_a_driver(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "1")], false, Some("can't be sent"))]
+fn a_gpu_label_needs_a_gpu_in_allocatable(
+    #[case] annotations: &[(&str, &str)],
+    #[case] fine: bool,
+    #[case] noted: Option<&str>,
+) {
     let group = annotate(sized(&[("labels", "cluster-api/accelerator=t4")]), annotations);
-    let problems = build(&group, None, RealNodes::default(), &TemplateRules::default()).problems;
+    let Built { problems, notes, .. } = build(&group, None, RealNodes::default(), &TemplateRules::default());
     assert_eq!(problems.is_empty(), fine, "{problems:?}");
+    assert_eq!(notes.len(), usize::from(noted.is_some()), "{notes:?}");
+    assert!(noted.is_none_or(|part| notes[0].contains(part)), "{notes:?}");
     if let [problem] = problems.as_slice() {
         assert_eq!(problem.kind, ProblemKind::Labels);
         assert!(
             problem.message.contains("cluster-api/accelerator=t4") && problem.message.contains("unready"),
             "{problem}"
         );
+        assert!(problem.message.contains("gpu.intel.com/xe (from 1.35 on)"), "{problem}");
     }
 }
 
