@@ -60,7 +60,8 @@ impl LiveState {
         let templates = Templates::of(object);
         let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
         let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
-        RealNodes { same_templates, other_templates, ..RealNodes::default() }
+        let empty_huge_pages = Some(&self.resources.empty_huge_pages);
+        RealNodes { same_templates, other_templates, empty_huge_pages, ..RealNodes::default() }
     }
 
     /// Returns the resources observed for templates of older MachineSets of the group: those of a Node that still

@@ -9,8 +9,7 @@ mod tests;
 pub use self::annotations::of_annotations;
 pub use self::own::of_own_annotations;
 use super::{
-    NodeTemplate, Problem, ProblemKind, Quantity, Source, Sourced,
-    labels,
+    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, labels,
     observed_resources::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{TemplateName, put},
@@ -78,6 +77,18 @@ fn put_learned(capacity: &mut Capacity, observed_resources: &ObservedResources, 
             if seen.is_zero() { stated.is_none() && !is_never_zero(resource) } else { stated != Some(*seen) };
         if wanted && says_something {
             put(capacity, resource, *seen, observed_resources.source_for(&context.id));
+        }
+    }
+}
+
+/// Adds an amount of 0 of each size of huge pages that Nodes of the architecture have and nothing states. Cluster Autoscaler
+/// counts two groups as dissimilar if one Node lists a resource that the other lacks, be it of 0.
+pub(super) fn put_empty_huge_pages(capacity: &mut Capacity, arch: &str, context: &Context<'_>) {
+    let pages = context.nodes.empty_huge_pages.and_then(|pages| pages.get(arch));
+    for (resource, node) in pages.into_iter().flatten().filter(|_| context.rules.learn_extended_resources) {
+        if !capacity.contains_key(resource.as_str()) {
+            let from = ObservedNode { node: node.clone(), sibling: None };
+            put(capacity, resource, Quantity::ZERO, Source::Learned(Box::new(from)));
         }
     }
 }

@@ -42,6 +42,10 @@ impl Amounts {
     }
 }
 
+/// The huge pages of which kubelets report an amount of 0, by the architecture of their Nodes, each with one of these Nodes.
+/// A kubelet reports all sizes that its processor has, also those without pages.
+pub type EmptyHugePages = BTreeMap<ArcStr, BTreeMap<ArcStr, ArcStr>>;
+
 /// Observations of the real Nodes of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealNodes<'a> {
@@ -57,6 +61,8 @@ pub struct RealNodes<'a> {
     pub same_templates: Option<&'a ObservedResources>,
     /// The resources of an observed Node of the group that was made from other templates, which the group had before.
     pub other_templates: Option<&'a ObservedResources>,
+    /// The sizes of huge pages of all observed Nodes.
+    pub empty_huge_pages: Option<&'a EmptyHugePages>,
     /// True if the group is a MachinePool that owns a Machine.
     pub pool_has_machines: bool,
 }

@@ -11,6 +11,7 @@ use capi::{InfrastructureTemplate, ScalableResource};
 use super::{
     GroupId, NodeTemplate, Problem, Source, Sourced, TemplateName, TemplateRules, capacity,
     drivers::{self, Drivers},
+    labels::ARCH,
     observed_resources::{ObservedResources, RealNodes},
     overhead,
     resource_list::{CPU, MEMORY},
@@ -18,7 +19,6 @@ use super::{
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
-const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 const REGION: &str = "topology.kubernetes.io/region";
 
@@ -53,12 +53,15 @@ pub fn build(
     let mut built = Built::default();
     let infrastructure = infrastructure.map(|template| (template, template_name(group, template)));
     let infrastructure = infrastructure.as_ref().map(|(template, name)| (*template, name));
-    let capacity = capacity::capacity(&context, infrastructure, &mut built.problems, &mut built.notes);
+    let mut capacity = capacity::capacity(&context, infrastructure, &mut built.problems, &mut built.notes);
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
     let labels = metadata::labels(&context, infrastructure, &mut built);
-    let taints = metadata::taints(group, &mut built.problems);
+    let taints = metadata::taints(group, &mut built);
+    if let Some(arch) = labels.get(ARCH) {
+        capacity::put_empty_huge_pages(&mut capacity, &arch.value, &context);
+    }
     let is_stated = |resource| {
         let stated = |source: &Source| !matches!(source, Source::Learned(_) | Source::Default);
         capacity.get(resource).is_some_and(|capacity| capacity.sources().any(stated))

@@ -219,11 +219,15 @@ fn put_failure_domain(
 
 /// Returns the template's taints, each replaced by an annotation's of the same key and effect, and the other taints
 /// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes, also not by way of its Machines.
-pub(super) fn taints(group: &ScalableResource, problems: &mut Vec<Problem>) -> Vec<Sourced<Taint>> {
+///
+/// A note names those that a Node has for a while only: of them Cluster Autoscaler must be told.
+pub(super) fn taints(group: &ScalableResource, built: &mut Built) -> Vec<Sourced<Taint>> {
+    let Built { problems, notes, .. } = built;
     let mut taints: Vec<_> = match group.kind {
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => {
             let (of_template, more) = taints::of_template(&group.taints);
             problems.extend(more);
+            notes.extend(taints::note_of_initialization(&group.taints));
             of_template.into_iter().map(|taint| Sourced::new(taint, Source::TemplateSpec("taints"))).collect()
         }
         ScalableKind::MachinePool => Vec::new(),

@@ -216,6 +216,28 @@ fn cluster_api_syncs_to_nodes(
     assert_eq!(label(&template, "tier"), Some(("web", "annotation")));
 }
 
+/// Two taints, each with its propagation and effect, and the flags that the note asks for.
+#[rstest]
+#[case::lasting(Propagation::Always, "NoSchedule", "NoExecute", None)]
+#[case::no_effect_on_most_pods(Propagation::OnInitialization, "PreferNoSchedule", "PreferNoSchedule", None)]
+#[case::one(Propagation::OnInitialization, "NoSchedule", "PreferNoSchedule", Some("--startup-taint=a"))]
+#[case::both(Propagation::OnInitialization, "NoSchedule", "NoExecute", Some("--startup-taint=a --startup-taint=b/c"))]
+#[case::a_bad_one(Propagation::OnInitialization, "No", "NoExecute", Some("--startup-taint=b/c"))]
+fn taints_of_initialization_are_noted(
+    #[case] propagation: Propagation,
+    #[case] of_a: &str,
+    #[case] of_b: &str,
+    #[case] expected: Option<&str>,
+) {
+    let mut group = sized(&[]);
+    group.taints = [("a", of_a), ("b/c", of_b)]
+        .map(|(key, effect)| MachineTaint { propagation, ..machine_taint(key, "", effect) })
+        .into();
+    let notes = build(&group, None, RealNodes::default(), &TemplateRules::default()).notes;
+    assert_eq!(notes.len(), usize::from(expected.is_some()), "{notes:?}");
+    assert!(expected.is_none_or(|flags| notes[0].ends_with(flags)), "{notes:?}");
+}
+
 #[rstest]
 #[case::template_alone(&[("a", "1", "NoSchedule")], None, &[("a=1:NoSchedule", "spec.template.spec")])]
 #[case::annotation_alone(&[], Some("a=1:NoSchedule,b:NoExecute"),
