@@ -25,7 +25,7 @@ pub use keys::{
 };
 pub use kind_ref::KindRef;
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase, Rare};
-pub use node::{Node, NodeResources, TemplateLabels};
+pub use node::{Node, NodeResources, OtherLabels, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
 pub use template::InfrastructureTemplate;

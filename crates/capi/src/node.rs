@@ -1,6 +1,7 @@
 //! A Node of the workload cluster: the reference to its Machine, and the labels and resources that a template copies
 //! from it.
 
+mod labels;
 mod resources;
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -10,7 +11,8 @@ use arcstr::ArcStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use self::resources::NodeResources;
+use self::labels::{Names, SharedTexts};
+pub use self::{labels::OtherLabels, resources::NodeResources};
 use super::{Context, Meta, ObjectKey, bounded, wire};
 use shared_informer::{Document, Projection};
 
@@ -25,6 +27,8 @@ pub struct Node {
     pub machine: Option<ObjectKey>,
     /// The labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
+    /// Its other labels that may describe its group.
+    pub other_labels: OtherLabels,
     /// The Node's resources, only while it is ready and not being deleted: otherwise it may report fewer.
     pub resources: Option<NodeResources>,
 }
@@ -78,10 +82,11 @@ impl Document for Json {
 
 impl Node {
     /// The labels that a template copies from a real Node of its group.
-    pub const TEMPLATE_LABELS: [&'static str; 5] = [
+    pub const TEMPLATE_LABELS: [&'static str; 6] = [
         "kubernetes.io/arch",
         "kubernetes.io/os",
         "node.kubernetes.io/instance-type",
+        "node.kubernetes.io/windows-build",
         "topology.kubernetes.io/region",
         "topology.kubernetes.io/zone",
     ];
@@ -91,32 +96,44 @@ impl Node {
     /// # Errors
     /// The text of the decoding error, if a field has an unexpected type.
     pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        wire::read(value).map(|json| Self::of(meta, json, context))
+        wire::read(value).map(|json| Self::of(meta, json, context, &SharedTexts::default()))
     }
 
-    /// Returns the projection with which an informer reads Nodes.
+    /// Returns the projection with which an informer reads the Nodes of a workload cluster.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
-        Projection::typed::<Json>("capi/Node", move |meta, json| Ok(Self::of(meta, json, &context)))
+        let texts = SharedTexts::default();
+        Projection::typed::<Json>("capi/Node", move |meta, json| Ok(Self::of(meta, json, &context, &texts)))
             .with_identity_within(|node| &node.meta)
             .with_bytes(Self::bytes)
     }
 
-    /// Returns the bytes of its texts, without its identity.
+    /// Returns the bytes of its texts, without its identity and those of [`OtherLabels`], which have a limit of their own.
     pub(super) fn bytes(&self) -> usize {
         let machine = self.machine.iter().flat_map(|machine| [&machine.namespace, &machine.name]);
         let resources = self.resources.as_ref().map(NodeResources::text);
         bounded::bytes(machine.chain(&self.provider_id).chain([&self.template_labels.0]).chain(resources))
     }
 
-    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, resources::Status<'_>>, context: &Context) -> Self {
+    fn of(
+        meta: Meta,
+        object: wire::Object<'_, Spec<'_>, resources::Status<'_>>,
+        context: &Context,
+        texts: &SharedTexts,
+    ) -> Self {
         let metadata = &object.metadata;
         let machine = context.keys.machine_of(|key| metadata.annotation(key)).map(|(namespace, name)| ObjectKey {
             namespace: context.interner.intern(&bounded::value(namespace)),
             name: context.interner.intern(&bounded::value(name)),
         });
         let labels = TemplateLabels::text(|key| metadata.label(key).map(bounded::value));
+        let names = Names {
+            node: &meta.key.name,
+            machine: machine.as_ref().map(|machine: &ObjectKey| machine.name.as_str()),
+            provider_id: object.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()),
+        };
+        let other_labels = OtherLabels::of(metadata.labels.as_ref(), &names, texts);
         let resources = match (&metadata.deletion_timestamp, &object.status) {
             (None, Some(status)) => NodeResources::of(status, &context.interner),
             (Some(_), _) | (None, None) => None,
@@ -130,6 +147,7 @@ impl Node {
                 .map(|id| context.interner.intern(&bounded::value(&id))),
             machine,
             template_labels: TemplateLabels(context.interner.intern(&labels)),
+            other_labels,
             meta,
         }
     }

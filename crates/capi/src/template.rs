@@ -20,15 +20,20 @@ pub struct InfrastructureTemplate {
     pub architecture: Option<ArcStr>,
     /// `status.nodeInfo.operatingSystem`, if it isn't empty.
     pub operating_system: Option<ArcStr>,
+    /// True if `status.infrastructureMachineKind` of a MachinePool's infrastructure isn't empty: Cluster API then makes
+    /// a Machine for each instance.
+    pub makes_machines: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     #[serde(borrow)]
     capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
     #[serde(borrow)]
     node_info: Option<NodeInfo<'a>>,
+    #[serde(borrow, default)]
+    infrastructure_machine_kind: wire::Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +76,8 @@ impl InfrastructureTemplate {
     }
 
     fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Result<Self, String> {
-        let status = object.status.unwrap_or(Status { capacity: None, node_info: None });
+        let status = object.status.unwrap_or_default();
+        let makes_machines = !status.infrastructure_machine_kind.is_empty();
         let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
@@ -87,6 +93,6 @@ impl InfrastructureTemplate {
                 Ok((ArcStr::from(resource), quantity.into_owned()))
             })
             .collect::<Result<_, String>>()?;
-        Ok(Self { meta, capacity, architecture, operating_system })
+        Ok(Self { meta, capacity, architecture, operating_system, makes_machines })
     }
 }

@@ -236,7 +236,12 @@ impl LiveState {
             self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
         }
         if let Some(owner) = owner_of(machine) {
-            self.machines_by_owner.entry(owner).or_default().insert(machine);
+            let siblings = self.machines_by_owner.entry(owner.clone()).or_default();
+            let is_first = siblings.is_empty();
+            siblings.insert(machine);
+            if is_first {
+                self.pool_machines_changed(owner);
+            }
         }
         self.count_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
@@ -271,10 +276,18 @@ impl LiveState {
                 siblings.remove(old);
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
+                    self.pool_machines_changed(owner);
                 }
             }
             self.machine_left(old);
             self.left_sample(old);
+        }
+    }
+
+    /// Evaluates a MachinePool after it got its first Machine or lost its last one: labels reach its Nodes by them.
+    fn pool_machines_changed(&mut self, (kind, key): (ScalableKind, ObjectKey)) {
+        if kind == ScalableKind::MachinePool {
+            self.evaluate(&GroupId::new(kind, key));
         }
     }
 

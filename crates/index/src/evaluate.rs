@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capi::KindRef;
+use capi::{KindRef, ScalableKind};
 use nodegroup::{self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes};
 
 use super::{
@@ -76,6 +76,8 @@ impl LiveState {
             observed: Some(&observed),
             of_sibling: of_sibling.as_ref(),
             other_zone: self.other_zone(object),
+            pool_has_machines: id.kind == ScalableKind::MachinePool
+                && self.machines_by_owner.contains_key(&(id.kind, id.key.clone())),
             ..resources
         };
         let evaluated = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);

@@ -155,7 +155,11 @@ pub fn kind() -> KindRef {
 }
 
 pub fn template(name: &str, capacity: &Value) -> Change {
-    let value = json!({"status": {"capacity": capacity}});
+    template_of(name, &json!({"capacity": capacity}))
+}
+
+pub fn template_of(name: &str, status: &Value) -> Change {
+    let value = json!({"status": status});
     Change::Template(kind(), Arc::new(InfrastructureTemplate::decode(meta(NAMESPACE, name), &value).unwrap()))
 }
 

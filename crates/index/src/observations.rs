@@ -10,8 +10,11 @@ use std::{
 use arcstr::ArcStr;
 use capi::{InfrastructureRef, KindRef, Node, NodeResources, ObjectKey, ScalableResource};
 use nodegroup::{
-    GroupId, ObservedResources,
+    Amounts, GroupId, ObservedResources,
+    labels::ARCH,
     observed::{ObservedLabels, OtherZone},
+    observed_resources::EmptyHugePages,
+    resource_list::HUGE_PAGES,
 };
 
 use super::relation::group_of;
@@ -85,11 +88,38 @@ pub(super) struct Observation {
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     pub(super) by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
+    /// Kept for ever: they are those of processors.
+    pub(super) empty_huge_pages: EmptyHugePages,
 }
+
+/// The maximum number of architectures, and of sizes of each: there are four of both.
+const MOST_SIZES: usize = 8;
 
 impl Resources {
     pub(super) fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Observation> {
         self.by_templates.get(templates)?.get(group)
+    }
+
+    /// Records the sizes of huge pages that a Node has none of. Returns true if one is new.
+    pub(super) fn see_huge_pages(&mut self, node: &Node, seen: &ObservedResources) -> bool {
+        let Some(arch) = node.template_label(ARCH) else { return false };
+        let is_empty = |amounts: &Amounts| amounts.capacity.is_zero();
+        let pages = seen.resources.iter().filter(|(resource, it)| resource.starts_with(HUGE_PAGES) && is_empty(it));
+        let mut is_new = false;
+        for (resource, _) in pages {
+            if self.empty_huge_pages.get(arch).is_some_and(|sizes| sizes.contains_key(resource)) {
+                continue;
+            }
+            if !self.empty_huge_pages.contains_key(arch) && self.empty_huge_pages.len() >= MOST_SIZES {
+                continue;
+            }
+            let sizes = self.empty_huge_pages.entry(arch.into()).or_default();
+            if sizes.len() < MOST_SIZES {
+                sizes.insert(resource.clone(), node.meta.key.name.clone());
+                is_new = true;
+            }
+        }
+        is_new
     }
 
     /// Returns the observation of the group itself, else that of another group.

@@ -48,7 +48,8 @@ impl LiveState {
     fn observe(&mut self, owner: &ScalableResource, node: &Node) {
         let (id, name) = (group_of(owner), &node.meta.key.name);
         let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
-        if is_settled || node.template_labels.iter().next().is_some() {
+        let has_others = node.other_labels.text().is_some_and(|labels| !labels.is_empty());
+        if is_settled || has_others || node.template_labels.iter().next().is_some() {
             let labels =
                 self.observations.by_group.entry(id.clone()).or_default().entry(MachineSpec::of(owner)).or_default();
             if labels.observe(node) {

@@ -90,6 +90,12 @@ impl LiveState {
             let observed = ObservedResources::of(node, id.clone()).filter(|_| !too_early)?;
             Some(Observation { observed: Arc::new(observed), source: source.clone(), resources, live: true })
         });
+        let best = best.map(|(_, node)| Arc::clone(node));
+        if let (Some(node), Some(observation)) = (&best, &observation)
+            && self.resources.see_huge_pages(node, &observation.observed)
+        {
+            self.evaluate_all(self.groups.keys().cloned().collect());
+        }
         let borrowed = self.resources.borrowed(templates).cloned();
         let changed = match observation {
             Some(observation) => self.replace(templates, id, observation),

@@ -14,7 +14,8 @@ use super::{
 
 impl LiveState {
     /// Returns the labels of a group's Nodes that were created from the same spec as its next Node, else the labels of
-    /// its newest older MachineSet's Nodes, without a zone of another failure domain.
+    /// its newest older MachineSet's Nodes, without the zone of another failure domain and without other labels, which
+    /// depend on the templates.
     pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
         let Some(by_spec) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
         let spec = MachineSpec::of(object);
@@ -32,7 +33,7 @@ impl LiveState {
         };
         let newest = self.sets_of(&id.key).filter_map(observed).max_by(|(a, ..), (b, ..)| a.cmp(b));
         newest.map_or_else(ObservedLabels::default, |(_, failure_domain, labels)| {
-            let labels = labels.clone();
+            let labels = labels.clone().without_others();
             if failure_domain == spec.failure_domain { labels } else { labels.without(ZONE) }
         })
     }
@@ -59,7 +60,8 @@ impl LiveState {
         let templates = Templates::of(object);
         let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
         let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
-        RealNodes { same_templates, other_templates, ..RealNodes::default() }
+        let empty_huge_pages = Some(&self.resources.empty_huge_pages);
+        RealNodes { same_templates, other_templates, empty_huge_pages, ..RealNodes::default() }
     }
 
     /// Returns the resources observed for templates of older MachineSets of the group: those of a Node that still

@@ -63,7 +63,8 @@ impl LiveState {
     fn set_sample(&mut self, id: &GroupId, sample: Option<(ObjectKey, Arc<Node>)>) {
         let Some(group) = self.groups.get_mut(id).filter(|group| group.object.is_some()) else { return };
         let shown = |sample: Option<&(ObjectKey, Arc<Node>)>| {
-            sample.map(|(_, node)| (node.meta.key.name.clone(), node.template_labels.clone()))
+            sample
+                .map(|(_, node)| (node.meta.key.name.clone(), node.template_labels.clone(), node.other_labels.clone()))
         };
         let changed = shown(group.sample.as_ref()) != shown(sample.as_ref());
         group.sample = sample;

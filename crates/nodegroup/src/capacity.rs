@@ -9,13 +9,11 @@ mod tests;
 pub use self::annotations::of_annotations;
 pub use self::own::of_own_annotations;
 use super::{
-    NodeTemplate, Problem, ProblemKind, Quantity, Source, Sourced,
-    drivers::Drivers,
-    labels,
+    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, labels,
     observed_resources::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{TemplateName, put},
-    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, quantity},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, bytes_of_node, quantity},
     template_input::Context,
 };
 use capi::{CAPACITY_PREFIX, InfrastructureTemplate};
@@ -83,6 +81,18 @@ fn put_learned(capacity: &mut Capacity, observed_resources: &ObservedResources, 
     }
 }
 
+/// Adds an amount of 0 of each size of huge pages that Nodes of the architecture have and nothing states. Cluster Autoscaler
+/// counts two groups as dissimilar if one Node lists a resource that the other lacks, be it of 0.
+pub(super) fn put_empty_huge_pages(capacity: &mut Capacity, arch: &str, context: &Context<'_>) {
+    let pages = context.nodes.empty_huge_pages.and_then(|pages| pages.get(arch));
+    for (resource, node) in pages.into_iter().flatten().filter(|_| context.rules.learn_extended_resources) {
+        if !capacity.contains_key(resource.as_str()) {
+            let from = ObservedNode { node: node.clone(), sibling: None };
+            put(capacity, resource, Quantity::ZERO, Source::Learned(Box::new(from)));
+        }
+    }
+}
+
 /// The percentage by which an annotation may differ from an observed Node.
 const TOLERANCE: i64 = 10;
 
@@ -126,7 +136,10 @@ pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -
     for (resource, text) in &infrastructure.capacity {
         let quantity = labels::check_key(resource)
             .map_err(|rule| format!("a resource's name is like a label's key: {rule}"))
-            .and_then(|()| quantity(text));
+            .and_then(|()| match resource.as_str() {
+                MEMORY | EPHEMERAL_STORAGE | STORAGE => bytes_of_node(text),
+                _ => quantity(text),
+            });
         match quantity {
             Ok(quantity) if quantity.is_zero() && is_never_zero(resource) => {}
             Ok(quantity) => {
@@ -154,25 +167,41 @@ fn is_never_zero(resource: &str) -> bool {
     matches!(resource, CPU | MEMORY | EPHEMERAL_STORAGE | STORAGE | PODS)
 }
 
-/// The resources that Cluster Autoscaler counts as GPUs.
-const KNOWN_GPUS: [&str; 5] = ["amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi", DIRECTX, "nvidia.com/gpu"];
+/// The resources that Cluster Autoscaler counts as GPUs, with the minor version from which on it does, if that isn't the
+/// first that this program serves.
+const KNOWN_GPUS: [(&str, Option<&str>); 5] = [
+    ("nvidia.com/gpu", None),
+    (DIRECTX, None),
+    ("amd.com/gpu", Some("1.34")),
+    ("habana.ai/gaudi", Some("1.34")),
+    ("gpu.intel.com/xe", Some("1.35")),
+];
 
-/// Returns a problem if a Node would have the GPU label and no GPU: Cluster Autoscaler counts such a Node as unready
-/// for ever.
-pub(super) fn gpu_label_without_gpu(template: &NodeTemplate, drivers: &Drivers) -> Option<Problem> {
-    let label = template.labels.get(GPU_LABEL)?;
-    let has = |resource: &&str| template.allocatable(resource).is_some_and(|count| !count.is_zero());
-    if drivers.dra.is_some() || KNOWN_GPUS.iter().any(has) {
-        return None;
+/// Judges a Node with the GPU label by its GPUs. Cluster Autoscaler counts one without a GPU that it knows as unready for
+/// ever: a problem, and a note if only some versions know it. A `dra-driver` exempts no external provider's Node.
+pub(super) fn check_gpu_label(template: &NodeTemplate, problems: &mut Vec<Problem>, notes: &mut Vec<String>) {
+    let Some(label) = template.labels.get(GPU_LABEL) else { return };
+    let has = |resource: &str| template.allocatable(resource).is_some_and(|count| !count.is_zero());
+    let of_label = format!("label {GPU_LABEL}={} (from {}) says that the Node has a GPU", label.value, label.source);
+    match KNOWN_GPUS.iter().find(|(resource, _)| has(resource)) {
+        Some((_, None)) => {}
+        Some((resource, Some(since))) => notes.push(format!(
+            "{of_label}, and it has {resource}: Cluster Autoscaler knows that as a GPU from {since} on, and takes such Nodes for \
+             unready before"
+        )),
+        None => {
+            let known = KNOWN_GPUS.map(|(resource, since)| match since {
+                None => resource.to_owned(),
+                Some(since) => format!("{resource} (from {since} on)"),
+            });
+            problems.push(Problem::new(
+                ProblemKind::Labels,
+                format!(
+                    "{of_label}, and allocatable has none that Cluster Autoscaler knows: {}. It takes such Nodes for unready, also \
+                     those with a dra-driver; give {CAPACITY_PREFIX}gpu-type and …/gpu-count, or take the label off",
+                    known.join(", "),
+                ),
+            ));
+        }
     }
-    Some(Problem::new(
-        ProblemKind::Labels,
-        format!(
-            "label {GPU_LABEL}={} (from {}) says that the Node has a GPU, and allocatable has none of {}: Cluster \
-             Autoscaler takes such Nodes for unready; give {CAPACITY_PREFIX}gpu-type and …/gpu-count, or take the label off",
-            label.value,
-            label.source,
-            KNOWN_GPUS.join(", "),
-        ),
-    ))
 }

@@ -1,12 +1,12 @@
 //! The drivers that the annotations `dra-driver` and `csi-driver` name. The protocol can't carry them yet
-//! (kubernetes/autoscaler#10199); they are parsed so that a mistake is reported now, and `explain` shows them.
+//! (kubernetes/autoscaler#10277); they are parsed so that a mistake is reported now, and `explain` shows them.
 
 use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 use capi::CAPACITY_PREFIX;
 
-use super::{Problem, ProblemKind, Quantity, Source, Sourced, problem::EntryProblems, resource_list::whole_quantity};
+use super::{Problem, ProblemKind, Quantity, Source, Sourced, problem::EntryProblems, resource_list::device_count};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -63,7 +63,7 @@ impl Drivers {
         let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
             format!(
                 "{source}: {} devices of driver {} can't be sent to Cluster Autoscaler yet, the protocol has no field for \
-                 them (kubernetes/autoscaler#10199)",
+                 them (kubernetes/autoscaler#10277)",
                 driver.devices, driver.name,
             )
         });
@@ -134,7 +134,7 @@ fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, St
     let Some(devices) = devices else {
         return Err(format!("the annotation {CAPACITY_PREFIX}{GPU_COUNT} must say how many devices there are"));
     };
-    let Ok(devices) = whole_quantity(devices) else { return Ok(None) };
+    let Ok(devices) = device_count(devices) else { return Ok(None) };
     if devices > Quantity::from_units(MOST_DEVICES) {
         return Err(format!("{GPU_COUNT} is {devices}, and one ResourceSlice holds at most {MOST_DEVICES} devices"));
     }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(driver.device_names().collect::<Vec<_>>(), ["gpu-0", "gpu-1"]);
         let notes: Vec<_> = drivers.notes().collect();
         assert_eq!(notes.len(), 1);
-        for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10199"] {
+        for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10277"] {
             assert!(notes[0].contains(part), "{part:?} isn't in {}", notes[0]);
         }
     }

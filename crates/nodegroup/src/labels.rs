@@ -15,6 +15,9 @@ use super::{
 
 pub use self::selector::{LabelSelector, LabelSelectorError};
 
+/// The label of a Node's architecture.
+pub const ARCH: &str = "kubernetes.io/arch";
+
 /// The label of a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 

@@ -17,6 +17,8 @@ pub struct NodeTemplate {
     pub labels: SourcedMap<String>,
     /// The taints, no two with the same key and effect.
     pub taints: Vec<Sourced<Taint>>,
+    /// The features that its kubelet declares, in order. Only an observed Node shows them.
+    pub declared_features: Vec<Sourced<String>>,
 }
 
 impl NodeTemplate {
@@ -40,7 +42,8 @@ impl NodeTemplate {
             | Source::NodeInfo(..)
             | Source::TemplateMetadata
             | Source::TemplateSpec(_)
-            | Source::RealNode(_) => 0,
+            | Source::RealNode(_)
+            | Source::HugePages(_) => 0,
         })
     }
 

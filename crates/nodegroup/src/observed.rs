@@ -1,21 +1,26 @@
 //! The labels of a group's observed Nodes. The next Node of a group in three zones may join any of them, so a label
 //! counts only while all observed Nodes have the same value.
 
+mod others;
+
 use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 use capi::{Node, NodeResources};
 
+use self::others::Others;
 use super::labels::ZONE;
 
 /// The maximum number of values that are kept of a label, the first ones in order: two already show that Nodes differ.
 const KEPT: usize = 3;
 
-/// The observed values of [`Node::TEMPLATE_LABELS`], by position. The order of observations doesn't matter.
+/// The observed values of [`Node::TEMPLATE_LABELS`], by position, and the other labels. The order of observations
+/// doesn't matter.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ObservedLabels {
     values: [Values; Node::TEMPLATE_LABELS.len()],
     without_zone: Option<ArcStr>,
+    others: Others,
 }
 
 /// The values of one label, each with the first Node by name that has it.
@@ -35,10 +40,10 @@ impl ObservedLabels {
         if is_settled && !has_zone {
             changed |= take_first(&mut self.without_zone, name);
         }
-        changed
+        changed | self.others.observe(node, is_settled)
     }
 
-    /// Adds the observations of other Nodes.
+    /// Adds the observations of other Nodes, except their [other labels](Self::others).
     pub fn merge(&mut self, other: &Self) {
         for (values, others) in self.values.iter_mut().zip(&other.values) {
             for (value, node) in others {
@@ -62,10 +67,22 @@ impl ObservedLabels {
         self
     }
 
+    /// Returns the observations without the [other labels](Self::others).
+    #[must_use]
+    pub fn without_others(self) -> Self {
+        Self { others: Others::default(), ..self }
+    }
+
     /// Returns true if nothing was observed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none()
+        self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none() && self.others.is_empty()
+    }
+
+    /// Returns the labels besides [`Node::TEMPLATE_LABELS`] that all observed Nodes have with the same value, except those
+    /// that may come yet, and the first of these Nodes by name.
+    pub(crate) fn others(&self) -> (Vec<(&str, &str)>, Option<&ArcStr>) {
+        (self.others.agreed(), self.others.first())
     }
 
     /// Returns the values of a label.

@@ -21,6 +21,8 @@ pub struct ObservedResources {
     pub group: GroupId,
     /// Its resources.
     pub resources: BTreeMap<ArcStr, Amounts>,
+    /// The features that its kubelet declares, in order.
+    pub declared_features: Vec<String>,
 }
 
 /// A Node's amounts of a resource.
@@ -40,6 +42,10 @@ impl Amounts {
     }
 }
 
+/// The huge pages of which kubelets report an amount of 0, by the architecture of their Nodes, each with one of these Nodes.
+/// A kubelet reports all sizes that its processor has, also those without pages.
+pub type EmptyHugePages = BTreeMap<ArcStr, BTreeMap<ArcStr, ArcStr>>;
+
 /// Observations of the real Nodes of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealNodes<'a> {
@@ -55,6 +61,10 @@ pub struct RealNodes<'a> {
     pub same_templates: Option<&'a ObservedResources>,
     /// The resources of an observed Node of the group that was made from other templates, which the group had before.
     pub other_templates: Option<&'a ObservedResources>,
+    /// The sizes of huge pages of all observed Nodes.
+    pub empty_huge_pages: Option<&'a EmptyHugePages>,
+    /// True if the group is a MachinePool that owns a Machine.
+    pub pool_has_machines: bool,
 }
 
 impl ObservedResources {
@@ -68,7 +78,8 @@ impl ObservedResources {
         if !has(CPU) || !has(MEMORY) {
             return None;
         }
-        Some(Self { node: node.meta.key.name.clone(), group, resources })
+        let declared_features = shown.declared_features().map(ToOwned::to_owned).collect();
+        Some(Self { node: node.meta.key.name.clone(), group, resources, declared_features })
     }
 
     /// Returns the source of a value that a group takes from this Node.

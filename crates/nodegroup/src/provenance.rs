@@ -84,6 +84,8 @@ pub enum Source {
     RealNode(ArcStr),
     /// An observed Node, which may be deleted by now.
     Learned(Box<ObservedNode>),
+    /// The huge pages of the capacity, added to what this source states.
+    HugePages(Option<Box<Source>>),
 }
 
 /// The kind and name of an infrastructure template, in the namespace of its group.
@@ -130,6 +132,7 @@ impl Source {
             Self::TemplateSpec(_) => "spec.template.spec",
             Self::RealNode(_) => "real node",
             Self::Learned(_) => "learned",
+            Self::HugePages(_) => "huge pages",
         }
     }
 
@@ -145,7 +148,8 @@ impl Source {
             | Self::TemplateMetadata
             | Self::TemplateSpec(_)
             | Self::RealNode(_)
-            | Self::Learned(_) => false,
+            | Self::Learned(_)
+            | Self::HugePages(_) => false,
         }
     }
 }
@@ -163,6 +167,8 @@ impl fmt::Display for Source {
             Self::TemplateSpec(field) => write!(f, "spec.template.spec.{field}"),
             Self::RealNode(node) => write!(f, "Node {node}"),
             Self::Learned(from) => write!(f, "learned from {from}"),
+            Self::HugePages(None) => f.write_str("huge pages"),
+            Self::HugePages(Some(rest)) => write!(f, "huge pages and {rest}"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Taints of the Node that would join: those of the group's template and those of the taints annotation
 //! (kubernetes/autoscaler#9239). An annotation overrides a template's taint of the same key and effect.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use capi::MachineTaint;
+use capi::{MachineTaint, Propagation};
 
 use super::{
     Problem, ProblemKind, labels,
@@ -154,6 +154,30 @@ pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
     }
     (taints, problems)
 }
+
+/// Returns a note on the taints of a template that a Node has only until something removes them (propagation
+/// `OnInitialization`): Cluster Autoscaler takes them for lasting, unless it is told.
+pub(super) fn note_of_initialization(spec: &[MachineTaint]) -> Option<String> {
+    let keeps_pods_off = |taint: &&MachineTaint| {
+        let effect = taint.effect.parse();
+        taint.propagation == Propagation::OnInitialization
+            && matches!(effect, Ok(TaintEffect::NoSchedule | TaintEffect::NoExecute))
+    };
+    let keys: BTreeSet<_> = spec.iter().filter(keeps_pods_off).map(|taint| cut(&taint.key)).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    let flags: Vec<_> = keys.iter().take(MOST_NOTED).map(|key| format!("--startup-taint={key}")).collect();
+    let more = if keys.len() > MOST_NOTED { ", and so on" } else { "" };
+    Some(format!(
+        "spec.template.spec.taints has taints of the propagation OnInitialization: they keep all pods off a new Node that don't \
+         tolerate them, and the group doesn't grow for such pods, unless Cluster Autoscaler has {}{more}",
+        flags.join(" "),
+    ))
+}
+
+/// The maximum number of taints that a note names.
+const MOST_NOTED: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -9,16 +9,16 @@ mod tests;
 use capi::{InfrastructureTemplate, ScalableResource};
 
 use super::{
-    GroupId, NodeTemplate, Problem, Source, TemplateName, TemplateRules, capacity,
+    GroupId, NodeTemplate, Problem, Source, Sourced, TemplateName, TemplateRules, capacity,
     drivers::{self, Drivers},
-    observed_resources::RealNodes,
+    labels::ARCH,
+    observed_resources::{ObservedResources, RealNodes},
     overhead,
     resource_list::{CPU, MEMORY},
     template_input::Context,
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
-const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 const REGION: &str = "topology.kubernetes.io/region";
 
@@ -53,12 +53,15 @@ pub fn build(
     let mut built = Built::default();
     let infrastructure = infrastructure.map(|template| (template, template_name(group, template)));
     let infrastructure = infrastructure.as_ref().map(|(template, name)| (*template, name));
-    let capacity = capacity::capacity(&context, infrastructure, &mut built.problems, &mut built.notes);
+    let mut capacity = capacity::capacity(&context, infrastructure, &mut built.problems, &mut built.notes);
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
     let labels = metadata::labels(&context, infrastructure, &mut built);
-    let taints = metadata::taints(group, &mut built.problems);
+    let taints = metadata::taints(group, &mut built);
+    if let Some(arch) = labels.get(ARCH) {
+        capacity::put_empty_huge_pages(&mut capacity, &arch.value, &context);
+    }
     let is_stated = |resource| {
         let stated = |source: &Source| !matches!(source, Source::Learned(_) | Source::Default);
         capacity.get(resource).is_some_and(|capacity| capacity.sources().any(stated))
@@ -66,12 +69,23 @@ pub fn build(
     let known = is_stated(CPU) && is_stated(MEMORY);
     let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
     if known {
-        let template = NodeTemplate { capacity, overhead, labels, taints };
-        built.problems.extend(capacity::gpu_label_without_gpu(&template, &built.drivers));
+        let declared_features = declared_features(&context);
+        let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };
+        capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
         built.template = Some(template);
     }
     built.notes.extend(built.drivers.notes().take(MOST_NOTES));
     built
+}
+
+/// Returns the features that the kubelets of Nodes of the same templates declare. Cluster Autoscaler takes a pod that needs
+/// one for unschedulable on a Node without it, from 1.36 on.
+fn declared_features(context: &Context<'_>) -> Vec<Sourced<String>> {
+    let of_node = |seen: &ObservedResources| {
+        let source = seen.source_for(&context.id);
+        seen.declared_features.iter().map(|feature| Sourced::new(feature.clone(), source.clone())).collect()
+    };
+    context.nodes.same_templates.map(of_node).unwrap_or_default()
 }
 
 /// Returns the name by which the group refers to the template.

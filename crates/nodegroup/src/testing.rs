@@ -78,6 +78,7 @@ pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplat
         capacity: capacity.iter().map(|(resource, text)| (ArcStr::from(*resource), (*text).to_owned())).collect(),
         architecture: None,
         operating_system: None,
+        makes_machines: false,
     }
 }
 
@@ -88,6 +89,7 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         provider_id: Some("x://worker-1".into()),
         machine: None,
         template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
+        other_labels: std::iter::empty().collect(),
         resources: None,
     }
 }

@@ -159,16 +159,20 @@ fn template(template: &NodeTemplate) -> Template {
                 source: source.as_str().to_owned(),
             })
             .collect(),
+        declared_features: template.declared_features.iter().map(text).collect(),
     }
 }
 
 fn texts<T: ToString>(values: &SourcedMap<T>) -> BTreeMap<String, SourcedText> {
-    let text = |it: &Sourced<T>| SourcedText {
+    values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
+}
+
+fn text<T: ToString>(it: &Sourced<T>) -> SourcedText {
+    SourcedText {
         value: it.value.to_string(),
         source: it.source.as_str().to_owned(),
         detail: Some(it.source.to_string()),
-    };
-    values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
+    }
 }
 
 /// Returns the overridden options, by their annotations without the prefix.

@@ -305,6 +305,9 @@ pub struct Template {
     /// The taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SourcedTaint>,
+    /// The features that its kubelet declares, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub declared_features: Vec<SourcedText>,
 }
 
 /// A value and its source.
@@ -314,7 +317,7 @@ pub struct SourcedText {
     /// The value.
     pub value: String,
     /// `default`, `flag`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`,
-    /// `spec.template.spec`, `real node` or `learned`.
+    /// `spec.template.spec`, `real node`, `learned` or `huge pages`.
     pub source: String,
     /// The full source, for people: the annotation, object or Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -219,7 +219,7 @@ impl Findings {
     }
 
     /// Returns the Nodes of the groups whose template is known.
-    fn nodes(&self) -> Result<Vec<k8s_openapi::api::core::v1::Node>, ExplainError> {
+    fn nodes(&self) -> Result<Vec<serde_json::Value>, ExplainError> {
         let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
         let nodes =
             nodes.map(|(id, sent)| node::node(sent).map_err(|why| PrintError::Form(format!("{id}: {why}")).into()));

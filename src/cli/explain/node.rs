@@ -10,19 +10,25 @@ use k8s_pb::{
     apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::ObjectMeta as WireObjectMeta},
 };
 use prost::Message as _;
+use serde_json::Value;
 
 /// Returns the Node of a template.
 ///
 /// # Errors
 /// If the bytes are no Node, or hold a field that isn't shown.
-pub(super) fn node(sent: &[u8]) -> Result<api::Node, String> {
-    let sent = wire::Node::decode(sent).map_err(|error| error.to_string())?;
+pub(super) fn node(sent: &[u8]) -> Result<Value, String> {
+    let mut sent = wire::Node::decode(sent).map_err(|error| error.to_string())?;
+    // The types of core/v1 are those of Kubernetes 1.33, which lack this field.
+    let features = sent.status.as_mut().map(|status| std::mem::take(&mut status.declared_features)).unwrap_or_default();
     let shown = shown(&sent);
-    if wired(&shown) == sent {
-        Ok(shown)
-    } else {
-        Err("it holds a field that can't be shown: please report it".to_owned())
+    if wired(&shown) != sent {
+        return Err("it holds a field that can't be shown: please report it".to_owned());
     }
+    let mut shown = serde_json::to_value(shown).map_err(|error| error.to_string())?;
+    if let Some(status) = shown.get_mut("status").and_then(Value::as_object_mut).filter(|_| !features.is_empty()) {
+        status.insert("declaredFeatures".to_owned(), features.into());
+    }
+    Ok(shown)
 }
 
 fn shown(node: &wire::Node) -> api::Node {
@@ -131,6 +137,18 @@ fn wired_condition(condition: &api::NodeCondition) -> wire::NodeCondition {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn declared_features_are_shown() {
+        let status =
+            wire::NodeStatus { declared_features: vec!["InPlaceResize".to_owned()], ..wire::NodeStatus::default() };
+        let sent =
+            wire::Node { status: Some(status), metadata: Some(WireObjectMeta::default()), ..wire::Node::default() };
+        assert_eq!(
+            node(&sent.encode_to_vec()).unwrap()["status"]["declaredFeatures"],
+            serde_json::json!(["InPlaceResize"])
+        );
+    }
 
     #[test]
     fn an_undecodable_node_or_one_with_a_field_that_cannot_be_shown_is_an_error() {

@@ -1,7 +1,7 @@
-//! Capacity and allocatable of a Node as one text, which similar Nodes share. A fleet has a hundred thousand Nodes,
+//! Capacity, allocatable and declared features of a Node as one text, which similar Nodes share. A fleet has a hundred thousand Nodes,
 //! and a map in each would take more memory than everything else.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use arcstr::ArcStr;
 use jiff::SignedDuration;
@@ -17,17 +17,23 @@ const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 /// The mark of a Node that is settled.
 const SETTLED_MARK: &str = " settled";
 
-/// The resources of a Node, as one text: a line `name capacity allocatable` per resource, ordered by name, and last the
-/// number of extended resources and huge pages, without those of 0, followed by a mark if the Node is settled.
+/// The begin of the line of features.
+const FEATURES: char = '!';
+
+/// The resources of a Node, as one text: a line `name capacity allocatable` per resource, ordered by name, a line `!` with
+/// the features that its kubelet declares, separated by spaces, if there are any, and last the number of extended resources and huge pages, without those of 0, followed by a mark if the Node is settled.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeResources(ArcStr);
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Status<'a> {
     #[serde(borrow)]
     capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
     #[serde(borrow)]
     allocatable: Option<wire::Map<'a, wire::Amount<'a>>>,
+    #[serde(borrow)]
+    declared_features: Option<Vec<wire::Text<'a>>>,
     #[serde(borrow)]
     conditions: Option<Vec<Condition<'a>>>,
 }
@@ -83,6 +89,16 @@ impl NodeResources {
                 return None;
             }
         }
+        let features = status.declared_features.iter().flatten().filter(|feature| is_feature(feature));
+        let features: BTreeSet<_> = features.map(|feature| &**feature).collect();
+        if !features.is_empty() {
+            text.push(FEATURES);
+            text.extend(features.iter().flat_map(|feature| [feature, " "]));
+            text.push('\n');
+        }
+        if text.len() > LONGEST_VALUE {
+            return None;
+        }
         let written = write!(text, "{extended}{}", if ready.is_settled() { SETTLED_MARK } else { "" });
         debug_assert!(written.is_ok(), "a text takes all");
         Some(Self(interner.intern(&text)))
@@ -99,14 +115,23 @@ impl NodeResources {
 
     /// Iterates over the resources as name, capacity and allocatable, each as the Node reports it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.parts().0.lines().filter_map(|line| {
+        self.parts().0.lines().filter(|line| !line.starts_with(FEATURES)).filter_map(|line| {
             let (name, amounts) = line.split_once(' ')?;
             let (capacity, allocatable) = amounts.split_once(' ')?;
             Some((name, capacity, allocatable))
         })
     }
 
-    /// Returns true if the resources are the same.
+    /// Iterates over the features that the kubelet declares (`status.declaredFeatures`), in order.
+    pub fn declared_features(&self) -> impl Iterator<Item = &str> {
+        self.parts()
+            .0
+            .lines()
+            .filter_map(|line| line.strip_prefix(FEATURES))
+            .flat_map(|line| line.split_terminator(' '))
+    }
+
+    /// Returns true if the resources and features are the same.
     #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.parts().0 == other.parts().0
@@ -124,4 +149,10 @@ impl NodeResources {
     pub fn is_settled(&self) -> bool {
         self.parts().1.ends_with(SETTLED_MARK)
     }
+}
+
+/// Returns true for a name that a feature may have: an API server accepts others too.
+fn is_feature(name: &str) -> bool {
+    (1..=253).contains(&name.len())
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.' | b'/'))
 }

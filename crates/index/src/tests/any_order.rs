@@ -144,6 +144,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             let mut more = json!({"spec": {"providerIDList": ids}, "status": {"nodeRefs": nodes}});
             // It has a template, so that the Node for its labels is visible.
             merge(&mut more, &capacity_annotations("1", "1Gi"));
+            merge(&mut more, &json!({"spec": {"template": {"metadata": {"labels": {"node.cluster.x-k8s.io/a": ""}}}}}));
             scalable(ScalableKind::MachinePool, "pool", i32::from(*v % 3), ("0", "5"), &more)
         }
         Entity::Machine(n) => {
@@ -180,7 +181,9 @@ fn set(entity: Entity, mut variant: u16) -> Change {
 
 fn node_of(n: u8, v: &mut u16) -> Change {
     let zone = choose(v, &["zone-a", "zone-b"]);
-    let mut more = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
+    let team = choose(v, &[&json!({}), &json!({"team": "a"}), &json!({"team": "b"})]).clone();
+    let mut more = json!({"metadata": {"labels": team}});
+    merge(&mut more, &json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}}));
     merge(
         &mut more,
         &json!({"spec": {"providerID": choose(v, &[

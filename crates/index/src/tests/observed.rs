@@ -1,6 +1,6 @@
 //! Tests which Nodes a group's labels come from after Nodes, Machines and MachineSets are added or deleted.
 
-use capi::ObjectKey;
+use capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -171,5 +171,99 @@ fn machines_and_nodes_may_come_before_their_group() {
     apply(&index, member("workers-1", "b", "z2", "large"));
     apply(&index, group("workers", "t", None).into_iter().rev());
     assert_eq!(value(&index, "workers", ZONE), None);
+    assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
+}
+
+#[test]
+fn labels_of_a_pools_template_reach_its_nodes_while_it_has_machines() {
+    let labels = json!({"node.cluster.x-k8s.io/disk": "ssd", "tier": "web"});
+    let taints = json!([{"key": "a", "effect": "NoSchedule", "propagation": "Always"}]);
+    let mut more = made_from("t", None);
+    merge(&mut more, &json!({"spec": {"template": {"metadata": {"labels": labels}, "spec": {"taints": taints}}}}));
+    let pool = || scalable(ScalableKind::MachinePool, "pool", 0, ("0", "9"), &more);
+    let index = index([joined("MachinePool/pool", "early"), pool()]);
+    let seen = || {
+        let served = index.served(&id("MachinePool/team-a/pool")).unwrap();
+        let template = served.definition.template.clone().unwrap();
+        assert!(template.taints.is_empty(), "no taint reaches a Node of a pool");
+        ["node.cluster.x-k8s.io/disk", "tier"].map(|key| template.labels.contains_key(key))
+    };
+    assert_eq!(seen(), [true, false], "Cluster API syncs the first alone");
+    apply(&index, [Change::MachineGone(ObjectKey::new(NAMESPACE, "early"))]);
+    assert_eq!(seen(), [false, false]);
+    apply(&index, [joined("MachinePool/pool", "late")]);
+    assert_eq!(seen(), [true, false]);
+    apply(&index, [joined("MachinePool/other", "late")]);
+    assert_eq!(seen(), [false, false], "it went to another pool");
+    apply(&index, [template_of("t", &json!({"infrastructureMachineKind": "CloudMachine"}))]);
+    assert_eq!(seen(), [true, false], "its Machines will come");
+}
+
+/// Returns a Machine and its ready Node with these labels and features.
+fn labelled(name: &str, labels: &Value, features: &[&str]) -> Vec<Change> {
+    let amounts = json!({"cpu": "4", "memory": "16Gi"});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "declaredFeatures": features,
+        "conditions": [{"type": "Ready", "status": "True"}]});
+    vec![joined("MachineSet/workers-1", name), node(name, &json!({"metadata": {"labels": labels}, "status": status}))]
+}
+
+#[test]
+fn what_a_groups_only_node_had_is_in_its_template_at_zero() {
+    let volume = "topology.ebs.csi.aws.com/zone";
+    let labels = json!({"kubernetes.io/hostname": "n1", "alpha.eksctl.io/instance-id": "i-1", "example.com/node": "n1",
+        volume: "eu-1a", "team": "db", "node.kubernetes.io/windows-build": "10.0.20348"});
+    let index = index(group("workers", "t", Some("eu-1a")).into_iter().chain(group("others", "t", Some("eu-1a"))));
+    apply(&index, labelled("n1", &labels, &["B", "A"]));
+    assert_eq!(label(&index, "workers", "team"), Some(("db".into(), "Node n1".into())));
+    apply(&index, gone("n1"));
+    let from = "learned from Node n1".to_owned();
+    assert_eq!(label(&index, "workers", volume), Some(("eu-1a".into(), from.clone())));
+    assert_eq!(label(&index, "workers", "team"), Some(("db".into(), from.clone())));
+    for of_one_node in ["kubernetes.io/hostname", "alpha.eksctl.io/instance-id", "example.com/node"] {
+        assert_eq!(value(&index, "workers", of_one_node), None);
+    }
+    let served = index.served(&id("MachineDeployment/team-a/workers")).unwrap();
+    let template = served.definition.template.as_ref().unwrap();
+    let features: Vec<_> = template.declared_features.iter().map(|it| (&*it.value, it.source.to_string())).collect();
+    assert_eq!(features, [("A", from.clone()), ("B", from)]);
+    // Another group of the same templates has the same kubelet, but labels of its own.
+    let served = index.served(&id("MachineDeployment/team-a/others")).unwrap();
+    assert_eq!(served.definition.template.as_ref().unwrap().declared_features.len(), 2);
+    assert_eq!(value(&index, "others", "node.kubernetes.io/windows-build").as_deref(), Some("10.0.20348"));
+    assert_eq!((value(&index, "others", "team"), value(&index, "others", volume)), (None, None));
+}
+
+#[test]
+fn a_label_on_which_nodes_differ_is_in_no_template_though_they_are_gone() {
+    let zone = "topology.csi.vmware.com/k8s-zone";
+    let index = index(group("workers", "t", None));
+    apply(&index, labelled("a", &json!({zone: "z1", "team": "db"}), &[]));
+    apply(&index, labelled("b", &json!({zone: "z2", "team": "db"}), &[]));
+    apply(&index, gone("a"));
+    apply(&index, gone("b"));
+    assert_eq!((value(&index, "workers", zone), value(&index, "workers", "team").as_deref()), (None, Some("db")));
+}
+
+#[test]
+fn what_a_group_states_is_stronger_than_another_label_of_its_nodes() {
+    let mut more = made_from("t", None);
+    let stated = json!({"capacity.cluster-autoscaler.kubernetes.io/labels": "team=web"});
+    merge(
+        &mut more,
+        &json!({"metadata": {"annotations": stated},
+        "spec": {"template": {"metadata": {"labels": {"node.cluster.x-k8s.io/disk": "ssd"}}}}}),
+    );
+    let index = index(group("workers", "t", None).into_iter().chain([deployment("workers", 3, ("0", "9"), &more)]));
+    apply(&index, labelled("a", &json!({"team": "db", "node.cluster.x-k8s.io/disk": "hdd"}), &[]));
+    assert_eq!(value(&index, "workers", "team").as_deref(), Some("web"));
+    assert_eq!(value(&index, "workers", "node.cluster.x-k8s.io/disk").as_deref(), Some("ssd"));
+}
+
+#[test]
+fn in_a_rollout_other_labels_of_old_nodes_count_for_nothing() {
+    let index = index(group("workers", "t", None));
+    apply(&index, labelled("a", &json!({"team": "db", TYPE: "large"}), &["A"]));
+    apply(&index, [deployment("workers", 3, ("0", "9"), &made_from("u", None))]);
+    assert_eq!(value(&index, "workers", "team"), None, "a bootstrap template may set it");
     assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
 }

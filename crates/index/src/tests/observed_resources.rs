@@ -345,6 +345,37 @@ fn a_group_that_nothing_states_the_size_of_does_not_scale_from_zero_by_what_was_
 }
 
 #[test]
+fn groups_of_one_architecture_list_the_same_sizes_of_huge_pages() {
+    let arch = |arch: &str| json!({"metadata": {"labels": {"kubernetes.io/arch": arch}}});
+    let mut of_arm = templates("big", "config");
+    let labels = json!({"capacity.cluster-autoscaler.kubernetes.io/labels": "kubernetes.io/arch=arm64"});
+    merge(&mut of_arm, &json!({"metadata": {"annotations": labels}}));
+    let mut with_pages = templates("large", "config");
+    let pages = json!({"capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=4Gi"});
+    merge(&mut with_pages, &json!({"metadata": {"annotations": pages}}));
+    let mut changes = observation();
+    changes.extend(["medium", "big", "large"].map(|name| template(name, &json!({"cpu": "8", "memory": "32Gi"}))));
+    changes.extend(group("others", 0, &templates("medium", "config")));
+    changes.extend(group("arms", 0, &of_arm));
+    changes.extend(group("pages", 0, &with_pages));
+    let index = index(changes);
+    assert_eq!(capacity(&index, OTHERS, "hugepages-2Mi"), None);
+    let resources = [USUAL[0], USUAL[1], ("hugepages-1Gi", "0", "0"), ("hugepages-2Mi", "0", "0"), ("a.b/c", "0", "0")];
+    index.apply_quietly(node("a", &shows(&resources, &arch("amd64"))));
+    let sizes = |group: &str| {
+        let template = built(&index, group);
+        let sizes: Vec<_> =
+            template.capacity.iter().map(|(name, amount)| (name.clone(), amount.value.to_string())).collect();
+        sizes.into_iter().filter(|(name, _)| !["cpu", "memory", "pods"].contains(&name.as_str())).collect::<Vec<_>>()
+    };
+    let empty = |name: &str| (name.to_owned(), "0".to_owned());
+    assert_eq!(sizes(OTHERS), [empty("hugepages-1Gi"), empty("hugepages-2Mi")], "Cluster Autoscaler compares them");
+    assert_eq!(sizes("MachineDeployment/team-a/arms"), [], "an arm64 processor has other sizes");
+    let stated = ("hugepages-2Mi".to_owned(), "4Gi".to_owned());
+    assert_eq!(sizes("MachineDeployment/team-a/pages"), [empty("hugepages-1Gi"), stated]);
+}
+
+#[test]
 fn the_nodes_of_a_machine_pool_are_observed() {
     let mut value = templates("small", "config");
     merge(

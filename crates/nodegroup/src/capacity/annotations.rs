@@ -12,7 +12,7 @@ use crate::{
     labels,
     labels::LABELS,
     provenance::put,
-    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, quantity, whole_quantity},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, bytes_of_node, device_count, quantity},
     taints::TAINTS,
 };
 
@@ -29,14 +29,14 @@ pub(super) const KNOWN: [&str; 10] =
 /// Autoscaler; a cpu or memory of 0 is a problem all the same.
 ///
 /// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice,
-/// which the protocol can't carry yet (kubernetes/autoscaler#10199); without a `gpu-type` it then adds no resource.
+/// which the protocol can't carry yet (kubernetes/autoscaler#10277); without a `gpu-type` it then adds no resource.
 /// [`drivers`](crate::drivers) reads `dra-driver` and `csi-driver`.
 #[must_use]
 pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };
     reader.read(CPU, CPU, quantity);
-    reader.read(MEMORY, MEMORY, quantity);
-    reader.read(EPHEMERAL_DISK, EPHEMERAL_STORAGE, quantity);
+    reader.read(MEMORY, MEMORY, bytes_of_node);
+    reader.read(EPHEMERAL_DISK, EPHEMERAL_STORAGE, bytes_of_node);
     reader.read(MAX_PODS, PODS, plain_integer);
     reader.read_gpus();
     reader.name_unknown();
@@ -79,9 +79,12 @@ impl<'a> Reader<'a> {
     }
 
     fn read_gpus(&mut self) {
-        match (self.get(GPU_TYPE), self.get(GPU_COUNT)) {
+        let (resource, count) = (self.get(GPU_TYPE), self.get(GPU_COUNT).map(|count| (count, device_count(count))));
+        match (resource, count) {
+            // OpenShift's operator writes a count of 0, and no type, for Nodes without a GPU.
+            (_, Some((_, Ok(count)))) if count.is_zero() => {}
             (Some(resource), Some(_)) => match labels::check_key(resource) {
-                Ok(()) => self.read(GPU_COUNT, resource, whole_quantity),
+                Ok(()) => self.read(GPU_COUNT, resource, device_count),
                 Err(rule) => {
                     let rule = format!("it must be the resource's name, such as nvidia.com/gpu: {rule}");
                     self.problem(GPU_TYPE, resource, &rule);
@@ -91,15 +94,12 @@ impl<'a> Reader<'a> {
                 let rule = format!("{} must say how many there are", key(GPU_COUNT));
                 self.problem(GPU_TYPE, resource, &rule);
             }
-            (None, Some(count)) => match whole_quantity(count) {
-                Err(rule) => self.problem(GPU_COUNT, count, &rule),
-                Ok(_) if self.get(DRA_DRIVER).is_some() => {}
-                Ok(_) => {
-                    let rule = format!("{} must say the resource's name, such as nvidia.com/gpu", key(GPU_TYPE));
-                    self.problem(GPU_COUNT, count, &rule);
-                }
-            },
-            (None, None) => {}
+            (None, Some((count, Err(rule)))) => self.problem(GPU_COUNT, count, &rule),
+            (None, Some((count, Ok(_)))) if self.get(DRA_DRIVER).is_none() => {
+                let rule = format!("{} must say the resource's name, such as nvidia.com/gpu", key(GPU_TYPE));
+                self.problem(GPU_COUNT, count, &rule);
+            }
+            (None, Some(_) | None) => {}
         }
     }
 

@@ -52,6 +52,10 @@ fn expected(resources: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
 #[case::gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "2")], &[("nvidia.com/gpu", "2")])]
 #[case::gpu_count_as_a_quantity(&[("gpu-type", "a.b/c"), ("gpu-count", "1k")], &[("a.b/c", "1k")])]
 #[case::no_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "0")], &[])]
+#[case::no_gpu_as_openshifts_operator_writes_it(&[("gpu-type", ""), ("gpu-count", "0")], &[])]
+#[case::no_gpu_and_no_type(&[("gpu-count", "0")], &[])]
+#[case::bytes_as_openshifts_operator_writes_them(&[("memory", "17179869184")], &[("memory", "17179869184")])]
+#[case::little_memory_with_a_unit(&[("memory", "64Mi")], &[("memory", "64Mi")])]
 #[case::dra_driver_alone_adds_nothing(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2")], &[])]
 #[case::dra_driver_and_gpu_type(
     &[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2"), ("gpu-type", "nvidia.com/gpu")],
@@ -77,18 +81,29 @@ fn annotations_are_read(#[case] annotations: &[(&str, &str)], #[case] resources:
 #[case::max_pods_as_a_quantity("maxPods", "1k", "plain integer")]
 #[case::negative_max_pods("maxPods", "-1", "plain integer")]
 #[case::broken_gpu_count("gpu-count", "1.5", "whole number")]
+#[case::mebibytes_without_a_unit("memory", "16384", "without a unit it is a number of bytes")]
+#[case::kibibytes_without_a_unit("memory", "134217728", "such as 16Gi")]
+#[case::disk_without_a_unit("ephemeral-disk", "100", "without a unit")]
+#[case::gpus_in_mebibytes("gpu-count", "13Mi", "number of devices")]
 #[case::gpu_count_without_a_type("gpu-count", "2", "gpu-type must say the resource's name")]
 #[case::gpu_type_without_a_count("gpu-type", "nvidia.com/gpu", "gpu-count must say how many")]
 #[case::unknown("maxpods", "2", "known are cpu, memory, ephemeral-disk, maxPods")]
 fn a_bad_annotation_is_dropped_alone_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
-    let other = if name == "cpu" { "memory" } else { "cpu" };
-    let (capacity, problems) = of_annotations(&annotated(&[(name, value), (other, "4")]));
-    assert_eq!(shown(&capacity), expected(&[(other, "4")]));
+    let other = if name == "cpu" { ("memory", "4Gi") } else { ("cpu", "4") };
+    let (capacity, problems) = of_annotations(&annotated(&[(name, value), other]));
+    assert_eq!(shown(&capacity), expected(&[other]));
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert_eq!(problem.kind, ProblemKind::Capacity);
     for part in [&key(name), &format!("{value:?}"), rule, "ignored"] {
         assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
     }
+}
+
+#[test]
+fn memory_without_a_unit_leaves_that_of_the_template() {
+    let status = infrastructure(&[("memory", "16Gi")]);
+    let (capacity, problems) = capacity(&annotated(&[("memory", "16384")]), &status);
+    assert_eq!((capacity[MEMORY].value.to_string().as_str(), problems.len()), ("16Gi", 1));
 }
 
 #[test]
@@ -117,6 +132,8 @@ fn status_capacity_is_read(#[case] status: &[(&str, &str)], #[case] resources: &
 #[case::no_quantity("memory", "lots", "must be a Kubernetes quantity")]
 #[case::json_of_another_type("memory", "true", "must be a Kubernetes quantity")]
 #[case::negative("memory", "-1", "must not be negative")]
+#[case::mebibytes_without_a_unit("memory", "16384", "without a unit")]
+#[case::openstacks_disk_without_a_unit("storage", "80", "without a unit")]
 #[case::no_resource_name("two gpus", "1", "a resource's name")]
 fn a_bad_entry_of_status_capacity_is_dropped_alone(#[case] resource: &str, #[case] value: &str, #[case] rule: &str) {
     let (capacity, problems) = of_status(&infrastructure(&[(resource, value), ("cpu", "4")]), &name());

@@ -13,7 +13,7 @@ use crate::{Quantity, Sourced, Taint};
 
 impl NodeTemplate {
     /// Returns a core/v1 Node of this name in protobuf, without an envelope: labels with the hostname, taints,
-    /// capacity, allocatable, and the conditions of a healthy Node. Equal templates with equal names give equal
+    /// capacity, allocatable, declared features, and the conditions of a healthy Node. Equal templates with equal names give equal
     /// bytes.
     #[must_use]
     pub fn encode(&self, name: &str) -> Bytes {
@@ -37,6 +37,7 @@ impl NodeTemplate {
             status: Some(wire::NodeStatus {
                 capacity: resources(&|_, capacity| capacity),
                 allocatable: resources(&|resource, capacity| self.without_overhead(resource, capacity)),
+                declared_features: self.declared_features.iter().map(|feature| feature.value.clone()).collect(),
                 conditions: CONDITIONS.iter().map(|(kind, status)| wire_condition(kind, status)).collect(),
                 ..wire::NodeStatus::default()
             }),

@@ -18,10 +18,10 @@ use arcstr::ArcStr;
 
 const DEFAULT_OS: &str = "linux";
 
-/// Returns the labels. The sources, from weakest to strongest: defaults; observed Nodes of another group, and deleted
+/// Returns the labels. The sources, from weakest to strongest: defaults; other labels of the group's Nodes; observed Nodes of another group, and deleted
 /// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
-/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. Cluster API
-/// syncs no labels to a MachinePool's Nodes.
+/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. To the Nodes of a
+/// MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
 pub(super) fn labels(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
@@ -38,13 +38,16 @@ pub(super) fn labels(
     };
     put(&mut labels, ARCH, arch.to_string(), source);
     put(&mut labels, OS, DEFAULT_OS.to_owned(), Source::Default);
+    put_others(context, &mut labels);
     put_learned(context, &mut labels);
     if let Some((template, name)) = infrastructure {
         put_node_info(template, name, &mut labels, problems);
     }
     put_failure_domain(context, &mut labels, problems, &mut built.notes);
     put_observed(context, &mut labels, |key| key == ZONE);
-    if group.kind != ScalableKind::MachinePool {
+    let pool_makes_machines =
+        nodes.pool_has_machines || infrastructure.is_some_and(|(template, _)| template.makes_machines);
+    if group.kind != ScalableKind::MachinePool || pool_makes_machines {
         let (synced, more) = labels::synced(&group.template_labels, &rules.additional_sync_labels);
         problems.extend(more);
         for (key, value) in synced {
@@ -83,6 +86,26 @@ fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String
         None => "none is sent; the annotation labels can state one".to_owned(),
     };
     format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
+}
+
+/// Adds the labels besides [`capi::Node::TEMPLATE_LABELS`] on which the group's Nodes agree, also those that are deleted. All that
+/// states a label is stronger: these are of anyone's making, and some may change.
+fn put_others(context: &Context<'_>, labels: &mut SourcedMap<String>) {
+    let Some(observed) = context.nodes.observed else { return };
+    let (others, first) = observed.others();
+    let Some(first) = first else { return };
+    for (key, value) in
+        others.into_iter().filter(|(key, value)| labels::check_key(key).and(labels::check_value(value)).is_ok())
+    {
+        let source = match context.nodes.sample {
+            Some(sample) if sample.other_labels.get(key) == Some(value) => {
+                Source::RealNode(sample.meta.key.name.clone())
+            }
+            Some(_) => Source::RealNode(first.clone()),
+            None => Source::Learned(Box::new(ObservedNode { node: first.clone(), sibling: None })),
+        };
+        put(labels, key, value.to_owned(), source);
+    }
 }
 
 /// Adds the labels of observed Nodes while the group has no Node. Labels of another group's Nodes are added without
@@ -195,12 +218,16 @@ fn put_failure_domain(
 }
 
 /// Returns the template's taints, each replaced by an annotation's of the same key and effect, and the other taints
-/// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes.
-pub(super) fn taints(group: &ScalableResource, problems: &mut Vec<Problem>) -> Vec<Sourced<Taint>> {
+/// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes, also not by way of its Machines.
+///
+/// A note names those that a Node has for a while only: of them Cluster Autoscaler must be told.
+pub(super) fn taints(group: &ScalableResource, built: &mut Built) -> Vec<Sourced<Taint>> {
+    let Built { problems, notes, .. } = built;
     let mut taints: Vec<_> = match group.kind {
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => {
             let (of_template, more) = taints::of_template(&group.taints);
             problems.extend(more);
+            notes.extend(taints::note_of_initialization(&group.taints));
             of_template.into_iter().map(|taint| Sourced::new(taint, Source::TemplateSpec("taints"))).collect()
         }
         ScalableKind::MachinePool => Vec::new(),

@@ -192,18 +192,50 @@ fn a_real_nodes_labels_win_over_annotation_labels(#[case] key: &'static str) {
     assert_eq!(label(&template, key), Some(("real", "real node")));
 }
 
+/// Whether labels and taints of `spec.template` reach Nodes. A MachinePool's Machines get its labels, but no taints.
 #[rstest]
-#[case::machine_deployment(ScalableKind::MachineDeployment, true)]
-#[case::machine_set(ScalableKind::MachineSet, true)]
-#[case::machine_pool(ScalableKind::MachinePool, false)]
-fn cluster_api_syncs_only_annotations_to_a_machine_pools_nodes(#[case] kind: ScalableKind, #[case] expected: bool) {
+#[case::machine_deployment(ScalableKind::MachineDeployment, false, false, (true, true))]
+#[case::machine_set(ScalableKind::MachineSet, false, false, (true, true))]
+#[case::machine_pool(ScalableKind::MachinePool, false, false, (false, false))]
+#[case::machine_pool_with_machines(ScalableKind::MachinePool, true, false, (true, false))]
+#[case::machine_pool_whose_machines_come(ScalableKind::MachinePool, false, true, (true, false))]
+fn cluster_api_syncs_to_nodes(
+    #[case] kind: ScalableKind,
+    #[case] pool_has_machines: bool,
+    #[case] makes_machines: bool,
+    #[case] expected: (bool, bool),
+) {
     let mut group = annotate(scalable(kind, "workers"), &[("cpu", "4"), ("memory", "1Gi"), ("labels", "tier=web")]);
     group.template_labels.insert("node-role.kubernetes.io/gpu".into(), "".into());
     group.taints = vec![machine_taint("gpu", "", "NoSchedule")];
-    let template = built(&group, None, None);
-    assert_eq!(label(&template, "node-role.kubernetes.io/gpu").is_some(), expected);
-    assert_eq!(!template.taints.is_empty(), expected);
+    let nodes = RealNodes { pool_has_machines, ..RealNodes::default() };
+    let infra = InfrastructureTemplate { makes_machines, ..infrastructure(&[]) };
+    let template = build(&group, Some(&infra), nodes, &TemplateRules::default()).template.unwrap();
+    let has_label = label(&template, "node-role.kubernetes.io/gpu").is_some();
+    assert_eq!((has_label, !template.taints.is_empty()), expected);
     assert_eq!(label(&template, "tier"), Some(("web", "annotation")));
+}
+
+/// Two taints, each with its propagation and effect, and the flags that the note asks for.
+#[rstest]
+#[case::lasting(Propagation::Always, "NoSchedule", "NoExecute", None)]
+#[case::no_effect_on_most_pods(Propagation::OnInitialization, "PreferNoSchedule", "PreferNoSchedule", None)]
+#[case::one(Propagation::OnInitialization, "NoSchedule", "PreferNoSchedule", Some("--startup-taint=a"))]
+#[case::both(Propagation::OnInitialization, "NoSchedule", "NoExecute", Some("--startup-taint=a --startup-taint=b/c"))]
+#[case::a_bad_one(Propagation::OnInitialization, "No", "NoExecute", Some("--startup-taint=b/c"))]
+fn taints_of_initialization_are_noted(
+    #[case] propagation: Propagation,
+    #[case] of_a: &str,
+    #[case] of_b: &str,
+    #[case] expected: Option<&str>,
+) {
+    let mut group = sized(&[]);
+    group.taints = [("a", of_a), ("b/c", of_b)]
+        .map(|(key, effect)| MachineTaint { propagation, ..machine_taint(key, "", effect) })
+        .into();
+    let notes = build(&group, None, RealNodes::default(), &TemplateRules::default()).notes;
+    assert_eq!(notes.len(), usize::from(expected.is_some()), "{notes:?}");
+    assert!(expected.is_none_or(|flags| notes[0].ends_with(flags)), "{notes:?}");
 }
 
 #[rstest]
@@ -261,8 +293,9 @@ fn the_bytes_are_a_node_that_is_well() {
         ("labels", "tier=web"),
         ("taints", "gpu=yes:NoSchedule"),
     ]);
-    let bytes = built(&group, None, None).encode("workers-0");
-    let node = wire::Node::decode(bytes).unwrap();
+    let mut template = built(&group, None, None);
+    template.declared_features = vec![Sourced::new("InPlaceResize".to_owned(), Source::Default)];
+    let node = wire::Node::decode(template.encode("workers-0")).unwrap();
 
     let metadata = node.metadata.unwrap();
     assert_eq!(metadata.name.as_deref(), Some("workers-0"));
@@ -282,6 +315,7 @@ fn the_bytes_are_a_node_that_is_well() {
     let expected = [("cpu", "4"), ("memory", "16Gi"), ("nvidia.com/gpu", "2"), ("pods", "110")];
     assert_eq!(capacity, expected.map(|(resource, quantity)| (resource, quantity.to_owned())));
     assert_eq!(status.allocatable, status.capacity);
+    assert_eq!(status.declared_features, ["InPlaceResize"]);
     let conditions: Vec<_> =
         status.conditions.iter().map(|condition| (condition.r#type.as_deref(), condition.status.as_deref())).collect();
     assert_eq!(

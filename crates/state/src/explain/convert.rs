@@ -122,6 +122,7 @@ fn template(template: &NodeTemplate) -> TemplateReport {
         resources: template.capacity.iter().map(resource).collect(),
         labels: template.labels.iter().map(|(key, label)| (key.clone(), value(label))).collect(),
         taints: template.taints.iter().map(value).collect(),
+        declared_features: template.declared_features.iter().map(value).collect(),
     }
 }
 

@@ -106,6 +106,9 @@ pub struct TemplateReport {
     pub labels: BTreeMap<String, Value>,
     /// The taints, as text.
     pub taints: Vec<Value>,
+    /// The features that its kubelet declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub declared_features: Vec<Value>,
 }
 
 /// A resource of a Node.

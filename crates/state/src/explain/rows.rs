@@ -86,7 +86,8 @@ fn template_rows(template: &TemplateReport) -> impl Iterator<Item = Row> {
     let others = template.labels.iter().filter(|(key, _)| LABELS.iter().all(|(known, _)| known != key));
     let others = listed("labels", others.map(|(key, label)| (format!("{key}={}", label.stated.value), label)));
     let taints = listed("taints", template.taints.iter().map(|taint| (taint.stated.value.clone(), taint)));
-    resources.chain(known).chain(others).chain(taints)
+    let features = template.declared_features.iter().map(|feature| (feature.stated.value.clone(), feature));
+    resources.chain(known).chain(others).chain(taints).chain(listed("features", features))
 }
 
 /// Returns one line per value, all with the same name.

@@ -20,6 +20,7 @@ fn observed_resources(group: &str, resources: &[(&str, &str, &str)]) -> Observed
         node: "worker-x7".into(),
         group: GroupId::parse(group).unwrap(),
         resources: resources.iter().map(amounts).collect(),
+        declared_features: Vec::new(),
     }
 }
 
@@ -116,6 +117,63 @@ fn the_overhead_of_a_template_comes_from_a_node_before_the_annotation_and_the_fl
     assert_eq!(node.capacity["memory"].string.as_deref(), Some("16Gi"));
 }
 
+/// A kubelet takes its huge pages off allocatable memory: of 64Gi, and 32Gi of huge pages by the annotation or by
+/// `status.capacity`.
+#[rstest]
+#[case::nothing_else("", "", None, "32Gi", "huge pages")]
+#[case::the_flag("memory=2Gi", "", None, "30Gi", "huge pages and --default-node-overhead")]
+#[case::the_annotation(
+    "memory=2Gi",
+    "memory=4Gi",
+    None,
+    "28Gi",
+    "huge pages and annotation capacity.capi-autoscaler-provider.io/overhead"
+)]
+#[case::more_than_is_left(
+    "",
+    "memory=60Gi",
+    None,
+    "0",
+    "huge pages and annotation capacity.capi-autoscaler-provider.io/overhead"
+)]
+#[case::a_node_of_the_same_templates_has_them("", "memory=4Gi", Some((true, "32Gi", "30Gi")), "30Gi",
+    "learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_none("", "", Some((false, "0", "62Gi")), "30Gi",
+    "huge pages and learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_fewer("", "", Some((false, "16Gi", "46Gi")), "30Gi",
+    "huge pages and learned from Node worker-x7")]
+#[case::one_of_older_templates_that_had_as_many("", "", Some((false, "32Gi", "30Gi")), "30Gi",
+    "learned from Node worker-x7")]
+fn huge_pages_come_off_memory_for_pods(
+    #[case] flag: &str,
+    #[case] annotation: &str,
+    #[case] seen: Option<(bool, &str, &str)>,
+    #[case] allocatable: &str,
+    #[case] source: &str,
+    #[values(true, false)] annotated: bool,
+) {
+    let rules = TemplateRules { default_overhead: resource_list::parse_all(flag).unwrap(), ..TemplateRules::default() };
+    let seen = seen.map(|(same_templates, pages, allocatable)| {
+        let amounts = [("memory", "64Gi", allocatable), ("hugepages-1Gi", "0", "0"), ("hugepages-2Mi", pages, pages)];
+        (same_templates, observed_resources(WORKERS, &amounts))
+    });
+    let of = |same| seen.as_ref().filter(|(other, _)| *other == same).map(|(_, resources)| resources);
+    let nodes = RealNodes { same_templates: of(true), other_templates: of(false), ..RealNodes::default() };
+    let sized = own(annotate(deployment("workers"), &[("cpu", "16"), ("memory", "64Gi")]), "overhead", annotation);
+    let pages = "hugepages-2Mi";
+    let (group, infra) = if annotated {
+        (own(sized, "resources", "hugepages-2Mi=32Gi"), infrastructure(&[]))
+    } else {
+        (sized, infrastructure(&[(pages, "32Gi")]))
+    };
+    let built = build(&group, Some(&infra), nodes, &rules);
+    assert_eq!(built.problems, []);
+    let template = built.template.unwrap();
+    assert_eq!(template.allocatable("memory").unwrap().to_string(), allocatable);
+    assert_eq!(template.overhead["memory"].source.to_string(), source);
+    assert_eq!(template.allocatable(pages).unwrap().to_string(), "32Gi", "pods get all of them");
+}
+
 #[test]
 fn a_template_names_the_overridden_overheads_with_the_weakest_last() {
     let rules =
@@ -201,22 +259,32 @@ fn an_own_annotation_that_is_not_known_is_named() {
 }
 
 #[rstest]
-#[case::no_resource(&[], false)]
-#[case::none_of_it(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "0")], false)]
-#[case::one_that_the_caller_does_not_know(&[("gpu-type", "a.example/gpu"), ("gpu-count", "1")], false)]
-#[case::a_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "1")], true)]
-#[case::another_gpu(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true)]
-#[case::devices_of_a_driver(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "1")], true)]
-fn a_gpu_label_needs_a_gpu_in_allocatable(#[case] annotations: &[(&str, &str)], #[case] fine: bool) {
+#[case::no_resource(&[], false, None)]
+#[case::none_of_it(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "0")], false, None)]
+#[case::one_that_the_caller_does_not_know(&[("gpu-type", "a.example/gpu"), ("gpu-count", "1")], false, None)]
+#[case::a_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "1")], true, None)]
+#[case::of_windows(&[("gpu-type", "microsoft.com/directx"), ("gpu-count", "1")], true, None)]
+#[case::known_from_1_34_on(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
+#[case::of_amd(&[("gpu-type", "amd.com/gpu"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
+#[case::known_from_1_35_on(&[("gpu-type", "gpu.intel.com/xe"), ("gpu-count", "1")], true, Some("from 1.35 on"))]
+#[case::devices_of_a_driver(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "1")], false, Some("can't be sent"))]
+fn a_gpu_label_needs_a_gpu_in_allocatable(
+    #[case] annotations: &[(&str, &str)],
+    #[case] fine: bool,
+    #[case] noted: Option<&str>,
+) {
     let group = annotate(sized(&[("labels", "cluster-api/accelerator=t4")]), annotations);
-    let problems = build(&group, None, RealNodes::default(), &TemplateRules::default()).problems;
+    let Built { problems, notes, .. } = build(&group, None, RealNodes::default(), &TemplateRules::default());
     assert_eq!(problems.is_empty(), fine, "{problems:?}");
+    assert_eq!(notes.len(), usize::from(noted.is_some()), "{notes:?}");
+    assert!(noted.is_none_or(|part| notes[0].contains(part)), "{notes:?}");
     if let [problem] = problems.as_slice() {
         assert_eq!(problem.kind, ProblemKind::Labels);
         assert!(
             problem.message.contains("cluster-api/accelerator=t4") && problem.message.contains("unready"),
             "{problem}"
         );
+        assert!(problem.message.contains("gpu.intel.com/xe (from 1.35 on)"), "{problem}");
     }
 }
 

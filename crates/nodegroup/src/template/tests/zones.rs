@@ -132,6 +132,7 @@ fn of_another_groups_nodes_the_type_counts_where_they_agree() {
         node: "other-1".into(),
         group: GroupId::parse("MachineDeployment/team-a/others").unwrap(),
         resources: std::collections::BTreeMap::new(),
+        declared_features: Vec::new(),
     };
     let of_type = |shown: &[(&str, &str)], other_type: Option<&str>| {
         let mut nodes = nodes(shown);
