@@ -23,6 +23,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     // Each key by name, so that a new one stops the build here until it is documented.
     let Keys {
         group: _,
+        size_prefix: _, // of the two sizes
         min_size,
         max_size,
         options_prefix,

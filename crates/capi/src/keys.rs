@@ -47,6 +47,10 @@ pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-
 /// MachineSets.
 pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
 
+/// Prefix of this program's own annotations of a group that don't say what a Node has. It doesn't depend on
+/// `CAPI_GROUP`.
+pub const OWN_PREFIX: &str = "capi-autoscaler-provider.io/";
+
 /// Prefix of the capacity annotations of a group. It doesn't depend on `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
@@ -60,6 +64,8 @@ pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per
 pub struct Keys {
     /// The API group itself.
     pub group: String,
+    /// Prefix of the annotations that state the sizes of a group.
+    pub size_prefix: String,
     /// Annotation of a group: the min size.
     pub min_size: String,
     /// Annotation of a group: the max size.
@@ -87,6 +93,7 @@ impl Keys {
         let key = |name: &str| format!("{group}/{name}");
         Self {
             group: group.to_owned(),
+            size_prefix: key("cluster-api-autoscaler-node-group-"),
             min_size: key("cluster-api-autoscaler-node-group-min-size"),
             max_size: key("cluster-api-autoscaler-node-group-max-size"),
             options_prefix: key("autoscaling-options-"),
@@ -114,14 +121,11 @@ impl Keys {
         self.group != OPENSHIFT_GROUP
     }
 
-    /// Returns true if a rule reads this annotation on a node group.
+    /// Returns true if a rule reads this annotation on a node group. The log of deletions is kept elsewhere.
     pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
-        key == self.min_size
-            || key == self.max_size
-            || key == PAUSED
-            || key == SCALE_DOWN_WHILE_ROLLING_OUT
-            || key == REPLACED
-            || key == CAPACITY_ERROR_GRACE
+        key == PAUSED
+            || (key.starts_with(OWN_PREFIX) && key != DELETING)
+            || key.starts_with(&self.size_prefix)
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
             || key.starts_with(OWN_CAPACITY_PREFIX)

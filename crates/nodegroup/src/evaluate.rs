@@ -103,10 +103,15 @@ pub fn evaluate(
     if object.deployment.is_some() {
         return Err(Exclusion::OwnedByMachineDeployment.into());
     }
+    let mut unknown = bounds::unknown(&rules.keys, &object.annotations);
     let bounds = match bounds::bounds(&rules.keys, &object.annotations) {
         Ok(Some(bounds)) => bounds,
-        Ok(None) => return Err(Exclusion::NotAutoscaled.into()),
-        Err(problem) => return Err(Excluded::by(Exclusion::InvalidBounds, problem)),
+        excluded => {
+            let reason = if excluded.is_ok() { Exclusion::NotAutoscaled } else { Exclusion::InvalidBounds };
+            let mut problems: Vec<_> = excluded.err().into_iter().chain(unknown).collect();
+            keep_first(&mut problems);
+            return Err(Excluded { reason, problems });
+        }
     };
     let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
     if is_paused || object.handed_over {
@@ -117,6 +122,8 @@ pub fn evaluate(
         InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
         InfrastructureState::Known(known) => (Some(known), Vec::new()),
     };
+    problems.append(&mut unknown);
+    problems.extend(options::unknown_own(&object.annotations));
     let built = template::build(object, known, nodes, &rules.template);
     problems.extend(built.problems);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);

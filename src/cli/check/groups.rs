@@ -209,12 +209,10 @@ impl Inspection {
                 Exclusion::WaitingForTemplate => {
                     warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
-                Exclusion::Undecodable => problems.iter().for_each(|problem| warn(format!("left out: {problem}"))),
-                Exclusion::OutOfScope
-                | Exclusion::OwnedByMachineDeployment
-                | Exclusion::NotAutoscaled
-                | Exclusion::Paused
-                | Exclusion::Gone => {}
+                Exclusion::NotAutoscaled | Exclusion::Undecodable => {
+                    problems.iter().for_each(|problem| warn(format!("left out: {problem}")));
+                }
+                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::Paused | Exclusion::Gone => {}
             }
         }
         if fine {

@@ -83,6 +83,39 @@ fn invalid_bounds_say_why() {
     assert_eq!(problems[0].kind, ProblemKind::Bounds);
 }
 
+/// A typing error must be shown whatever becomes of the object: it is often the very reason that it isn't a group.
+#[rstest]
+#[case::beside_both(&[("min-size", "1"), ("max-size", "3"), ("min-sise", "2")], None)]
+#[case::in_the_min(&[("min-sise", "1"), ("max-size", "3")], None)]
+#[case::in_the_max(&[("max-sise", "3")], Some(Exclusion::NotAutoscaled))]
+#[case::in_the_max_beside_a_min(&[("min-size", "1"), ("max-sise", "3")], Some(Exclusion::InvalidBounds))]
+fn a_typing_error_in_a_size_annotation_is_a_problem(
+    #[case] sizes: &[(&str, &str)],
+    #[case] excluded: Option<Exclusion>,
+) {
+    let mut object = deployment("workers");
+    for (name, value) in sizes {
+        annotate(&mut object, &format!("{}{name}", Keys::default().size_prefix), value);
+    }
+    let result = of(&object);
+    assert_eq!(left_out(&result), excluded);
+    let problems = result.map_or_else(|excluded| excluded.problems, |definition| definition.problems);
+    let is_typo = |problem: &&Problem| problem.message.contains("-sise is ") && problem.kind == ProblemKind::Bounds;
+    assert_eq!(problems.iter().filter(is_typo).count(), 1, "{problems:?}");
+}
+
+#[test]
+fn an_unknown_annotation_with_the_programs_own_prefix_is_a_problem() {
+    let mut object = group();
+    annotate(&mut object, "capi-autoscaler-provider.io/capacity-error-grase", "1m");
+    let problems = definition(of(&object)).problems;
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert_eq!(problem.kind, ProblemKind::Options);
+    for part in ["capacity-error-grase", "known are scale-down-while-rolling-out, capacity-error-grace", "ignored"] {
+        assert!(problem.message.contains(part), "{problem}");
+    }
+}
+
 #[rstest]
 #[case::not(false, false, None)]
 #[case::by_its_annotation(true, false, Some(Exclusion::Paused))]
