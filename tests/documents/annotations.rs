@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use arcstr::ArcStr;
 use capi::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
-    HOLD_UPGRADE_SEQUENCE, Keys, OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
+    HOLD_UPGRADE_SEQUENCE, Keys, OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REPLICAS_MANAGED_BY, REVISION,
+    SCALE_DOWN_WHILE_ROLLING_OUT,
 };
 use nodegroup::{Problem, capacity, options};
 
@@ -45,6 +46,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
         [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
             [
                 PAUSED,
+                REPLICAS_MANAGED_BY,
                 REVISION,
                 DESIRED_REPLICAS,
                 DELETING,

@@ -12,6 +12,13 @@ pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 /// Annotation that pauses its object. It doesn't depend on `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
+/// Annotation of a MachinePool: something other than Cluster API sizes it, and its infrastructure provider writes the
+/// size. Any value but `false` counts. It doesn't depend on `CAPI_GROUP`.
+pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
+
+/// Label of a MachineDeployment that Karpenter's provider for Cluster API sizes. It doesn't depend on `CAPI_GROUP`.
+pub const KARPENTER_MEMBER: &str = "node.cluster.x-k8s.io/karpenter-member";
+
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't depend on `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
@@ -124,6 +131,7 @@ impl Keys {
     /// Returns true if a rule reads this annotation on a node group. The log of deletions is kept elsewhere.
     pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
         key == PAUSED
+            || key == REPLICAS_MANAGED_BY
             || (key.starts_with(OWN_PREFIX) && key != DELETING)
             || key.starts_with(&self.size_prefix)
             || key.starts_with(&self.options_prefix)

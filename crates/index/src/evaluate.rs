@@ -93,6 +93,8 @@ impl LiveState {
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment
                 | Exclusion::NotAutoscaled
+                | Exclusion::KarpenterMember
+                | Exclusion::ReplicasManagedElsewhere
                 | Exclusion::Undecodable
                 | Exclusion::Gone,
             ) => false,
@@ -166,6 +168,8 @@ fn needs_template(reason: Exclusion) -> bool {
         Exclusion::OutOfScope
         | Exclusion::OwnedByMachineDeployment
         | Exclusion::NotAutoscaled
+        | Exclusion::KarpenterMember
+        | Exclusion::ReplicasManagedElsewhere
         | Exclusion::InvalidBounds
         | Exclusion::NamespaceForbidden
         | Exclusion::Undecodable

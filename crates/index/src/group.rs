@@ -169,6 +169,8 @@ impl Group {
             Some(
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment
+                | Exclusion::KarpenterMember
+                | Exclusion::ReplicasManagedElsewhere
                 | Exclusion::Paused
                 | Exclusion::NamespaceForbidden
                 | Exclusion::Undecodable

@@ -47,6 +47,8 @@ pub(super) fn are_counted(excluded: Option<Exclusion>) -> bool {
         Some(
             Exclusion::OutOfScope
             | Exclusion::OwnedByMachineDeployment
+            | Exclusion::KarpenterMember
+            | Exclusion::ReplicasManagedElsewhere
             | Exclusion::NamespaceForbidden
             | Exclusion::Gone,
         ) => false,
