@@ -212,7 +212,12 @@ impl Inspection {
                 Exclusion::NotAutoscaled | Exclusion::Undecodable => {
                     problems.iter().for_each(|problem| warn(format!("left out: {problem}")));
                 }
-                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::Paused | Exclusion::Gone => {}
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::KarpenterMember
+                | Exclusion::ReplicasManagedElsewhere
+                | Exclusion::Paused
+                | Exclusion::Gone => {}
             }
         }
         if fine {
