@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arcstr::ArcStr;
 use capi::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys,
-    OWN_CAPACITY_PREFIX, PAUSED, SCALE_DOWN_WHILE_ROLLING_OUT,
+    OWN_CAPACITY_PREFIX, PAUSED, REPLICAS_MANAGED_BY, SCALE_DOWN_WHILE_ROLLING_OUT,
 };
 use nodegroup::{Problem, capacity, options};
 
@@ -23,6 +23,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     // Each key by name, so that a new one stops the build here until it is documented.
     let Keys {
         group: _,
+        size_prefix: _, // of the two sizes
         min_size,
         max_size,
         options_prefix,
@@ -46,6 +47,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
         .chain(
             [
                 PAUSED,
+                REPLICAS_MANAGED_BY,
                 CAPACITY_ERROR_GRACE,
                 SCALE_DOWN_WHILE_ROLLING_OUT,
                 CLIENT_NOT_BEFORE,

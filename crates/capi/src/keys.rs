@@ -15,6 +15,13 @@ pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 /// Annotation that pauses its object. It doesn't depend on `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
+/// Annotation of a MachinePool: something other than Cluster API sizes it, and its infrastructure provider writes the
+/// size. Any value but `false` counts. It doesn't depend on `CAPI_GROUP`.
+pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
+
+/// Label of a MachineDeployment that Karpenter's provider for Cluster API sizes. It doesn't depend on `CAPI_GROUP`.
+pub const KARPENTER_MEMBER: &str = "node.cluster.x-k8s.io/karpenter-member";
+
 /// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't depend on `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
@@ -35,6 +42,10 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 /// Like [`DEFER_UPGRADE`], for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
+/// Prefix of this program's own annotations of a group that don't say what a Node has. It doesn't depend on
+/// `CAPI_GROUP`.
+pub const OWN_PREFIX: &str = "capi-autoscaler-provider.io/";
+
 /// Prefix of the capacity annotations of a group. It doesn't depend on `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
@@ -48,6 +59,8 @@ pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per
 pub struct Keys {
     /// The API group itself.
     pub group: String,
+    /// Prefix of the annotations that state the sizes of a group.
+    pub size_prefix: String,
     /// Annotation of a group: the min size.
     pub min_size: String,
     /// Annotation of a group: the max size.
@@ -78,6 +91,7 @@ impl Keys {
         let key = |name: &str| format!("{group}/{name}");
         Self {
             group: group.to_owned(),
+            size_prefix: key("cluster-api-autoscaler-node-group-"),
             min_size: key("cluster-api-autoscaler-node-group-min-size"),
             max_size: key("cluster-api-autoscaler-node-group-max-size"),
             options_prefix: key("autoscaling-options-"),
@@ -109,13 +123,12 @@ impl Keys {
         self.group == DEFAULT_GROUP
     }
 
-    /// Returns true if a rule reads this annotation on a node group.
+    /// Returns true if a rule reads this annotation on a node group. The log of deletions is kept elsewhere.
     pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
-        key == self.min_size
-            || key == self.max_size
-            || key == PAUSED
-            || key == SCALE_DOWN_WHILE_ROLLING_OUT
-            || key == CAPACITY_ERROR_GRACE
+        key == PAUSED
+            || key == REPLICAS_MANAGED_BY
+            || key.starts_with(OWN_PREFIX)
+            || key.starts_with(&self.size_prefix)
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
             || key.starts_with(OWN_CAPACITY_PREFIX)

@@ -42,7 +42,7 @@ impl Index {
         self.inner.read().live.resolve(query)
     }
 
-    /// Returns true if a MachinePool lists this providerID, whole or by the part after the last `/`.
+    /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
     #[must_use]
     pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
         self.inner.read().live.lists(pool, provider_id)
@@ -74,7 +74,7 @@ impl Index {
         let size = if group.object.is_some() { group.size(now) } else { 0 };
         let mut members = Vec::new();
         let mut instances = if id.kind == ScalableKind::MachinePool {
-            let ids = group.object.as_ref().map(|pool| pool.provider_ids.as_slice()).unwrap_or_default();
+            let ids = group.object.as_ref().map(|pool| live.instance_ids_of(pool)).unwrap_or_default();
             let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
             known.chain(instance::placeholders(id, size, ids.len())).collect()
         } else {

@@ -95,6 +95,8 @@ impl LiveState {
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment
                 | Exclusion::NotAutoscaled
+                | Exclusion::KarpenterMember
+                | Exclusion::ReplicasManagedElsewhere
                 | Exclusion::Undecodable
                 | Exclusion::Gone,
             ) => false,
@@ -163,6 +165,8 @@ fn needs_template(reason: Exclusion) -> bool {
         Exclusion::OutOfScope
         | Exclusion::OwnedByMachineDeployment
         | Exclusion::NotAutoscaled
+        | Exclusion::KarpenterMember
+        | Exclusion::ReplicasManagedElsewhere
         | Exclusion::InvalidBounds
         | Exclusion::NamespaceForbidden
         | Exclusion::Undecodable

@@ -1,15 +1,19 @@
 //! The relations of the live state, followed from an object to others.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
+
+use arcstr::ArcStr;
 
 use super::{
     counts::Siblings,
     group::Group,
+    holder::holder_key,
     live_state::LiveState,
+    node_key::NodeByProviderId,
     relation::{group_of, owner_of},
 };
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::GroupId;
+use nodegroup::{GroupId, provider_id};
 
 impl LiveState {
     /// Iterates over the known MachineSets of a MachineDeployment.
@@ -90,11 +94,40 @@ impl LiveState {
     /// with several clusters in one index the same name may be another Node.
     pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
         let node = self.nodes.get(machine.node_name.as_deref()?)?;
+        let is_named = node.machine.as_ref().map(|owner| *owner == machine.meta.key);
         let same = match (&machine.provider_id, &node.provider_id) {
-            (Some(machine), Some(node)) => machine == node,
-            (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
+            (Some(own), Some(of_node)) if own == of_node => true,
+            // Where both name each other, they may write the providerID in any form.
+            (Some(own), Some(of_node)) => is_named.unwrap_or_else(|| provider_id::is_same_in_form(own, of_node)),
+            (None, _) | (_, None) => is_named.unwrap_or(true),
         };
         same.then_some(node)
+    }
+
+    /// Returns the ids of a MachinePool's instances, in the order of its list: that of the Node where it is there, since
+    /// the list may have it in another form.
+    pub(super) fn instance_ids_of<'a>(&'a self, pool: &'a ScalableResource) -> Vec<&'a ArcStr> {
+        let mut by_form = None;
+        let is_listed = |id: &ArcStr| self.holders.with_id(id).next().is_some();
+        let named = || {
+            let ids = pool.node_names.iter().filter_map(|name| self.nodes.get(name)?.provider_id.as_ref());
+            let ids = ids.filter(|id| !is_listed(id)).map(|id| (provider_id::plain(id), id));
+            ids.collect::<HashMap<_, _>>()
+        };
+        let id_of = |listed: &'a ArcStr| {
+            let tail = holder_key(listed);
+            let mut with_tail =
+                self.nodes_by_provider_id.get(tail).filter_map(|NodeByProviderId(node)| node.provider_id.as_ref());
+            match (with_tail.next(), with_tail.next()) {
+                (Some(of_node), None) if of_node == listed || self.holders.with_tail(tail).nth(1).is_none() => of_node,
+                (Some(_) | None, Some(_) | None) => {
+                    let by_form = by_form.get_or_insert_with(named);
+                    let of_node = if by_form.is_empty() { None } else { by_form.get(&provider_id::plain(listed)) };
+                    of_node.copied().unwrap_or(listed)
+                }
+            }
+        };
+        pool.provider_ids.iter().map(id_of).collect()
     }
 
     /// Returns true if the deletion of a Machine failed recently.

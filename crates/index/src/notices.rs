@@ -65,6 +65,9 @@ impl Notice {
             Some(reason @ (Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled)) => {
                 tracing::debug!(%group, %reason, "not a node group");
             }
+            Some(reason @ (Exclusion::KarpenterMember | Exclusion::ReplicasManagedElsewhere)) => {
+                tracing::info!(%group, %reason, "not a node group");
+            }
             Some(Exclusion::WaitingForTemplate) => {
                 tracing::debug!(%group, "node group waits for its infrastructure template");
             }
@@ -246,6 +249,9 @@ fn sum_up_states(notices: &[Notice]) {
                 | Exclusion::NotAutoscaled
                 | Exclusion::WaitingForTemplate,
             ) => {}
+            Some(reason @ (Exclusion::KarpenterMember | Exclusion::ReplicasManagedElsewhere)) => {
+                tracing::info!(groups, %first, %reason, "not node groups");
+            }
             Some(Exclusion::Gone) => tracing::info!(groups, %first, "objects of node groups are gone"),
             Some(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
         }

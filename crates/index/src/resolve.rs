@@ -7,9 +7,12 @@ use capi::{Machine, ObjectKey, ScalableKind};
 use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
-    holder::{Holder, holder_key},
+    holder::{Holder, MachineByNode, holder_key},
     live_state::LiveState,
 };
+
+/// The maximum number of Machines, and of MachinePools, whose nodeRefs are compared for one name.
+const MOST_NAMED: usize = 16;
 
 /// A Node as the caller describes it.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +57,7 @@ impl LiveState {
         template.or_else(|| self.resolve(query).group())
     }
 
-    /// Resolves a Node by placeholder id, then by providerID, then by its annotations.
+    /// Resolves a Node by placeholder id, then by providerID, then by its annotations, then by the nodeRef that names it.
     pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
             Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
@@ -68,7 +71,28 @@ impl LiveState {
         if by_provider_id != Resolved::Unknown {
             return by_provider_id;
         }
-        self.by_annotations(query)
+        let by_annotations = self.by_annotations(query);
+        if by_annotations == Resolved::Unknown { self.by_node_ref(query) } else { by_annotations }
+    }
+
+    /// Resolves the name of a Node by the nodeRef of the only Machine or MachinePool that has the Node's providerID in
+    /// another form. The name alone may be that of another cluster's Node.
+    fn by_node_ref(&self, query: NodeQuery<'_>) -> Resolved {
+        let id = query.provider_id;
+        let named = self.machines_by_node.get(query.name).map(|MachineByNode(machine)| machine).take(MOST_NAMED);
+        let is_same = |machine: &&Arc<Machine>| {
+            machine.provider_id.as_deref().is_some_and(|own| provider_id::is_same_in_form(own, id))
+        };
+        let mut machines = named.filter(is_same);
+        if let Some(machine) = machines.next() {
+            return if machines.next().is_none() { self.resolved(Some(machine)) } else { Resolved::Unknown };
+        }
+        let pools = self.pools_by_node.get(query.name).take(MOST_NAMED);
+        let mut pools = pools.filter(|pool| self.lists_in_form(pool, id));
+        match (pools.next(), pools.next()) {
+            (Some(pool), None) => Resolved::PoolInstance(pool.clone()),
+            (Some(_) | None, Some(_) | None) => Resolved::Unknown,
+        }
     }
 
     fn resolved(&self, machine: Option<&Arc<Machine>>) -> Resolved {
@@ -99,6 +123,12 @@ impl LiveState {
     pub(super) fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
         let mut holders = self.holders.with_tail(holder_key(provider_id));
         holders.any(|holder| matches!(holder, Holder::Pool(other) if other == pool))
+            || self.lists_in_form(pool, provider_id)
+    }
+
+    fn lists_in_form(&self, pool: &GroupId, provider_id: &str) -> bool {
+        let object = self.groups.get(pool).and_then(|group| group.object.as_ref());
+        object.is_some_and(|pool| pool.provider_ids.iter().any(|id| provider_id::is_same_in_form(id, provider_id)))
     }
 
     fn by_annotations(&self, query: NodeQuery<'_>) -> Resolved {

@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+use arcstr::ArcStr;
+
 use capi::{ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
 use nodegroup::{
@@ -63,6 +65,8 @@ pub struct GroupSnapshot {
     pub counts: InstanceCounts,
     /// Its Machines with their Nodes; `None` if they weren't requested.
     members: Option<Vec<Member>>,
+    /// The ids of a MachinePool's instances; empty if they weren't requested.
+    pool_ids: Vec<ArcStr>,
 }
 
 /// The detail in which each group is copied.
@@ -127,6 +131,9 @@ impl Inner {
             Detail::Counts => None,
             Detail::Instances => Some(members()),
         };
+        let pool = group.object.as_ref().filter(|_| is_live && id.kind == ScalableKind::MachinePool);
+        let pool = pool.filter(|_| detail == Detail::Instances);
+        let pool_ids = pool.map(|pool| self.live.instance_ids_of(pool).into_iter().cloned().collect());
         let counts =
             if is_live { self.live.counts_of(id, group.object.as_deref(), size) } else { InstanceCounts::default() };
         GroupSnapshot {
@@ -147,6 +154,7 @@ impl Inner {
             errors: self.live.rules.errors,
             counts,
             members,
+            pool_ids: pool_ids.unwrap_or_default(),
         }
     }
 }
@@ -173,11 +181,10 @@ impl GroupSnapshot {
         let members = self.members.as_deref()?;
         let is_live = self.standing.is_ok();
         let size = if is_live { self.size } else { 0 };
-        let pool = self.object.as_ref().filter(|_| is_live && self.id.kind == ScalableKind::MachinePool);
-        let of_pool = pool.map(|pool| {
-            let ids = pool.provider_ids.as_slice();
-            let known = ids.iter().map(|id| instance::of_provider_id(id));
-            known.chain(instance::placeholders(&self.id, size, ids.len())).collect()
+        let is_pool = is_live && self.object.is_some() && self.id.kind == ScalableKind::MachinePool;
+        let of_pool = is_pool.then(|| {
+            let known = self.pool_ids.iter().map(|id| instance::of_provider_id(id));
+            known.chain(instance::placeholders(&self.id, size, self.pool_ids.len())).collect()
         });
         let instances = of_pool.unwrap_or_else(|| {
             let members: Vec<_> = members.iter().map(Member::view).collect();

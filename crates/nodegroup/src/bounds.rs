@@ -47,6 +47,18 @@ fn size(key: &str, annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<i32, Proble
     }
 }
 
+/// Returns a problem for every annotation that begins like the two and ends otherwise, which is a typing error.
+#[must_use]
+pub fn unknown(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> Vec<Problem> {
+    let Keys { size_prefix, min_size, max_size, .. } = keys;
+    let is_unknown = |key: &ArcStr| key.starts_with(size_prefix.as_str()) && *key != **min_size && *key != **max_size;
+    let problem = |(key, value): (&ArcStr, &ArcStr)| {
+        let rule = "no such size annotation is known; known are min-size, max-size; it is ignored";
+        Problem::annotation(ProblemKind::Bounds, key, value, rule)
+    };
+    annotations.iter().filter(|(key, _)| is_unknown(key)).map(problem).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -98,6 +110,23 @@ mod tests {
         for part in parts {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
         }
+    }
+
+    #[rstest]
+    #[case::min("cluster.x-k8s.io", "min-sise", true)]
+    #[case::max("cluster.x-k8s.io", "maxsize", true)]
+    #[case::in_upper_case("cluster.x-k8s.io", "Min-size", true)]
+    #[case::nothing("cluster.x-k8s.io", "", true)]
+    #[case::in_another_api_group("example.com", "min-sise", false)]
+    #[case::a_known_one("cluster.x-k8s.io", "min-size", false)]
+    #[case::the_other_known_one("cluster.x-k8s.io", "max-size", false)]
+    fn an_unknown_ending_is_named(#[case] group: &str, #[case] ending: &str, #[case] is_named: bool) {
+        let key = format!("{group}/cluster-api-autoscaler-node-group-{ending}");
+        let annotations = BTreeMap::from([(ArcStr::from(key.as_str()), ArcStr::from("2"))]);
+        let problems = unknown(&Keys::default(), &annotations);
+        let expected = format!("annotation {key} is \"2\": no such size annotation is known; known are min-size, ");
+        let named = problems.iter().map(|problem| (problem.kind, problem.message.starts_with(&expected)));
+        assert_eq!(named.collect::<Vec<_>>(), vec![(ProblemKind::Bounds, true); usize::from(is_named)]);
     }
 
     #[test]

@@ -5,7 +5,10 @@ mod exclusion;
 
 use std::sync::Arc;
 
-use capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
+use capi::{
+    Cluster, InfrastructureTemplate, KARPENTER_MEMBER, Keys, PAUSED, REPLICAS_MANAGED_BY, ScalableKind,
+    ScalableResource,
+};
 
 use super::{
     Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
@@ -103,10 +106,20 @@ pub fn evaluate(
     if object.deployment.is_some() {
         return Err(Exclusion::OwnedByMachineDeployment.into());
     }
-    let bounds = match bounds::bounds(&rules.keys, &object.annotations) {
+    let mut unknown = bounds::unknown(&rules.keys, &object.annotations);
+    let bounds = bounds::bounds(&rules.keys, &object.annotations);
+    let of_another = if bounds == Ok(None) { None } else { of_another_autoscaler(object) };
+    if let Some(reason) = of_another {
+        return Err(reason.into());
+    }
+    let bounds = match bounds {
         Ok(Some(bounds)) => bounds,
-        Ok(None) => return Err(Exclusion::NotAutoscaled.into()),
-        Err(problem) => return Err(Excluded::by(Exclusion::InvalidBounds, problem)),
+        excluded => {
+            let reason = if excluded.is_ok() { Exclusion::NotAutoscaled } else { Exclusion::InvalidBounds };
+            let mut problems: Vec<_> = excluded.err().into_iter().chain(unknown).collect();
+            keep_first(&mut problems);
+            return Err(Excluded { reason, problems });
+        }
     };
     let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
     if is_paused || object.handed_over {
@@ -117,6 +130,8 @@ pub fn evaluate(
         InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
         InfrastructureState::Known(known) => (Some(known), Vec::new()),
     };
+    problems.append(&mut unknown);
+    problems.extend(options::unknown_own(&object.annotations));
     let built = template::build(object, known, nodes, &rules.template);
     problems.extend(built.problems);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
@@ -154,6 +169,22 @@ pub fn evaluate(
         problems,
         notes,
     }))
+}
+
+/// Returns the reason if another autoscaler sizes the object. Its size annotations may be there for that one: Karpenter
+/// reads the max size.
+fn of_another_autoscaler(object: &ScalableResource) -> Option<Exclusion> {
+    match object.kind {
+        ScalableKind::MachineDeployment => {
+            object.labels.contains_key(KARPENTER_MEMBER).then_some(Exclusion::KarpenterMember)
+        }
+        // As in Cluster API, any other value counts, the empty one too.
+        ScalableKind::MachinePool => {
+            let by = object.annotations.get(REPLICAS_MANAGED_BY).filter(|by| *by != "false");
+            by.map(|_| Exclusion::ReplicasManagedElsewhere)
+        }
+        ScalableKind::MachineSet => None,
+    }
 }
 
 fn unreadable(object: &ScalableResource, why: &str) -> Problem {

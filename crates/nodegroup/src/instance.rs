@@ -312,9 +312,9 @@ enum Role<'a> {
     Deleting,
     /// It has no Node yet.
     Pending,
-    /// It has a Node, but no provider id by which Cluster Autoscaler could recognize it.
+    /// It has a Node, but that has no provider id by which Cluster Autoscaler could recognize it.
     Unrecognized,
-    /// It has a Node, and both have this id.
+    /// It has a Node with this id. While the Node isn't known, it is the Machine's own.
     Joined(&'a str),
 }
 
@@ -328,12 +328,10 @@ impl<'a> Role<'a> {
             (true, false) if !has_node => Self::Failed,
             (false, false) if !has_node => Self::Pending,
             (true | false, false) => {
-                // Cluster Autoscaler compares whole ids with those of Nodes, and would treat a different one as never
-                // joined.
-                let own = machine.provider_id.as_deref();
-                let of_node = node.map(|node| node.provider_id.as_deref());
-                let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
-                id.map_or(Self::Unrecognized, Self::Joined)
+                // Cluster Autoscaler compares whole ids with those of Nodes. A Machine may write its id in another
+                // form, which Cluster Autoscaler would take for an instance that never joined, and delete.
+                let id = node.map_or(&machine.provider_id, |node| &node.provider_id);
+                id.as_deref().map_or(Self::Unrecognized, Self::Joined)
             }
         }
     }
@@ -355,8 +353,8 @@ pub fn counted(member: MachineView<'_>) -> Counted {
 
 /// Returns the instance of a Machine. [`of_group`] decides if its error is sent.
 ///
-/// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
-/// Cluster Autoscaler couldn't recognize its Node.
+/// A Machine whose Node has no provider id keeps its `pending-machine` id and counts as creating, since Cluster
+/// Autoscaler couldn't recognize the Node.
 #[must_use]
 pub fn of_machine(member: MachineView<'_>) -> Instance {
     let MachineView { machine, shortage, .. } = member;

@@ -17,6 +17,7 @@ pub mod grace;
 mod id;
 pub mod instance;
 pub mod labels;
+mod node_claim;
 mod node_template;
 pub mod observed;
 pub mod observed_resources;
@@ -57,6 +58,7 @@ pub use instance::{
     Shortage,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
+pub use node_claim::NodeClaim;
 pub use node_template::NodeTemplate;
 pub use observed_resources::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;

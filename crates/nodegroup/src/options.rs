@@ -4,7 +4,7 @@
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
-use capi::Keys;
+use capi::{CAPACITY_ERROR_GRACE, Keys, OWN_PREFIX, SCALE_DOWN_WHILE_ROLLING_OUT};
 
 use super::{GoDuration, Problem, ProblemKind};
 
@@ -98,6 +98,21 @@ pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overri
         }
     }
     (overrides, problems)
+}
+
+/// The annotations with this program's own prefix.
+const OWN: [&str; 2] = [SCALE_DOWN_WHILE_ROLLING_OUT, CAPACITY_ERROR_GRACE];
+
+/// Returns a problem for every annotation that has this program's own prefix and isn't known, which is a typing error.
+#[must_use]
+pub fn unknown_own(annotations: &BTreeMap<ArcStr, ArcStr>) -> Vec<Problem> {
+    let problem = |(key, value): (&ArcStr, &ArcStr)| {
+        let known = OWN.map(|known| known.trim_start_matches(OWN_PREFIX)).join(", ");
+        let rule = format!("no such annotation of a node group is known; known are {known}; it is ignored");
+        Problem::annotation(ProblemKind::Options, key, value, &rule)
+    };
+    let is_unknown = |key: &ArcStr| key.starts_with(OWN_PREFIX) && !OWN.contains(&key.as_str());
+    annotations.iter().filter(|(key, _)| is_unknown(key)).map(problem).collect()
 }
 
 fn put<T>(option: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {

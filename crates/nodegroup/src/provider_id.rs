@@ -12,6 +12,26 @@ pub fn tail(id: &str) -> Option<&str> {
     (!tail.is_empty()).then_some(tail)
 }
 
+/// Returns true if two provider ids differ in case and in the number of slashes at most: such as `azure:///…` and
+/// `azure:////…`, which providers and cloud controllers have written for one instance.
+#[must_use]
+pub fn is_same_in_form(a: &str, b: &str) -> bool {
+    characters(a).eq(characters(b))
+}
+
+/// Returns a provider id in the form that all ids have in common which are the same [in form](is_same_in_form): in lower
+/// case, with one slash for each row of them.
+#[must_use]
+pub fn plain(id: &str) -> String {
+    characters(id).collect()
+}
+
+fn characters(id: &str) -> impl Iterator<Item = char> {
+    let mut last = None;
+    let is_kept = move |character: &char| last.replace(*character) != Some('/') || *character != '/';
+    id.chars().filter(is_kept).map(|character| character.to_ascii_lowercase())
+}
+
 /// The comparison ignores case, because Azure isn't consistent about it.
 fn is_azure_scale_set(id: &str) -> bool {
     const SCALE_SETS: &str = "/virtualmachinescalesets/";
@@ -25,6 +45,19 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case::slashes("azure:///subscriptions/s/x/vm-0", "azure:////subscriptions/s/x/vm-0", true)]
+    #[case::case("azure:///subscriptions/s/resourceGroups/G", "azure:///subscriptions/s/resourcegroups/g", true)]
+    #[case::equal("x:///a", "x:///a", true)]
+    #[case::another_instance("x:///a", "x:///b", false)]
+    #[case::another_zone("x:///zone-a/i", "x:///zone-b/i", false)]
+    #[case::a_longer_one("x:///a", "x:///a/", false)]
+    #[case::a_slash_less("x:///ab", "x:///a/b", false)]
+    #[case::empty("", "x", false)]
+    fn ids_are_the_same_in_another_form(#[case] a: &str, #[case] b: &str, #[case] expected: bool) {
+        assert_eq!((is_same_in_form(a, b), is_same_in_form(b, a)), (expected, expected));
+    }
 
     #[rstest]
     #[case::aws("aws:///eu-central-1a/i-0123456789", Some("i-0123456789"))]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use arcstr::ArcStr;
 use capi::{Machine, ObjectKey, ScalableKind, Uid};
-use nodegroup::PlaceholderRef;
+use nodegroup::NodeClaim;
 use shared_informer::ResourceVersion;
 
 use super::{answer, command::NodeName, error::ScaleError, options::MachinePoolDeletes, work::Work};
@@ -75,10 +75,11 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
                 if machine.deleting || accepted.has_deleted(id, &machine.meta.uid) {
                     continue;
                 }
-                let never_joined = PlaceholderRef::parse(text).is_some();
-                if never_joined && index.has_node(&machine.meta.key, &machine.meta.uid) {
+                let claim = NodeClaim::of(text, |key| node.annotations.get(key).map(String::as_str));
+                if claim.is_wrong(machine.node_name.is_some(), index.shows_node_of(&machine)) {
                     return Err(answer::has_joined(id, &machine.meta.key.name));
                 }
+                let never_joined = claim == NodeClaim::NeverJoined;
                 machines.insert(machine.meta.key.clone(), Target::of(&machine, never_joined));
             }
             Resolved::Replica(group) if group == *id => {

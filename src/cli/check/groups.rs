@@ -227,10 +227,13 @@ impl Inspection {
                 Exclusion::WaitingForTemplate => {
                     warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
-                Exclusion::Undecodable => problems.iter().for_each(|problem| warn(format!("left out: {problem}"))),
+                Exclusion::NotAutoscaled | Exclusion::Undecodable => {
+                    problems.iter().for_each(|problem| warn(format!("left out: {problem}")));
+                }
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment
-                | Exclusion::NotAutoscaled
+                | Exclusion::KarpenterMember
+                | Exclusion::ReplicasManagedElsewhere
                 | Exclusion::Paused
                 | Exclusion::Gone => {}
             }

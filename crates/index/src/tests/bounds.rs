@@ -5,6 +5,7 @@ use capi::{
     Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Machine, Meta,
     ObjectKey, ScalableKind, ScalableResource,
 };
+use nodegroup::Exclusion;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -66,9 +67,12 @@ fn an_annotation_is_read_up_to_its_bound_and_is_a_problem_beyond(#[case] key: &s
 #[rstest]
 #[case::at_its_bound(LONGEST_VALUE)]
 #[case::beyond(LONGEST_VALUE + 1)]
-fn the_paused_annotation_pauses_a_group_with_a_value_of_any_length(#[case] bytes: usize) {
+fn an_annotation_that_leaves_a_group_out_does_so_with_a_value_of_any_length(#[case] bytes: usize) {
     let notices = notices_of("cluster.x-k8s.io/paused", bytes);
-    assert!(format!("{:?}", notices[0].excluded).contains("Paused"), "{notices:?}");
+    assert_eq!(notices[0].excluded, Some(Exclusion::Paused));
+    let more = json!({"metadata": {"annotations": {"cluster.x-k8s.io/replicas-managed-by": "x".repeat(bytes)}}});
+    let notices = index([]).apply_quietly(scalable(ScalableKind::MachinePool, "pool", 3, ("1", "10"), &more));
+    assert_eq!(notices[0].excluded, Some(Exclusion::ReplicasManagedElsewhere));
 }
 
 #[rstest]

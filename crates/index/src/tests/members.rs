@@ -1,11 +1,12 @@
 //! Tests of a Machine's Node, independent of its nodeRef, and of the resulting instances.
 
+use capi::ScalableKind;
 use nodegroup::InstanceState;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{Change, Index};
+use crate::{Change, Detail, Index};
 
 fn with_id(id: &str) -> Value {
     json!({"spec": {"providerID": id}})
@@ -65,6 +66,85 @@ fn a_node_leads_to_its_machine_by(
     assert_eq!(members[0].has_node(), expected.is_some());
     index.apply_quietly(Change::NodeGone("n".into()));
     assert_eq!(instance(&index), pending, "its Node is gone");
+}
+
+/// The instance of an Azure scale set: what follows the last slash is no name of its own.
+const SET: &str = "azure:///subscriptions/s/resourceGroups/g/x/virtualMachineScaleSets/vmss/virtualMachines/0";
+/// The same, as another component writes it.
+const SET_ON_NODE: &str = "azure:////subscriptions/s/resourcegroups/g/x/virtualMachineScaleSets/vmss/virtualMachines/0";
+
+/// Cluster Autoscaler compares ids with those of Nodes, and deletes what seems to have none.
+#[rstest]
+#[case::one_slash_more("azure:///s/vms/n", "azure:////s/vms/n", true)]
+#[case::one_slash_more_and_no_annotation("azure:///s/vms/n", "azure:////s/vms/n", false)]
+#[case::with_the_namespace("kubevirt://n", "kubevirt://tenant/n", true)]
+#[case::with_the_namespace_and_no_annotation("kubevirt://n", "kubevirt://tenant/n", false)]
+#[case::in_lower_case("vsphere://4238AB", "vsphere://4238ab", true)]
+#[case::in_lower_case_and_no_annotation("vsphere://4238AB", "vsphere://4238ab", false)]
+#[case::of_a_scale_set(SET, SET_ON_NODE, true)]
+#[case::of_a_scale_set_and_no_annotation(SET, SET_ON_NODE, false)]
+#[case::altogether("x:///m", "y:///n", true)]
+fn an_instance_has_the_id_of_the_node_that_is_there(
+    #[case] on_machine: &str,
+    #[case] on_node: &str,
+    #[case] is_annotated: bool,
+    #[values(false, true)] node_comes_first: bool,
+) {
+    let annotations = json!({"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": NAMESPACE});
+    let annotations = if is_annotated { annotations } else { json!({}) };
+    let with_ref = json!({"spec": {"providerID": on_machine}, "status": {"nodeRef": {"name": "n"}}});
+    let mut changes = vec![
+        deployment("workers", 1, ("1", "10"), &capacity_annotations("4", "16Gi")),
+        set_of("workers", "workers-1"),
+        machine("MachineSet/workers-1", "m", &with_ref),
+        node("n", &json!({"metadata": {"annotations": annotations}, "spec": {"providerID": on_node}})),
+    ];
+    if node_comes_first {
+        changes.reverse();
+    }
+    let index = index(changes);
+    assert_eq!(shown(&index), [(on_node.to_owned(), InstanceState::Running)]);
+    let annotations = [("cluster.x-k8s.io/machine", "m"), ("cluster.x-k8s.io/cluster-namespace", NAMESPACE)];
+    let annotations = if is_annotated { &annotations[..] } else { &[] };
+    assert_eq!(group_with(&index, on_node, "n", annotations).as_deref(), Some(WORKERS));
+    index.apply_quietly(Change::NodeGone("n".into()));
+    assert_eq!(shown(&index), [(on_machine.to_owned(), InstanceState::Running)]);
+}
+
+/// Nodes of another cluster have the same names.
+#[rstest]
+#[case::another_machine_is_named(&naming("of-another-cluster", Some("azure:////s/vms/n")))]
+#[case::it_has_another_id(&with_id("azure:///t/vms/x"))]
+fn a_node_with_the_name_in_a_node_ref_may_be_another(#[case] node_n: &Value) {
+    let with_ref = json!({"spec": {"providerID": SET}, "status": {"nodeRef": {"name": "n"}}});
+    let changes = [
+        deployment("workers", 1, ("1", "10"), &json!({})),
+        set_of("workers", "workers-1"),
+        machine("MachineSet/workers-1", "m", &with_ref),
+        node("n", node_n),
+    ];
+    assert_eq!(shown(&index(changes)), [(SET.to_owned(), InstanceState::Running)]);
+}
+
+/// A provider may write an id in another form into the list than its cloud controller into the Node.
+#[rstest]
+#[case::the_same("aws:///a/i-1", "aws:///a/i-1")]
+#[case::one_slash_more("azure:///s/vms/n", "azure:////s/vms/n")]
+#[case::of_a_scale_set(SET, SET_ON_NODE)]
+fn an_instance_of_a_pool_has_the_id_of_the_node_that_is_there(#[case] listed: &str, #[case] on_node: &str) {
+    let more = json!({"spec": {"providerIDList": [listed, "x:///no-node"]}, "status": {"nodeRefs": [{"name": "n"}]}});
+    let pool = "MachinePool/team-a/pool";
+    let index =
+        index([scalable(ScalableKind::MachinePool, "pool", 2, ("0", "9"), &more), node("n", &with_id(on_node))]);
+    let ids = |index: &Index| -> Vec<_> { index.instances(&id(pool)).unwrap().into_iter().map(|it| it.id).collect() };
+    assert_eq!(ids(&index), [on_node, "x:///no-node"]);
+    let snapshot = index.snapshot(Some(&id(pool)), Detail::Instances);
+    let shown: Vec<_> = snapshot.groups[0].instances().unwrap().map(|owned| owned.instance.id).collect();
+    assert_eq!(shown, ids(&index));
+    assert_eq!(group_of(&index, on_node, "n").as_deref(), Some(pool));
+    assert!(index.lists(&id(pool), on_node));
+    index.apply_quietly(Change::NodeGone("n".into()));
+    assert_eq!(ids(&index), [listed, "x:///no-node"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use capi::PAUSED;
+use capi::{KARPENTER_MEMBER, PAUSED, REPLICAS_MANAGED_BY};
 
 use crate::Problem;
 
@@ -17,6 +17,10 @@ pub enum Exclusion {
     OwnedByMachineDeployment,
     /// Its max size is 0.
     NotAutoscaled,
+    /// Karpenter sizes it: it is a MachineDeployment.
+    KarpenterMember,
+    /// Its infrastructure provider writes the size that another autoscaler chooses: it is a MachinePool.
+    ReplicasManagedElsewhere,
     /// Its bounds are invalid.
     InvalidBounds,
     /// It or its Cluster is paused.
@@ -35,10 +39,12 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::OutOfScope,
         Self::OwnedByMachineDeployment,
         Self::NotAutoscaled,
+        Self::KarpenterMember,
+        Self::ReplicasManagedElsewhere,
         Self::InvalidBounds,
         Self::Paused,
         Self::NoScaleFromZero,
@@ -55,6 +61,8 @@ impl Exclusion {
             Self::OutOfScope => "out_of_scope",
             Self::OwnedByMachineDeployment => "owned_by_machine_deployment",
             Self::NotAutoscaled => "not_autoscaled",
+            Self::KarpenterMember => "karpenter_member",
+            Self::ReplicasManagedElsewhere => "replicas_managed_elsewhere",
             Self::InvalidBounds => "invalid_bounds",
             Self::Paused => "paused",
             Self::NoScaleFromZero => "no_scale_from_zero",
@@ -73,6 +81,8 @@ impl Exclusion {
             Self::OutOfScope
             | Self::OwnedByMachineDeployment
             | Self::NotAutoscaled
+            | Self::KarpenterMember
+            | Self::ReplicasManagedElsewhere
             | Self::Paused
             | Self::WaitingForTemplate
             | Self::Gone => false,
@@ -93,6 +103,16 @@ impl fmt::Display for Exclusion {
             }
             Self::NotAutoscaled => f.write_str(
                 "it isn't autoscaled: set the annotation cluster-api-autoscaler-node-group-max-size to more than 0",
+            ),
+            Self::KarpenterMember => write!(
+                f,
+                "its label {KARPENTER_MEMBER} gives it to Karpenter, which sets its size: take off the label to have it \
+                 autoscaled here"
+            ),
+            Self::ReplicasManagedElsewhere => write!(
+                f,
+                "its annotation {REPLICAS_MANAGED_BY} says that another autoscaler sizes it, and its infrastructure \
+                 provider writes that size into spec.replicas: take off the annotation to have it autoscaled here"
             ),
             Self::InvalidBounds => f.write_str(
                 "its size annotations can't be used: correct cluster-api-autoscaler-node-group-min-size and -max-size",

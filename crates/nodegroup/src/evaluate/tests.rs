@@ -83,6 +83,73 @@ fn invalid_bounds_say_why() {
     assert_eq!(problems[0].kind, ProblemKind::Bounds);
 }
 
+/// Karpenter's provider for Cluster API sizes MachineDeployments with the label, and takes their max size as its limit.
+#[rstest]
+#[case::as_its_documents_say(ScalableKind::MachineDeployment, "", Some(Exclusion::KarpenterMember))]
+#[case::with_a_value(ScalableKind::MachineDeployment, "true", Some(Exclusion::KarpenterMember))]
+#[case::of_a_kind_that_it_does_not_size(ScalableKind::MachineSet, "", None)]
+#[case::of_another_that_it_does_not_size(ScalableKind::MachinePool, "", None)]
+fn a_member_of_karpenter_is_none(#[case] kind: ScalableKind, #[case] value: &str, #[case] expected: Option<Exclusion>) {
+    let mut object = scalable(kind, "spot");
+    annotate(&mut object, &Keys::default().max_size, "10");
+    object.labels.insert(KARPENTER_MEMBER.into(), value.into());
+    assert_eq!(left_out(&of(&object)), expected);
+}
+
+/// The provider writes the size of another autoscaler into spec.replicas.
+#[rstest]
+#[case::of_an_external_autoscaler(
+    ScalableKind::MachinePool,
+    "external-autoscaler",
+    Some(Exclusion::ReplicasManagedElsewhere)
+)]
+#[case::of_a_provider(ScalableKind::MachinePool, "aks", Some(Exclusion::ReplicasManagedElsewhere))]
+#[case::empty(ScalableKind::MachinePool, "", Some(Exclusion::ReplicasManagedElsewhere))]
+#[case::taken_back(ScalableKind::MachinePool, "false", None)]
+#[case::of_a_kind_that_it_is_not_for(ScalableKind::MachineDeployment, "external-autoscaler", None)]
+fn a_machine_pool_whose_provider_writes_its_size_is_none(
+    #[case] kind: ScalableKind,
+    #[case] value: &str,
+    #[case] expected: Option<Exclusion>,
+) {
+    let mut object = bounded(scalable(kind, "pool"), "0", "5");
+    annotate(&mut object, REPLICAS_MANAGED_BY, value);
+    assert_eq!(left_out(&of(&object)), expected);
+}
+
+/// A typing error must be shown whatever becomes of the object: it is often the very reason that it isn't a group.
+#[rstest]
+#[case::beside_both(&[("min-size", "1"), ("max-size", "3"), ("min-sise", "2")], None)]
+#[case::in_the_min(&[("min-sise", "1"), ("max-size", "3")], None)]
+#[case::in_the_max(&[("max-sise", "3")], Some(Exclusion::NotAutoscaled))]
+#[case::in_the_max_beside_a_min(&[("min-size", "1"), ("max-sise", "3")], Some(Exclusion::InvalidBounds))]
+fn a_typing_error_in_a_size_annotation_is_a_problem(
+    #[case] sizes: &[(&str, &str)],
+    #[case] excluded: Option<Exclusion>,
+) {
+    let mut object = deployment("workers");
+    for (name, value) in sizes {
+        annotate(&mut object, &format!("{}{name}", Keys::default().size_prefix), value);
+    }
+    let result = of(&object);
+    assert_eq!(left_out(&result), excluded);
+    let problems = result.map_or_else(|excluded| excluded.problems, |definition| definition.problems);
+    let is_typo = |problem: &&Problem| problem.message.contains("-sise is ") && problem.kind == ProblemKind::Bounds;
+    assert_eq!(problems.iter().filter(is_typo).count(), 1, "{problems:?}");
+}
+
+#[test]
+fn an_unknown_annotation_with_the_programs_own_prefix_is_a_problem() {
+    let mut object = group();
+    annotate(&mut object, "capi-autoscaler-provider.io/capacity-error-grase", "1m");
+    let problems = definition(of(&object)).problems;
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert_eq!(problem.kind, ProblemKind::Options);
+    for part in ["capacity-error-grase", "known are scale-down-while-rolling-out, capacity-error-grace", "ignored"] {
+        assert!(problem.message.contains(part), "{problem}");
+    }
+}
+
 #[rstest]
 #[case::not(false, false, None)]
 #[case::by_its_annotation(true, false, Some(Exclusion::Paused))]
@@ -184,7 +251,8 @@ fn a_group_that_cannot_scale_from_zero_reports_its_invalid_capacity_annotation()
 fn reasons_are_asked_in_order() {
     let mut rules = rules();
     rules.scope = Scope::Specs(vec![ScopeSpec::cluster("team-b", "prod")]);
-    let mut object = bounded(machine_set("workers-1"), "x", "x");
+    let mut object = bounded(deployment("workers-1"), "x", "x");
+    object.labels.insert(KARPENTER_MEMBER.into(), "".into());
     object.deployment = Some("workers".into());
     object.replicas = Some(0);
     annotate(&mut object, PAUSED, "");
@@ -195,9 +263,10 @@ fn reasons_are_asked_in_order() {
     rules.scope = Scope::All;
     assert_eq!(reason(&object, &rules), Some(Exclusion::OwnedByMachineDeployment));
     object.deployment = None;
+    assert_eq!(reason(&bounded(object.clone(), "0", "0"), &rules), Some(Exclusion::NotAutoscaled));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::KarpenterMember));
+    object.labels.clear();
     assert_eq!(reason(&object, &rules), Some(Exclusion::InvalidBounds));
-    object = bounded(object, "0", "0");
-    assert_eq!(reason(&object, &rules), Some(Exclusion::NotAutoscaled));
     object = bounded(object, "0", "3");
     assert_eq!(reason(&object, &rules), Some(Exclusion::Paused));
     object.annotations.remove(PAUSED);

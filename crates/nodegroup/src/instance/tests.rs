@@ -170,9 +170,11 @@ fn without_a_node_it_is_pending(
     assert_eq!(seen(&of_machine(&machine, None)), expected);
 }
 
+/// Cluster Autoscaler compares whole ids, and deletes what seems to have no Node: the id is that of the Node.
 #[rstest]
-#[case::its_own_provider_id(Some("x://1"), Some("x:///1"), "x://1")]
-#[case::else_the_nodes(None, Some("x:///1"), "x:///1")]
+#[case::the_nodes_id(Some("x://1"), Some("x:///1"), "x:///1")]
+#[case::the_nodes_id_alone(None, Some("x:///1"), "x:///1")]
+#[case::its_own_while_no_node_is_known(Some("x://1"), None, "x://1")]
 fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&str>, #[case] id: &str) {
     let machine = with(|machine| {
         machine.node_name = Some("worker-1".into());
@@ -206,8 +208,22 @@ fn failed_with_a_node_is_running_under_its_provider_id() {
     assert_eq!(seen(&of_machine(&machine, None)), ("x://1".to_owned(), InstanceState::Running, None));
 }
 
+/// A delete by the placeholder is refused while the Node is there, and one by the Machine's id isn't.
+#[rstest]
+#[case::neither_has_one(None)]
+#[case::the_machine_has_one(Some("x://1"))]
+fn a_node_without_a_provider_id_keeps_the_placeholder(#[case] own: Option<&str>) {
+    let machine = with(|machine| {
+        machine.node_name = Some("worker-1".into());
+        machine.provider_id = own.map(Into::into);
+    });
+    let node = Node { provider_id: None, ..testing::node(&[]) };
+    let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, None);
+    assert_eq!(seen(&of_machine(&machine, Some(&node))), expected);
+}
+
 #[test]
-fn a_node_without_any_provider_id_keeps_the_placeholder() {
+fn without_any_provider_id_the_placeholder_stays() {
     let machine = with(|machine| machine.node_name = Some("worker-1".into()));
     let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, None);
     assert_eq!(seen(&of_machine(&machine, None)), expected);

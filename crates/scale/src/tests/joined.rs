@@ -163,6 +163,19 @@ async fn one_that_joins_after_it_was_deleted_is_a_success_when_named_again() {
     assert_eq!(world.api.replicas(), 2);
 }
 
+/// Machine and Node write the providerID in two forms: Cluster Autoscaler takes the instance for unregistered.
+#[tokio::test]
+async fn an_unregistered_instance_whose_node_is_there_is_not_deleted() {
+    let world = World::new(3, &["a", "b", "c"]);
+    show(&world, "b", Shown::ProviderIdWrittenDifferently);
+    let mut named = nodes(&["b"]);
+    named[0].annotations =
+        [("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned())].into();
+    let error = world.scale.delete(group(), named).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(world.api.calls().is_empty());
+}
+
 /// Its Node has another providerID, or none, so Cluster Autoscaler wouldn't recognise it by the Machine's.
 #[rstest]
 #[case::another(Some("cloud:///zone-1/b"), "cloud:///zone-1/b")]

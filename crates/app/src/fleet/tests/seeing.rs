@@ -1,7 +1,7 @@
 //! The state and the metrics of a fleet: its Clusters with their callers, and the calls that nobody should make.
 
 use capi::ObjectKey;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodegroup::GroupId;
 
 use super::*;
