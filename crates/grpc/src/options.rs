@@ -40,7 +40,7 @@ pub(super) fn override_defaults(
         scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
         scale_down_unready_time: Some(MetaDuration { duration: unready }),
         max_node_provision_time: Some(MetaDuration { duration: provision }),
-        zero_or_max_node_scaling: overrides.zero_or_max_node_scaling.unwrap_or(defaults.zero_or_max_node_scaling),
+        zero_or_max_node_scaling: defaults.zero_or_max_node_scaling,
         ignore_daemon_sets_utilization: overrides
             .ignore_daemon_sets_utilization
             .unwrap_or(defaults.ignore_daemon_sets_utilization),

@@ -23,11 +23,13 @@ pub struct Overrides {
     pub max_node_provision_time: Option<GoDuration>,
     /// The time that a Node may take to become ready. The protocol can't carry it yet (kubernetes/autoscaler#10266).
     pub max_node_startup_time: Option<GoDuration>,
-    /// True if the group is scaled to its max size or to zero only.
-    pub zero_or_max_node_scaling: Option<bool>,
     /// True if DaemonSet pods don't count as utilization.
     pub ignore_daemon_sets_utilization: Option<bool>,
 }
+
+/// The reason why zeroOrMaxNodeScaling isn't sent (Cluster Autoscaler 1.33 to 1.37).
+const WHOLE_GROUPS: &str = "Cluster Autoscaler deletes all Nodes of such a group when one of them is late or fails, which \
+    this protocol can't turn off, and never scales down a group of more than one Node; remove it";
 
 impl Overrides {
     /// Returns true if no option is overridden: the response should then leave the options unset
@@ -41,7 +43,6 @@ impl Overrides {
             scale_down_unready_time,
             max_node_provision_time,
             max_node_startup_time: _,
-            zero_or_max_node_scaling,
             ignore_daemon_sets_utilization,
         } = self;
         scale_down_utilization_threshold.is_none()
@@ -49,7 +50,6 @@ impl Overrides {
             && scale_down_unneeded_time.is_none()
             && scale_down_unready_time.is_none()
             && max_node_provision_time.is_none()
-            && zero_or_max_node_scaling.is_none()
             && ignore_daemon_sets_utilization.is_none()
     }
 
@@ -74,7 +74,8 @@ impl Overrides {
             "scaledownunreadytime" => put(&mut self.scale_down_unready_time, time(value)),
             "maxnodeprovisiontime" => put(&mut self.max_node_provision_time, time(value)),
             "maxnodestartuptime" => put(&mut self.max_node_startup_time, time(value)),
-            "zeroormaxnodescaling" => put(&mut self.zero_or_max_node_scaling, switch(value)),
+            "zeroormaxnodescaling" if switch(value)? => Err(WHOLE_GROUPS.to_owned()),
+            "zeroormaxnodescaling" => Ok(()),
             "ignoredaemonsetsutilization" => put(&mut self.ignore_daemon_sets_utilization, switch(value)),
             _ => Err(format!("no such option is known; known are {}", Self::NAMES.join(", "))),
         }
@@ -180,8 +181,7 @@ mod tests {
         Overrides { max_node_startup_time: minutes(25), ..Overrides::default() })]
     #[case::no_time("scaledownunneededtime", "0",
         Overrides { scale_down_unneeded_time: minutes(0), ..Overrides::default() })]
-    #[case::zero_or_max("zeroormaxnodescaling", "true",
-        Overrides { zero_or_max_node_scaling: Some(true), ..Overrides::default() })]
+    #[case::not_zero_or_max("zeroormaxnodescaling", "false", Overrides::default())]
     #[case::ignore_daemon_sets("ignoredaemonsetsutilization", "false",
         Overrides { ignore_daemon_sets_utilization: Some(false), ..Overrides::default() })]
     #[case::the_case_of_a_value_does_not_matter("scaledownunneededtime", "20M",
@@ -203,6 +203,7 @@ mod tests {
     #[case::too_long("maxnodeprovisiontime", "9999999999h", "longest duration")]
     #[case::negative("maxnodeprovisiontime", "-5m", "must not be negative")]
     #[case::no_switch("zeroormaxnodescaling", "yes", "true or false")]
+    #[case::zero_or_max("zeroormaxnodescaling", "true", "deletes all Nodes of such a group when one of them is late")]
     #[case::unknown("scaledownuneededtime", "10m", "known are scaledownutilizationthreshold, ")]
     #[case::upper_case("scaleDownUnneededTime", "10m", "known are ")]
     fn a_bad_one_is_dropped_alone_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn only_what_can_be_sent_makes_them_not_empty() {
         assert!(Overrides::default().is_empty());
-        for name in Overrides::NAMES {
+        for name in Overrides::NAMES.into_iter().filter(|name| *name != "zeroormaxnodescaling") {
             let (overrides, problems) = read(&[(name, if name.ends_with("time") { "1m" } else { "1" })]);
             assert_eq!(problems, [], "{name}");
             assert_ne!(overrides, Overrides::default(), "{name}");

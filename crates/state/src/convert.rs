@@ -184,7 +184,6 @@ pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
         scale_down_unready_time,
         max_node_provision_time,
         max_node_startup_time,
-        zero_or_max_node_scaling,
         ignore_daemon_sets_utilization,
     } = options;
     let text = |name: &str, value: Option<String>| Some((name.to_owned(), value?));
@@ -195,7 +194,6 @@ pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
         text("scaledownunreadytime", scale_down_unready_time.map(|it| it.to_string())),
         text("maxnodeprovisiontime", max_node_provision_time.map(|it| it.to_string())),
         text("maxnodestartuptime", max_node_startup_time.map(|it| it.to_string())),
-        text("zeroormaxnodescaling", zero_or_max_node_scaling.map(|it| it.to_string())),
         text("ignoredaemonsetsutilization", ignore_daemon_sets_utilization.map(|it| it.to_string())),
     ]
     .into_iter()

@@ -117,7 +117,6 @@ async fn without_defaults_all_durations_are_present_as_zero(#[case] defaults: Op
 #[case("scaledownunneededtime", "1h30m0.5s", both(90 * MINUTE + 500_000_000, 2, 3))]
 #[case("scaledownunreadytime", "0", both(1, 0, 3))]
 #[case("maxnodeprovisiontime", "2540400h", both(1, 2, 2_540_400 * 60 * MINUTE))]
-#[case("zeroormaxnodescaling", "false", Options { zero_or_max_node_scaling: false, ..both(1, 2, 3) })]
 #[case("ignoredaemonsetsutilization", "false", Options { ignore_daemon_sets_utilization: false, ..both(1, 2, 3) })]
 #[tokio::test]
 async fn each_annotation_overrides_its_own_option_only(
@@ -140,7 +139,6 @@ async fn all_annotations_together_leave_no_default() {
         ("scaledownunreadytime", "2m"),
         ("maxnodeprovisiontime", "3m"),
         ("maxnodestartuptime", "4m"),
-        ("zeroormaxnodescaling", "false"),
         ("ignoredaemonsetsutilization", "false"),
     ])
     .await;
@@ -148,11 +146,20 @@ async fn all_annotations_together_leave_no_default() {
     let expected = Options {
         scale_down_utilization_threshold: 0.1,
         scale_down_gpu_utilization_threshold: 0.2,
-        zero_or_max_node_scaling: false,
         ignore_daemon_sets_utilization: false,
         ..both(MINUTE, 2 * MINUTE, 3 * MINUTE)
     };
     assert_eq!(answer, expected);
+}
+
+/// Cluster Autoscaler deletes all Nodes of such a group when one of them is late.
+#[tokio::test]
+async fn zero_or_max_is_not_sent() {
+    let defaults = Options { zero_or_max_node_scaling: false, ..both(1, 2, 3) };
+    let mut provider = with_options(&[("zeroormaxnodescaling", "true")]).await;
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
+    let mut provider = with_options(&[("zeroormaxnodescaling", "true"), ("scaledownunneededtime", "1ns")]).await;
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(defaults));
 }
 
 #[tokio::test]
