@@ -104,6 +104,7 @@ impl LiveState {
             | Some(
                 Exclusion::InvalidBounds
                 | Exclusion::Paused
+                | Exclusion::HandedOver
                 | Exclusion::NoScaleFromZero
                 | Exclusion::WaitingForTemplate
                 | Exclusion::NamespaceForbidden,
@@ -161,7 +162,7 @@ impl LiveState {
 /// Returns true if the template of an excluded object matters: it would be a group by its template alone.
 fn needs_template(reason: Exclusion) -> bool {
     match reason {
-        Exclusion::NoScaleFromZero | Exclusion::WaitingForTemplate | Exclusion::Paused => true,
+        Exclusion::NoScaleFromZero | Exclusion::WaitingForTemplate | Exclusion::Paused | Exclusion::HandedOver => true,
         Exclusion::OutOfScope
         | Exclusion::OwnedByMachineDeployment
         | Exclusion::NotAutoscaled

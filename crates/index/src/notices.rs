@@ -222,7 +222,8 @@ impl Index {
     fn served_and_left_out(&self) -> (u64, u64) {
         let groups = self.stats().groups;
         let of = |state: &str| groups.get(state).copied().unwrap_or_default();
-        let reasons = Exclusion::ALL.into_iter().filter(|reason| reason.is_error() || *reason == Exclusion::Paused);
+        let is_paused = |reason: &Exclusion| matches!(reason, Exclusion::Paused | Exclusion::HandedOver);
+        let reasons = Exclusion::ALL.into_iter().filter(|reason| reason.is_error() || is_paused(reason));
         (of(SERVED), reasons.map(Exclusion::as_str).map(of).sum())
     }
 }

@@ -122,7 +122,7 @@ pub fn evaluate(
         }
     };
     let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
-    if is_paused || object.handed_over {
+    if is_paused {
         return Err(Exclusion::Paused.into());
     }
     let (known, mut problems) = match infrastructure {
@@ -130,6 +130,9 @@ pub fn evaluate(
         InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
         InfrastructureState::Known(known) => (Some(known), Vec::new()),
     };
+    if object.handed_over {
+        return Err(Exclusion::HandedOver.into());
+    }
     problems.append(&mut unknown);
     problems.extend(options::unknown_own(&object.annotations));
     let built = template::build(object, known, nodes, &rules.template);

@@ -25,6 +25,8 @@ pub enum Exclusion {
     InvalidBounds,
     /// It or its Cluster is paused.
     Paused,
+    /// Another API is authoritative for it, which only OpenShift has.
+    HandedOver,
     /// It has no replicas, and the capacity of a Node isn't known.
     NoScaleFromZero,
     /// Its namespace can't be read.
@@ -39,7 +41,7 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OutOfScope,
         Self::OwnedByMachineDeployment,
         Self::NotAutoscaled,
@@ -47,6 +49,7 @@ impl Exclusion {
         Self::ReplicasManagedElsewhere,
         Self::InvalidBounds,
         Self::Paused,
+        Self::HandedOver,
         Self::NoScaleFromZero,
         Self::NamespaceForbidden,
         Self::WaitingForTemplate,
@@ -65,6 +68,7 @@ impl Exclusion {
             Self::ReplicasManagedElsewhere => "replicas_managed_elsewhere",
             Self::InvalidBounds => "invalid_bounds",
             Self::Paused => "paused",
+            Self::HandedOver => "handed_over",
             Self::NoScaleFromZero => "no_scale_from_zero",
             Self::NamespaceForbidden => "namespace_forbidden",
             Self::WaitingForTemplate => "waiting_for_template",
@@ -84,6 +88,7 @@ impl Exclusion {
             | Self::KarpenterMember
             | Self::ReplicasManagedElsewhere
             | Self::Paused
+            | Self::HandedOver
             | Self::WaitingForTemplate
             | Self::Gone => false,
         }
@@ -120,10 +125,12 @@ impl fmt::Display for Exclusion {
             Self::Paused => {
                 write!(
                     f,
-                    "it is paused: take off its annotation {PAUSED}, set spec.paused of its Cluster to false, or have \
-                     its status.authoritativeAPI be MachineAPI where OpenShift sets that"
+                    "it is paused: take off its annotation {PAUSED}, or set spec.paused of its Cluster to false"
                 )
             }
+            Self::HandedOver => f.write_str(
+                "its status.authoritativeAPI names another API, so that its controller ignores it: have it be MachineAPI",
+            ),
             Self::NoScaleFromZero => f.write_str(
                 "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
                  infrastructure template's status.capacity or from the annotations \

@@ -164,12 +164,20 @@ fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool,
     assert_eq!(left_out(&result), expected);
 }
 
+/// OpenShift's field has nothing to do with a Cluster API that is paused.
+#[rstest]
+#[case(Exclusion::Paused, false)]
+#[case(Exclusion::HandedOver, true)]
+fn only_openshift_is_advised_about_its_field(#[case] reason: Exclusion, #[case] expected: bool) {
+    assert_eq!(reason.to_string().contains("authoritativeAPI"), expected);
+}
+
 #[test]
-fn a_machine_set_that_another_api_has_the_authority_over_is_paused() {
+fn a_machine_set_that_another_api_has_the_authority_over_is_none() {
     let mut set = bounded(machine_set("workers"), "1", "10");
     assert_eq!(left_out(&of(&set)), None);
     set.handed_over = true;
-    assert_eq!(left_out(&of(&set)), Some(Exclusion::Paused));
+    assert_eq!(left_out(&of(&set)), Some(Exclusion::HandedOver));
 }
 
 #[test]
