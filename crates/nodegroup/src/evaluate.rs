@@ -84,6 +84,11 @@ pub struct Definition {
     pub notes: Vec<String>,
 }
 
+/// The note on a group that can fall to 0 and not grow again.
+pub const LOST_AT_ZERO: &str = "once it has no replicas it is left out, and nothing scales it up again: its min size is 0, and \
+    cpu and memory of its Nodes aren't known. Set its capacity annotations, or status.capacity of its infrastructure template, \
+    or a min size of 1";
+
 /// Returns the node group that the object is. `cluster` is its Cluster, if known; `nodes` has the observations of its
 /// Nodes.
 ///
@@ -125,14 +130,14 @@ pub fn evaluate(
     if is_paused {
         return Err(Exclusion::Paused.into());
     }
+    if object.handed_over {
+        return Err(Exclusion::HandedOver.into());
+    }
     let (known, mut problems) = match infrastructure {
         InfrastructureState::None | InfrastructureState::Unknown => (None, Vec::new()),
         InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
         InfrastructureState::Known(known) => (Some(known), Vec::new()),
     };
-    if object.handed_over {
-        return Err(Exclusion::HandedOver.into());
-    }
     problems.append(&mut unknown);
     problems.extend(options::unknown_own(&object.annotations));
     let built = template::build(object, known, nodes, &rules.template);
@@ -159,7 +164,11 @@ pub fn evaluate(
         });
     }
     let id = GroupId::of(object.kind, &object.meta);
-    let template::Built { template, drivers, notes, .. } = built;
+    let template::Built { template, drivers, mut notes, .. } = built;
+    let is_unknown = matches!(infrastructure, InfrastructureState::Unknown);
+    if template.is_none() && bounds.min == 0 && !is_unknown {
+        notes.push(LOST_AT_ZERO.to_owned());
+    }
     Ok(Box::new(Definition {
         id,
         bounds,

@@ -202,6 +202,31 @@ fn without_replicas_it_must_be_able_to_scale_from_zero(
     assert_eq!(left_out(&result), expected);
 }
 
+/// Cluster Autoscaler removes its last Node, and the group is gone.
+#[rstest]
+#[case::min_0_and_no_capacity("0", &[], true)]
+#[case::min_0_and_cpu_alone("0", &[("cpu", "4")], true)]
+#[case::min_0_and_a_capacity("0", &[("cpu", "4"), ("memory", "1Gi")], false)]
+#[case::min_1_and_no_capacity("1", &[], false)]
+fn a_group_that_would_be_lost_at_0_has_a_note(
+    #[case] min: &str,
+    #[case] capacity: &[(&str, &str)],
+    #[case] expected: bool,
+) {
+    let (object, infrastructure) = (bounded(deployment("workers"), min, "3"), infrastructure(capacity));
+    let state = InfrastructureState::Known(&infrastructure);
+    let definition = definition(evaluate(&object, None, state, RealNodes::default(), &rules()));
+    let is_noted = definition.notes.iter().any(|note| note.contains("nothing scales it up again"));
+    assert_eq!((is_noted, definition.problems.len()), (expected, 0));
+}
+
+#[test]
+fn a_template_that_was_not_read_yet_is_no_loss() {
+    let object = bounded(deployment("workers"), "0", "3");
+    let result = evaluate(&object, None, InfrastructureState::Unknown, RealNodes::default(), &rules());
+    assert_eq!(definition(result).notes, [""; 0]);
+}
+
 #[test]
 fn annotations_are_enough_to_scale_from_zero() {
     let mut object = ScalableResource { replicas: Some(0), ..group() };
