@@ -36,6 +36,9 @@ pub const CLIENT_NOT_BEFORE: &str = "capi-autoscaler-provider.io/client-not-befo
 /// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
+/// Label of a MachinePool: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
+pub const TOPOLOGY_POOL_NAME: &str = "topology.cluster.x-k8s.io/pool-name";
+
 /// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is removed.
 pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 

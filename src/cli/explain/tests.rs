@@ -122,6 +122,99 @@ fn a_group_with_bad_entries() {
     assert_eq!(explained.verdict().unwrap_err().to_string(), "1 node group is invalid");
 }
 
+/// Returns a Cluster with this list of workers in its topology.
+fn cluster_with(list: &str, worker: &Value) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": {"name": "prod", "namespace": "team-a"},
+        "spec": {"topology": {"classRef": {"name": "any"}, "version": "v1.34.0", "workers": {list: [worker]}}},
+    })
+}
+
+/// Returns a worker of class `small` with these annotations.
+fn worker(annotations: &[(&str, &str)]) -> Value {
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    json!({"class": "small", "name": "md-0", "metadata": {"annotations": annotations}})
+}
+
+/// Returns a ClusterClass whose class `small` has a capacity and refers to the infrastructure template `workers`.
+fn cluster_class(is_v1beta1: bool) -> Value {
+    let reference = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "DevMachineTemplate", "name": "workers",
+    });
+    let metadata = json!({"annotations": {capacity("cpu"): "8", capacity("memory"): "16Gi", MAX: "9"}});
+    let (version, small) = if is_v1beta1 {
+        let template = json!({"metadata": metadata, "infrastructure": {"ref": reference}});
+        ("v1beta1", json!({"class": "small", "template": template}))
+    } else {
+        let infrastructure = json!({"templateRef": reference});
+        ("v1beta2", json!({"class": "small", "metadata": metadata, "infrastructure": infrastructure}))
+    };
+    json!({
+        "apiVersion": format!("cluster.x-k8s.io/{version}"),
+        "kind": "ClusterClass",
+        "metadata": {"name": "any", "namespace": "team-a"},
+        "spec": {"workers": {"machineDeployments": [small]}},
+    })
+}
+
+/// A repository with ClusterClasses has no MachineDeployment.
+#[rstest]
+#[case::machine_deployments("machineDeployments", "MachineDeployment/team-a/prod-md-0")]
+#[case::machine_pools("machinePools", "MachinePool/team-a/prod-md-0")]
+fn annotations_in_a_topology_are_judged(#[case] list: &str, #[case] id: &str) {
+    let wrong = [(MIN, "0"), (MAX, "three"), (&*capacity("cpu"), "8"), (&*capacity("memory"), "8112564 Ki")];
+    let found = explained(&[cluster_with(list, &worker(&wrong))], &[]);
+    assert_eq!(found.verdict().unwrap_err().to_string(), "1 node group is invalid");
+    let left_out = &found.report.left_out[0];
+    assert_eq!((left_out.id.as_str(), left_out.reason.as_str()), (id, "invalid_bounds"));
+    assert!(left_out.problems[0].message.contains("\"three\""), "{left_out:?}");
+
+    let corrected = [(MIN, "2"), (MAX, "3"), (&*capacity("cpu"), "8"), (&*capacity("memory"), "8112564 Ki")];
+    let found = explained(&[cluster_with(list, &worker(&corrected))], &[]);
+    assert_eq!(found.verdict().unwrap_err().to_string(), "1 node group is invalid");
+    let group = &found.report.groups[0];
+    assert_eq!((group.id.as_str(), group.cluster.as_str(), group.size), (id, "prod", 2));
+    assert!(group.problems[0].message.contains("8112564 Ki"), "{group:?}");
+    assert!(group.notes[0].contains("topology of Cluster team-a/prod"), "{group:?}");
+}
+
+#[rstest]
+fn a_cluster_class_adds_what_a_topology_leaves_out(#[values(false, true)] is_v1beta1: bool) {
+    let objects = [
+        cluster_class(is_v1beta1),
+        cluster_with("machineDeployments", &worker(&[(MAX, "5"), (MIN, "0"), (&*capacity("cpu"), "4")])),
+        known_template(),
+    ];
+    let report = explained(&objects, &[]).report;
+    let [group] = report.groups.as_slice() else { panic!("{report:?}") };
+    assert_eq!((group.size, group.max_size), (0, 5));
+    let resources = &group.template.as_ref().unwrap().resources;
+    let amounts = ["cpu", "memory"].map(|name| resources[name].capacity.stated.value.as_str());
+    assert_eq!(amounts, ["4", "16Gi"]);
+    assert_eq!(resources["memory"].capacity.overrode[0].value, "32Gi", "of the template that the class names");
+}
+
+#[test]
+fn a_cluster_class_without_a_cluster_is_judged() {
+    let report = explained(&[cluster_class(false), known_template()], &[]).report;
+    let [group] = report.groups.as_slice() else { panic!("{report:?}") };
+    assert_eq!((group.id.as_str(), group.size, group.max_size), ("MachineDeployment/team-a/any-small", 1, 9));
+    assert_eq!(group.notes, ["Cluster API makes one of ClusterClass team-a/any for each topology"]);
+}
+
+#[test]
+fn a_machine_deployment_of_a_topology_that_is_there_is_explained_once() {
+    let mut there = deployment("prod-md-0-x7k2p", 1, &[]);
+    there["metadata"]["labels"] = json!({"topology.cluster.x-k8s.io/deployment-name": "md-0"});
+    let objects = [cluster_with("machineDeployments", &worker(&[(MAX, "5")])), there];
+    let report = explained(&objects, &[]).report;
+    let ids: Vec<_> = report.groups.iter().map(|group| group.id.as_str()).collect();
+    assert_eq!(ids, ["MachineDeployment/team-a/prod-md-0-x7k2p"]);
+}
+
 #[test]
 fn a_machine_pool() {
     let mut pool = scalable("MachinePool", "pool", 2, &[(MAX, "5")]);
@@ -161,6 +254,19 @@ fn left_out() -> Vec<Value> {
 fn explain_shows_the_reason_and_the_remedy_for_each_group_that_is_left_out() {
     let flags = ["--all", "--node-group-auto-discovery", "clusterapi:clusterName=prod"];
     insta::assert_snapshot!(text_of(&left_out(), &flags));
+}
+
+#[test]
+fn groups_that_another_autoscaler_sizes_are_left_out_on_purpose() {
+    let (cpu, memory) = (capacity("cpu"), capacity("memory"));
+    let mut spot = scalable("MachineDeployment", "spot", 0, &[(MAX, "10"), (&*cpu, "2"), (&*memory, "4G")]);
+    spot["metadata"]["labels"] = json!({"node.cluster.x-k8s.io/karpenter-member": ""});
+    let managed = ("cluster.x-k8s.io/replicas-managed-by", "external-autoscaler");
+    let pool = scalable("MachinePool", "pool", 2, &[managed, (MIN, "0"), (MAX, "5")]);
+    let found = explained(&[spot, pool], &["--all"]);
+    let reasons: Vec<_> = found.report.left_out.iter().map(|object| object.reason.as_str()).collect();
+    assert_eq!((reasons, found.report.groups.len()), (vec!["karpenter_member", "replicas_managed_elsewhere"], 0));
+    found.verdict().unwrap();
 }
 
 #[test]

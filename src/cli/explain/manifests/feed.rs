@@ -8,7 +8,10 @@ use capi::{
 };
 use nodegroup::{Exclusion, GroupId, Rules};
 
-use super::objects::{Identity, Manifests, Object};
+use super::{
+    objects::{Identity, Manifests, Object},
+    topology,
+};
 use index::{Detail, Index};
 
 /// An index of manifests.
@@ -27,6 +30,9 @@ pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Index
     let mut fed = IndexFeed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
     for (identity, object) in &manifests.objects {
         fed.take(identity, object, &context);
+    }
+    for made in topology::made(manifests, &context.keys) {
+        fed.make(made, &context);
     }
     // The groups determine which kinds are infrastructure templates.
     let wanted = fed.index.wanted_kinds();
@@ -69,6 +75,17 @@ impl IndexFeed {
             };
             let note = format!("{} {} {note}", reference.kind, identity.key);
             self.notes.entry(group.id).or_default().push(note);
+        }
+    }
+
+    /// Applies an object that Cluster API makes, unless there is one with its name.
+    fn make(&mut self, made: topology::Made, context: &Context) {
+        let topology::Made { kind, identity, object, notes } = made;
+        let id = GroupId::new(kind, identity.key.clone());
+        if self.index.snapshot(Some(&id), Detail::Counts).groups.is_empty() {
+            let decoded = ScalableResource::decode(kind, object.meta.clone(), &object.value, context);
+            self.apply(&kind, &identity, &object, decoded);
+            self.notes.entry(id).or_default().extend(notes);
         }
     }
 

@@ -8,6 +8,7 @@ mod objects;
 mod source;
 #[cfg(test)]
 mod tests;
+mod topology;
 
 use std::{fmt, io};
 
