@@ -6,8 +6,8 @@ use std::{
     time::Instant,
 };
 
-use capi::{KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, Excluded, Exclusion, GroupId, Scope};
+use capi::{Keys, KindRef, ObjectKey, ScalableKind};
+use nodegroup::{Definition, Excluded, Exclusion, GroupId, Rules, Scope, evaluate::LOST_AT_ZERO, topology};
 
 use super::{
     report::{CheckId, Findings},
@@ -129,7 +129,7 @@ impl Inspection {
         live.filter(|(id, _)| kinds.insert(id.kind)).collect()
     }
 
-    pub(super) fn judge(&self, findings: &mut Findings, scope: &Scope) {
+    pub(super) fn judge(&self, findings: &mut Findings, rules: &Rules) {
         for (name, why) in &self.missing {
             if name == NODES && !self.has_workload {
                 findings.skip(CheckId::Reads, "the Nodes: the workload cluster isn't reached");
@@ -150,11 +150,11 @@ impl Inspection {
             let read = if self.has_workload { "both clusters are read" } else { "the management cluster is read" };
             findings.ok(CheckId::Reads, "", read);
         }
-        self.judge_scope(findings, scope);
+        self.judge_scope(findings, &rules.scope);
         self.judge_groups(findings);
         self.judge_templates(findings);
         self.judge_from_zero(findings);
-        self.judge_topologies(findings);
+        self.judge_topologies(findings, &rules.keys);
     }
 
     fn judge_scope(&self, findings: &mut Findings, scope: &Scope) {
@@ -202,8 +202,17 @@ impl Inspection {
 
     fn judge_groups(&self, findings: &mut Findings) {
         let mut fine = true;
+        let mut noted = 0;
         for group in &self.groups {
             let subject = group.id.to_string();
+            // The check from-zero has that one.
+            let of_group = group.served().map(|served| served.definition.notes.as_slice()).unwrap_or_default();
+            for note in of_group.iter().filter(|note| *note != LOST_AT_ZERO) {
+                noted += 1;
+                if noted <= MOST_NAMED {
+                    findings.ok(CheckId::NodeGroup, &subject, format!("note: {note}"));
+                }
+            }
             let mut warn = |message: String| {
                 fine = false;
                 findings.warn(CheckId::NodeGroup, &subject, message, "");
@@ -235,16 +244,20 @@ impl Inspection {
                 | Exclusion::KarpenterMember
                 | Exclusion::ReplicasManagedElsewhere
                 | Exclusion::Paused
+                | Exclusion::HandedOver
                 | Exclusion::Gone => {}
             }
         }
         if fine {
             findings.ok(CheckId::NodeGroup, "", "none is left out for an error, and none has a problem");
         }
+        if noted > MOST_NAMED {
+            let message = format!("{} more notes; explain shows them", noted - MOST_NAMED);
+            findings.ok(CheckId::NodeGroup, "", message);
+        }
     }
 
     fn judge_templates(&self, findings: &mut Findings) {
-                | Exclusion::HandedOver
         let unread = self.templates.values().filter(|why| why.is_some()).count();
         let mut named = 0;
         for (kind, why) in &self.templates {
@@ -299,15 +312,16 @@ impl Inspection {
         }
     }
 
-    fn judge_topologies(&self, findings: &mut Findings) {
+    fn judge_topologies(&self, findings: &mut Findings, keys: &Keys) {
         let mut fine = true;
         for (group, _) in self.live().filter(|(group, _)| group.topology_sets_size) {
             fine = false;
+            let remedy = group.object.as_deref().map(|object| topology::remedy(keys, object, group.size));
             findings.warn(
                 CheckId::Topology,
                 group.id.to_string(),
                 "its Cluster's topology sets replicas and puts every size change back",
-                "take replicas out of spec.topology.workers.machineDeployments of the Cluster for it",
+                &remedy.unwrap_or_default(),
             );
         }
         if fine {

@@ -114,7 +114,7 @@ impl CheckConfig {
             } else {
                 sizes::judge(&mut findings, (management, core), (&reviews, &inspection), until).await;
             }
-            inspection.judge(&mut findings, &serve.rules.scope);
+            inspection.judge(&mut findings, &serve.rules);
             let clusters = groups::named_clusters(&serve.rules.scope);
             for (cluster, selector) in clusters.zip(&self.fleet) {
                 fleet::judge(&mut findings, (management, core), (&cluster, selector), until).await;

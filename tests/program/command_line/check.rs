@@ -264,15 +264,21 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
         "metadata": {"name": "classy", "namespace": "team-a"}, "spec": {"topology": {"version": "v1.36.0"}},
     });
-    topology["spec"]["topology"]["workers"] = json!({"machineDeployments": [{"name": "md-0", "replicas": 1}]});
+    topology["spec"]["topology"]["workers"] = json!({"machineDeployments": [{"name": "md-0", "replicas": 2}]});
     let name = json!({"topology.cluster.x-k8s.io/deployment-name": "md-0"});
     let mut in_topology = deployment("classy-md-0", &size("1", "3"), &name, "AWSMachineTemplate");
     in_topology["spec"]["clusterName"] = json!("classy");
+    in_topology["spec"]["replicas"] = json!(2);
+    let annotations = in_topology["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.remove("cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size");
+    let mut noted = size("1", "3");
+    noted["capacity.cluster-autoscaler.kubernetes.io/csi-driver"] = json!("ebs.csi.aws.com=25");
     let world = world(vec![
         topology,
         in_topology,
         deployment("wrong", &size("5", "3"), &json!({}), "AWSMachineTemplate"),
         deployment("bare", &size("0", "3"), &json!({}), "LostMachineTemplate"),
+        deployment("noted", &noted, &json!({}), "AWSMachineTemplate"),
     ]);
     let sandbox = world.await;
     let lost = Fault::refuse(404, "NotFound", "nobody is here").on_path("/lostmachinetemplates").unwrap();
@@ -285,10 +291,15 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
     let report = report(&output);
     let groups = lines(&report, CheckId::NodeGroup);
     assert!(groups.iter().any(|line| line.starts_with("warn left out: its size annotations")), "{groups:#?}");
+    assert!(groups.iter().any(|line| line.starts_with("ok note: ") && line.contains("csi-driver")), "{groups:#?}");
     let kinds = lines(&report, CheckId::TemplateKind);
     assert!(kinds.iter().any(|line| line.starts_with("warn can't be read: not found")), "{kinds:#?}");
     let topologies = lines(&report, CheckId::Topology);
     assert_eq!(topologies, ["warn its Cluster's topology sets replicas and puts every size change back"]);
+    let is_topology = |finding: &&Value| finding["check"] == CheckId::Topology.as_str();
+    let topology = report["checks"].as_array().unwrap().iter().find(is_topology).unwrap();
+    let remedy = topology["remedy"].as_str().unwrap();
+    assert!(remedy.contains("node-group-min-size is set too") && remedy.contains("2 becomes 1"), "{remedy}");
     let strict = check(&[&flags[..], &["--strict"]].concat()).await;
     assert_eq!(strict.status.code(), Some(1), "{}", said(&strict));
     assert!(said(&strict).contains("and --strict takes none"), "{}", said(&strict));
