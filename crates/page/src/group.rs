@@ -250,7 +250,7 @@ fn instance(instance: &InstanceOf, now: Now) -> Markup {
                 }
             }))
             (cell("Machine", "", &name(&instance.machine)))
-            (cell("Node", "", &name(&instance.node)))
+            (cell("Node", "", &html! { (name(&instance.node)) @if instance.node_gone { " (gone)" } }))
             (cell("Age", "number", &html! {
                 @match &instance.created_at { Some(created) => (now.age(created)), None => "–" }
             }))

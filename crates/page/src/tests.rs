@@ -81,6 +81,7 @@ fn hostile() -> (State, Explained) {
         }),
         machine: Some(text()),
         node: Some(text()),
+        node_gone: false,
         created_at: Some(text()),
     };
     let group = Group {
@@ -258,7 +259,8 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         state,
         error: None,
         machine: Some("m".to_owned()),
-        node: None,
+        node: Some("worker-1".to_owned()),
+        node_gone: state == InstanceActivity::Running,
         created_at: Some("2026-01-01T00:00:00Z".to_owned()),
     };
     let group = Group {
@@ -282,6 +284,7 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         "3 times, first <time",
         "2→3",
         "The size 3 was written 5 s ago",
+        "worker-1 (gone)",
         "2 instances",
         ">1 h</time>",
         "href=\"/\">‹ all node groups",

@@ -59,6 +59,9 @@ impl Selection {
     }
 }
 
+/// The check of the informer of Nodes.
+const NODES: &str = "workload/nodes";
+
 /// The parameter that chooses a Cluster of a fleet.
 pub(crate) const CLUSTER: &str = "cluster";
 
@@ -119,6 +122,11 @@ impl Watched {
             Self::Workload(workload) => workload.reads_nodes(),
             Self::Member(member) => member.reads_nodes(),
         }
+    }
+
+    /// Returns true if all Nodes of the workload cluster are known.
+    fn has_nodes(&self) -> bool {
+        self.reads_nodes() && self.checks().iter().any(|check| check.name == NODES && check.is_ready())
     }
 }
 
@@ -247,7 +255,9 @@ impl StateSource {
     }
 
     fn groups<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = Group> + Clone + use<'a> {
-        let group = |group: &GroupSnapshot| Some(convert::group(group, group.served()?, &self.sources.history));
+        let has_nodes = self.watched.has_nodes();
+        let history = &self.sources.history;
+        let group = move |group: &GroupSnapshot| Some(convert::group(group, group.served()?, history, has_nodes));
         snapshot.groups.iter().filter_map(group)
     }
 

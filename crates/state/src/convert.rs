@@ -22,13 +22,17 @@ const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 
 /// Converts a group, with its instances if the snapshot has them.
-pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
+///
+/// `has_nodes` is true if the Nodes of the workload cluster are in sync.
+pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History, has_nodes: bool) -> Group {
     let definition = &served.definition;
     Group {
         template: definition.template.as_ref().map(template),
         options: options(&served.options),
         notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
-        instances: snapshot.instances().map(|instances| instances.map(instance_of).collect()),
+        instances: snapshot
+            .instances()
+            .map(|instances| instances.map(|instance| instance_of(instance, has_nodes)).collect()),
         ..row(snapshot, served, history)
     }
 }
@@ -115,7 +119,7 @@ pub(super) fn tls(standing: TlsStanding) -> TlsState {
     }
 }
 
-fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>) -> InstanceOf {
+fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>, has_nodes: bool) -> InstanceOf {
     InstanceOf {
         id: instance.id,
         state: match instance.state {
@@ -131,6 +135,7 @@ fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>) -> Instanc
         }),
         machine: member.map(|member| member.machine.meta.key.name.to_string()),
         node: member.and_then(Member::node_name).map(ToString::to_string),
+        node_gone: has_nodes && member.is_some_and(|member| member.has_node() && member.node.is_none()),
         created_at: member.and_then(|member| member.machine.created.time()).map(|time| time.to_string()),
     }
 }

@@ -365,6 +365,9 @@ pub struct InstanceOf {
     /// The name of its Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// True if its Machine has a nodeRef and the workload cluster, whose Nodes are in sync, doesn't have the Node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_gone: bool,
     /// The creation of its Machine, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,

@@ -55,6 +55,29 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     world.shutdown().await;
 }
 
+/// An instance stays as it is for Cluster Autoscaler, which gives it up in its own time.
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
+    let api = fleet();
+    api.delete("nodes", "a");
+    api.refuse("nodes", 403, "forbidden");
+    let world = World::new(&api);
+    world.until_groups(&[WORKERS]).await;
+    let source = StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH);
+    let seen = || {
+        let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
+        let instance = &state.groups[0].instances.as_deref().unwrap()[0];
+        (instance.state, instance.node.clone().unwrap(), instance.node_gone)
+    };
+    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), false));
+    api.allow("nodes");
+    world.until_ready().await;
+    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), true));
+    api.put("nodes", "a", &serde_json::json!({"spec": {"providerID": "cloud:///zone/a"}}));
+    world.until("the Node is there", |_| !seen().2).await;
+    world.shutdown().await;
+}
+
 #[rstest::rstest]
 #[case("", Ok((true, None)))]
 #[case("instances=false", Ok((false, None)))]

@@ -158,7 +158,11 @@ fn instances(state: &State) -> String {
                     InstanceActivity::Deleting => "deleting".to_owned(),
                 },
                 instance.machine.as_deref().map_or_else(none, shown),
-                instance.node.as_deref().map_or_else(none, shown),
+                match instance.node.as_deref().map(shown) {
+                    Some(node) if instance.node_gone => format!("{node} (gone)"),
+                    Some(node) => node,
+                    None => none(),
+                },
                 error,
             ]
         })

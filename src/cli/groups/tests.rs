@@ -62,6 +62,7 @@ fn fleet() -> State {
         id: id.to_owned(),
         state,
         node: error.is_some().then(|| "node-2".to_owned()),
+        node_gone: error.is_some(),
         error: error.map(|message| InstanceFailure {
             code: "ProvisioningFailed".to_owned(),
             message: message.to_owned(),
@@ -138,11 +139,11 @@ const TABLE: [&str; 4] = [
 
 const INSTANCES: [&str; 4] = [
     "",
-    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE     \
+    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE            \
      ERROR",
-    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -        \
+    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -               \
      -",
-    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   node-2   \
+    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   node-2 (gone)   \
      ProvisioningFailed: quota\\u{1b}[2J exceeded",
 ];
 

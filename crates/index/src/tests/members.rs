@@ -97,13 +97,21 @@ fn an_instance_has_the_id_of_the_node_that_is_there(
         deployment("workers", 1, ("1", "10"), &capacity_annotations("4", "16Gi")),
         set_of("workers", "workers-1"),
         machine("MachineSet/workers-1", "m", &with_ref),
-        node("n", &json!({"metadata": {"annotations": annotations}, "spec": {"providerID": on_node}})),
+        node(
+            "n",
+            &json!({
+                "metadata": {"annotations": annotations, "labels": {"kubernetes.io/arch": "arm64"}},
+                "spec": {"providerID": on_node},
+            }),
+        ),
     ];
     if node_comes_first {
         changes.reverse();
     }
     let index = index(changes);
     assert_eq!(shown(&index), [(on_node.to_owned(), InstanceState::Running)]);
+    let template = index.served(&id(WORKERS)).unwrap().definition.template.clone().unwrap();
+    assert!(!is_annotated || template.labels["kubernetes.io/arch"].value == "arm64", "its Node is learned from");
     let annotations = [("cluster.x-k8s.io/machine", "m"), ("cluster.x-k8s.io/cluster-namespace", NAMESPACE)];
     let annotations = if is_annotated { &annotations[..] } else { &[] };
     assert_eq!(group_with(&index, on_node, "n", annotations).as_deref(), Some(WORKERS));
