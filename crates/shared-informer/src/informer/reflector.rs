@@ -367,7 +367,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
                     bookmark.reached_since(&known).map(ResourceVersion::from)
                 }
-                Frame::Put(object) => {
+                Frame::Add(object) | Frame::Modify(object) => {
                     if let Err(exceeded) = batch.check(&object, &self.settings) {
                         failure = Some(exceeded);
                         break;
