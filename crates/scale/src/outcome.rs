@@ -256,7 +256,7 @@ impl Work {
             group = %self.id,
             from = write.from,
             to = version.replicas,
-            machines = write.machines.join(","),
+            machines = (!write.machines.is_empty()).then(|| write.machines.join(",")),
             ticket = tickets,
             client = self.clients(),
             attempts = write.attempts,
