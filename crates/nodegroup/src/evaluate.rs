@@ -8,8 +8,9 @@ use std::sync::Arc;
 use capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
 use super::{
-    Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
-    RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
+    Bounds, CapacityWords, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
+    Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout,
+    template,
 };
 
 pub use self::exclusion::{Excluded, Exclusion};
@@ -27,6 +28,8 @@ pub struct Rules {
     pub prices: Arc<PriceList>,
     /// The operator's rules for deletes of failed Machines.
     pub errors: ErrorRules,
+    /// The operator's further texts of a lack of capacity.
+    pub capacity_words: CapacityWords,
 }
 
 impl Rules {
@@ -39,6 +42,7 @@ impl Rules {
             template: TemplateRules::default(),
             prices: Arc::default(),
             errors: ErrorRules::default(),
+            capacity_words: CapacityWords::default(),
         }
     }
 }

@@ -100,8 +100,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Applies a batch of frames; returns the list's version if it contains the end. Adds the objects that were left
-    /// out. An API server sends the objects of one moment, all as added, and then the end: a change before it means that
-    /// the end was lost on the way, or that the server takes the request for a plain watch.
+    /// out. An API server sends the objects of one moment, all as added, and then the end: a change before it means
+    /// that the end was lost on the way, or that the server takes the request for a plain watch.
     fn take_page(
         &self,
         page: Vec<Frame<T>>,

@@ -6,7 +6,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::{Context as _, Result, ensure};
 use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use e2e::wait::eventually;
-use nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules};
+use nodegroup::{
+    self, CapacityWords, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -43,6 +45,7 @@ fn set_aside(object: &Value) -> Result<Keys> {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     };
     let kind = object["kind"].as_str().and_then(ScalableKind::parse).context("no kind")?;
     let meta = Meta { key: ObjectKey::new("team-a", "workers"), uid: "uid".into(), resource_version: "1".into() };
