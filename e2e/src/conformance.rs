@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use sandbox::{
     api::Api,
     clock::Clock,
@@ -23,7 +23,10 @@ use sandbox::{
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
-use crate::{control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, users::User};
+use crate::{
+    control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, selection::Selection,
+    users::User,
+};
 
 /// The number of concurrent cases, which mostly wait.
 const AT_ONCE: usize = 8;
@@ -64,8 +67,8 @@ pub fn run(sessions: &[Session]) -> ExitCode {
 }
 
 fn try_run(sessions: &[Session]) -> Result<ExitCode> {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    let mut selection = Selection::from_args();
+    selection.arguments.test_threads.get_or_insert(AT_ONCE);
     let runtime = Arc::new(Runtime::new()?);
     let started = Arc::new(Started::const_new());
     let trial = |name: String, run: Run| {
@@ -94,7 +97,7 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
         let sandbox: Run = Box::new(move |servers| Box::pin(servers.sandbox.session(session)));
         trials.push(trial(format!("sandbox::{}", session.name), sandbox));
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = selection.run(trials);
     drop(started);
     Ok(conclusion.exit_code())
 }

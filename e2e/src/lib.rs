@@ -38,6 +38,7 @@ pub mod prometheus;
 pub mod promtool;
 pub mod provider;
 pub mod proxy;
+pub mod selection;
 pub mod suite;
 pub mod users;
 pub mod webhook;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     go::{self, Components},
     objects::Contract,
     program,
+    selection::Selection,
     world::World,
 };
 
@@ -57,8 +58,8 @@ macro_rules! scenarios {
 /// Runs the scenarios that the command line selects, like libtest.
 #[must_use]
 pub fn run(scenarios: &[Scenario]) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    let mut selection = Selection::from_args();
+    selection.arguments.test_threads.get_or_insert(AT_ONCE);
     let suite = match Suite::new() {
         Ok(suite) => Arc::new(suite),
         Err(error) => {
@@ -75,7 +76,7 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
             trials.push(trial.with_ignored_flag(scenario.by_hand));
         }
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = selection.run(trials);
     suite.end();
     conclusion.exit_code()
 }

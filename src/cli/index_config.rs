@@ -4,7 +4,9 @@
 use std::{path::PathBuf, sync::Arc};
 
 use capi::Keys;
-use nodegroup::{Architecture, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list};
+use nodegroup::{
+    Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list,
+};
 use regex::Regex;
 
 use super::{
@@ -43,6 +45,7 @@ impl IndexArgs {
                 // The prices are read from the file at the start.
                 prices: Arc::default(),
                 errors: ErrorRules::default(),
+                capacity_words: CapacityWords::default(),
             },
             capi_version: capi_version(self.capi_version.as_deref())?,
             prices: given(self.prices.as_deref()).map(PathBuf::from),

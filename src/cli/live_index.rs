@@ -54,7 +54,7 @@ impl LiveIndex {
     pub(super) fn unready_checks(&self) -> Vec<(String, String)> {
         let checks = self.clusters.workload.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {
-            CheckState::Ready => None,
+            CheckState::Ready | CheckState::Broken(_) => None,
             CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
         });
         missing.collect()

@@ -159,6 +159,10 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
     &["--admin-allowed-hosts", "https://a"],
     "--admin-allowed-hosts (or CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS): \"https://a\" can't be used: it has to be a DNS name"
 )]
+#[case::capacity_words(
+    &["--capacity-error-words", "no blade left; - "],
+    "--capacity-error-words (or CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS): \"no blade left; - \" can't be used: \"-\" has no"
+)]
 #[case::admin_beyond_loopback(&["--admin-listen", "0.0.0.0:8081"], "isn't a loopback address")]
 #[case::cluster(&["--cluster", "prod"], "--cluster (or CAPI_AUTOSCALER_CLUSTER): \"prod\" can't be used: \"prod\" is not NAMESPACE/NAME")]
 #[case::discovery(&["--node-group-auto-discovery", "asg:tag=x"], "--node-group-auto-discovery (or CAPI_AUTOSCALER_NODE")]
@@ -268,6 +272,14 @@ fn the_admin_listener_answers_for_all_hosts_that_are_given() {
     let expected = ["a.example", "10.0.0.5", "b.example"].map(|host| host.parse().unwrap());
     assert_eq!(config(&flags).unwrap().admin_allowed_hosts, expected);
     assert!(config(&["--all-clusters"]).unwrap().admin_allowed_hosts.is_empty());
+}
+
+#[test]
+fn all_words_of_a_lack_of_capacity_that_are_given_are_looked_for() {
+    let flags =
+        ["--all-clusters", "--capacity-error-words", "no blade left; rack full", "--capacity-error-words", "E7"];
+    let expected = nodegroup::CapacityWords::new(["no blade left", "rack full", "E7"]).unwrap();
+    assert_eq!(config(&flags).unwrap().rules.capacity_words, expected);
 }
 
 #[rstest]

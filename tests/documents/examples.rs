@@ -11,8 +11,8 @@ use app::Config;
 use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
 use nodegroup::{
-    Bounds, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules,
-    evaluate,
+    Bounds, CapacityWords, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec,
+    TemplateRules, evaluate,
 };
 use server::{GrpcAddress, SocketRights};
 
@@ -84,6 +84,7 @@ fn evaluated(path: &str) -> Result<Box<Definition>, Excluded> {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
     evaluate(&object, None, known, RealNodes::default(), &rules)

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use nodegroup::exhausted::{CAUSES, Form};
+use nodegroup::{
+    TERMINAL,
+    exhausted::{CAUSES, Form},
+};
 
 use super::read;
 
@@ -15,12 +18,21 @@ fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
             section.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
         let row = |cause: &nodegroup::exhausted::Cause| {
             let form = match cause.form {
-                Form::Code => "whole words, letter for letter",
-                Form::Phrase => "whole words in upper or lower case",
+                Form::Code => "exact",
+                Form::Phrase => "any case",
             };
             format!("| `{}` | {} | {form} |", cause.text, cause.provider)
         };
         let known: BTreeSet<_> = CAUSES.iter().filter(|cause| cause.heals == expected).map(row).collect();
         assert_eq!(documented, known);
     }
+}
+
+#[test]
+fn every_reason_after_which_a_machine_never_comes_is_documented_with_its_source() {
+    let document = read("docs/reference/failures.md");
+    let (_, table) = document.split_once("| provider | text | source |\n|---|---|---|\n").unwrap();
+    let documented: BTreeSet<_> = table.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect();
+    let row = |it: &nodegroup::Terminal| format!("| {} | `{}` | `{}` |", it.provider, it.text, it.source);
+    assert_eq!(documented, TERMINAL.iter().map(row).collect());
 }

@@ -8,7 +8,7 @@ use capi::{
 };
 use index::{Change, Index, NodeQuery};
 use k8s_pb::api::core::v1 as pb;
-use nodegroup::{self, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
+use nodegroup::{self, CapacityWords, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
 use prost::Message as _;
 use rstest::rstest;
 use serde_json::Value;
@@ -47,6 +47,7 @@ fn index_of(moment: &str, version: &str) -> Index {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {

@@ -196,6 +196,25 @@ impl<S: CoreSink> CoreKinds<S> {
         healths.into_iter().map(|(name, health)| (name, problem(health))).collect()
     }
 
+    /// Returns a check of each kind that must be in sync: the core kinds, and those of `others`.
+    pub(super) fn checks(&self, others: impl FnOnce() -> Vec<NamedHealth>) -> Vec<Check> {
+        let left_out = self.look_at_namespaces();
+        let now = Instant::now();
+        let mut healths = self.healths();
+        healths.extend(others());
+        let check = |(name, health): NamedHealth| match health {
+            Err(why) => Check::pending(name, why),
+            Ok(health) => match health.problem(&left_out, self.max_staleness, now) {
+                Some(why) => Check::pending(name, why),
+                None => match health.outage(&left_out, self.max_staleness, now) {
+                    Some(why) => Check::broken(name, why),
+                    None => Check::ready(name),
+                },
+            },
+        };
+        healths.into_iter().map(check).collect()
+    }
+
     /// Returns the reason for which another kind than the core kinds isn't in sync.
     pub(super) fn problem(&self, health: Result<Health, String>) -> Option<String> {
         match health {

@@ -53,6 +53,16 @@ impl Health {
             )
         })
     }
+
+    /// Returns for how long nothing was heard of a kind that isn't a problem yet, and why; `None` if its watch works.
+    pub(super) fn outage(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
+        let BrokenScope { since, reason, .. } = self.broken(left_out)?;
+        let elapsed = now.saturating_duration_since(*since).as_secs();
+        Some(format!(
+            "nothing was heard for {elapsed} s, and Refresh fails beyond {} s: {reason}",
+            max_staleness.as_secs()
+        ))
+    }
 }
 
 /// A followed kind.

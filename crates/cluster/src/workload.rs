@@ -8,7 +8,7 @@ use shared_informer::{Namespaces, Settings, Spawner, Status};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    core_kinds::CoreKinds,
+    core_kinds::{CoreKinds, NamedHealth},
     management::Management,
     templates::{KindStates, Templates, not_followed},
     templates_at_start::{FIRST_TEMPLATES, TemplatesAtStart},
@@ -121,8 +121,13 @@ impl Workload {
 
     /// Returns each kind that must be in sync by name, with the reason if it isn't.
     fn problems(&self) -> Vec<(&'static str, Option<String>)> {
+        self.inner.core.problems(|| self.nodes())
+    }
+
+    /// Returns the health of the Nodes, if they are read.
+    fn nodes(&self) -> Vec<NamedHealth> {
         let nodes = &self.inner.nodes;
-        self.inner.core.problems(|| if nodes.are_off() { Vec::new() } else { vec![(NODES, nodes.health())] })
+        if nodes.are_off() { Vec::new() } else { vec![(NODES, nodes.health())] }
     }
 
     /// Returns true if the start still waits for templates, given that the core kinds are in sync.
@@ -164,14 +169,7 @@ impl Freshness for Workload {
 
 impl Checks for Workload {
     fn checks(&self) -> Vec<Check> {
-        let core: Vec<_> = self
-            .problems()
-            .into_iter()
-            .map(|(name, problem)| match problem {
-                None => Check::ready(name),
-                Some(why) => Check::pending(name, why),
-            })
-            .collect();
+        let core = self.inner.core.checks(|| self.nodes());
         let awaited = core.iter().all(Check::is_ready) && self.awaits_templates();
         let templates = self.inner.templates.lock();
         let (followed, others): (Vec<_>, Vec<_>) = templates.iter().partition(|(_, known)| known.is_followed);

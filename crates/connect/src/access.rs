@@ -122,10 +122,10 @@ impl WorkloadSource {
 impl Access {
     pub(super) fn new(found: Loaded) -> Self {
         Self(Configuration::Own(Arc::new(Shared {
-            current: ArcSwap::from_pointee(found.stacks),
             used: Mutex::new(found.fingerprint),
             has_token: AtomicBool::new(found.has_token),
             refused: Notify::new(),
+            current: ArcSwap::from_pointee(found.in_force()),
         })))
     }
 
@@ -234,7 +234,7 @@ impl Shared {
         *used = found.fingerprint;
         drop(used);
         self.has_token.store(found.has_token, Ordering::Relaxed);
-        self.current.store(Arc::new(found.stacks));
+        self.current.store(Arc::new(found.in_force()));
         info!(source = %origin, "the configuration has changed and is in force for new requests");
     }
 

@@ -12,6 +12,8 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use tower::BoxError;
 
+use super::tls_error::in_words;
+
 /// The maximum length of an error in bytes.
 const LONGEST_ERROR: usize = 64 << 10;
 
@@ -60,7 +62,7 @@ where
         let frame = match Pin::new(&mut self.inner).poll_frame(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(in_words(error.into())))),
             Poll::Ready(Some(Ok(frame))) => frame,
         };
         let data = match frame.into_data() {

@@ -20,6 +20,7 @@ mod read_only;
 mod secret;
 mod secret_ref;
 mod source;
+mod tls_error;
 
 #[cfg(test)]
 mod tests;

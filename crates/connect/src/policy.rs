@@ -24,6 +24,7 @@ use super::{
     Connector, Proxies,
     bounded::{Bounded, bounded},
     proxy::no_authority,
+    tls_error::in_words,
 };
 
 /// The `User-Agent` that this program sends to API servers.
@@ -119,6 +120,7 @@ impl Policy {
             .map_err(BoxError::from)
             .service(http);
         let stack = stack
+            .map_err(in_words)
             .map_future(move |answer| self.limit(answer))
             .map_response(move |answer| bounded(answer, self.longest));
         Ok(BoxCloneSyncService::new(stack))

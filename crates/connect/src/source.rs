@@ -51,7 +51,22 @@ pub(super) struct Loaded {
     pub(super) fingerprint: Fingerprint,
     /// True if a user of the kubeconfig has a token, which may expire soon.
     pub(super) has_token: bool,
-    pub(super) stacks: Stacks,
+    stacks: Stacks,
+    /// The words for the API server's certificate and this configuration, if it isn't verified.
+    unverified: Option<String>,
+}
+
+impl Loaded {
+    /// Returns the stacks of a configuration that comes into force.
+    pub(super) fn in_force(self) -> Stacks {
+        if let Some(unverified) = self.unverified {
+            tracing::warn!(
+                "{unverified} isn't verified, by insecure-skip-tls-verify: whoever is on the way to it can read the \
+                 credentials and answer for the cluster; state certificate-authority-data instead"
+            );
+        }
+        self.stacks
+    }
 }
 
 /// The result of a read.
@@ -68,7 +83,7 @@ impl Source {
     /// # Errors
     /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
-        Ok(self.load().await?.stacks.into_clients())
+        Ok(self.load().await?.in_force().into_clients())
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
@@ -78,7 +93,12 @@ impl Source {
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Loaded { fingerprint, has_token: false, stacks: build(config, || self.to_string())? })
+        let unverified = config.accept_invalid_certs.then(|| {
+            // Not the whole URL, which may have a password.
+            let host = config.cluster_url.host().unwrap_or_default();
+            format!("{self}: the certificate of the API server {host}")
+        });
+        Ok(Loaded { fingerprint, has_token: false, stacks: build(config, || self.to_string())?, unverified })
     }
 }
 
@@ -90,7 +110,7 @@ impl WorkloadSource {
     /// errors of the configuration. Errors of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
         Ok(match self.load(management).await? {
-            Found::Configuration(loaded) => loaded.stacks.into_clients(),
+            Found::Configuration(loaded) => loaded.in_force().into_clients(),
             Found::Clients(clients) => clients,
         })
     }
@@ -109,7 +129,8 @@ impl WorkloadSource {
                 let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
                 let stacks = build(config, || self.to_string())?;
-                Ok(Found::Configuration(Loaded { fingerprint, has_token, stacks }))
+                // A Secret that asks for no verification is refused.
+                Ok(Found::Configuration(Loaded { fingerprint, has_token, stacks, unverified: None }))
             }
         }
     }

@@ -6,6 +6,7 @@ mod policies;
 mod rotation;
 mod secrets;
 mod sources;
+mod tls_errors;
 
 use http::{Request, Response};
 use kube::{Client, client::Body};

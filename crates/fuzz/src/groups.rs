@@ -7,7 +7,7 @@ use capi::{
 };
 use index::{Change, Index};
 use k8s_pb::api::core::v1::Node;
-use nodegroup::{ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
+use nodegroup::{CapacityWords, ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
@@ -74,6 +74,7 @@ pub(crate) fn index() -> Index {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     })
 }
 

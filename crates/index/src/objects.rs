@@ -14,7 +14,7 @@ use std::{collections::HashMap, sync::Arc};
 use capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use nodegroup::{ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
+use nodegroup::{CapacityWords, ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
 use serde_json::{Value, json};
 
 use crate::{Change, Index, NodeQuery};
@@ -28,6 +28,7 @@ pub fn rules() -> Rules {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     }
 }
 

@@ -14,7 +14,7 @@ impl LiveState {
         // A Machine created again under the same name is another one.
         let old = old.filter(|old| old.meta.uid == machine.meta.uid);
         let known = self.shortages.get(key).copied().filter(|_| old.is_some());
-        match Shortage::of(machine, known, old.is_some(), Timestamp::now()) {
+        match Shortage::by(&self.rules.capacity_words, machine, known, old.is_some(), Timestamp::now()) {
             Some(shortage) => self.shortages.insert(key.clone(), shortage),
             None => self.shortages.remove(key),
         };

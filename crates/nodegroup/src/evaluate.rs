@@ -11,8 +11,9 @@ use capi::{
 };
 
 use super::{
-    Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
-    RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
+    Bounds, CapacityWords, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
+    Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout,
+    template,
 };
 
 pub use self::exclusion::{Excluded, Exclusion};
@@ -30,6 +31,8 @@ pub struct Rules {
     pub prices: Arc<PriceList>,
     /// The operator's rules for deletes of failed Machines.
     pub errors: ErrorRules,
+    /// The operator's further texts of a lack of capacity.
+    pub capacity_words: CapacityWords,
 }
 
 impl Rules {
@@ -42,6 +45,7 @@ impl Rules {
             template: TemplateRules::default(),
             prices: Arc::default(),
             errors: ErrorRules::default(),
+            capacity_words: CapacityWords::default(),
         }
     }
 }

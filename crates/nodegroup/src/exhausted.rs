@@ -6,6 +6,8 @@
 //! must therefore never match. A lack of capacity that may resolve itself becomes an error only after a grace period:
 //! see [`Grace`](super::Grace).
 
+use std::sync::Arc;
+
 /// The failureReason that Cluster API defines for a lack of resources, for all providers.
 pub(crate) const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
 
@@ -40,13 +42,14 @@ const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Caus
     Cause { provider, text, form: Form::Phrase, heals }
 }
 
-/// A quota, or a machine type that isn't offered: the lack lasts until somebody changes the quota or the template.
+/// A quota, a machine type that isn't offered, or a Machine that its provider never tries again: the lack lasts until
+/// somebody changes the quota or the template, or deletes the Machine.
 const LASTS: bool = false;
 /// A lack of capacity, which ends when other users release some.
 const HEALS: bool = true;
 
 /// The one list of these texts; `docs/reference/failures.md` shows it.
-pub const CAUSES: [Cause; 42] = [
+pub const CAUSES: [Cause; 51] = [
     code("Cluster API", INSUFFICIENT_RESOURCES, HEALS),
     code("AWS", "InsufficientInstanceCapacity", HEALS),
     code("AWS", "InsufficientHostCapacity", HEALS),
@@ -74,9 +77,14 @@ pub const CAUSES: [Cause; 42] = [
     code("GCP", "QUOTA_EXCEEDED", LASTS),
     code("GCP", "quotaExceeded", LASTS),
     phrase("GCP", "machine type with name", LASTS),
+    code("Hetzner", "NoAvailableHost", HEALS),
+    phrase("Hetzner", "no available host", HEALS),
     code("Hetzner", "resource_unavailable", HEALS),
     code("Hetzner", "resource_limit_exceeded", LASTS),
     phrase("Hetzner", "unsupported location for server type", LASTS),
+    code("KubeVirt", "Unschedulable", HEALS),
+    phrase("KubeVirt", "insufficient cpu", HEALS),
+    phrase("KubeVirt", "insufficient memory", HEALS),
     phrase("Metal3", "no available host found", HEALS),
     code("OCI", "OutOfCapacity", HEALS),
     code("OCI", "OutOfHostCapacity", HEALS),
@@ -84,8 +92,12 @@ pub const CAUSES: [Cause; 42] = [
     code("OCI", "LimitExceeded", LASTS),
     code("OpenStack", "NoValidHost", HEALS),
     phrase("OpenStack", "no valid host was found", HEALS),
+    phrase("OpenStack", "no more IP addresses available", HEALS),
     code("OpenStack", "OverQuota", LASTS),
     phrase("OpenStack", "quota exceeded", LASTS),
+    phrase("Proxmox", "available memory left", LASTS),
+    phrase("Proxmox", "no free vmid found", LASTS),
+    phrase("vSphere", "insufficient disk space", HEALS),
     code("vSphere", "InsufficientResourcesFault", HEALS),
     phrase("vSphere", "insufficient resources", HEALS),
     phrase("vSphere", "parent resource pool are insufficient", HEALS),
@@ -100,6 +112,44 @@ pub enum Lack {
     Lasts,
 }
 
+/// The maximum number of an operator's texts, each of which is looked for in each condition.
+const MOST_WORDS: usize = 64;
+
+/// The operator's further texts of a lack of capacity that waiting may resolve, found as whole words in any case.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CapacityWords(Arc<[String]>);
+
+/// The error for texts that can't be looked for.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CapacityWordsError {
+    /// A text has no letter or digit, so it could be found anywhere.
+    #[error("{0:?} has no letter or digit")]
+    Empty(String),
+    /// There are too many texts.
+    #[error("there are more than {MOST_WORDS} texts")]
+    TooMany,
+}
+
+impl CapacityWords {
+    /// Creates them from texts.
+    ///
+    /// # Errors
+    /// If a text has no word, or there are too many.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, CapacityWordsError> {
+        let words: Vec<_> = texts.into_iter().map(|text| text.trim().to_owned()).collect();
+        if let Some(empty) = words.iter().find(|text| !text.contains(char::is_alphanumeric)) {
+            return Err(CapacityWordsError::Empty(empty.clone()));
+        }
+        if words.len() > MOST_WORDS { Err(CapacityWordsError::TooMany) } else { Ok(Self(words.into())) }
+    }
+
+    /// Returns the lack that a reason or message reports, by these texts and the known ones.
+    pub(crate) fn lack(&self, text: &str) -> Option<Lack> {
+        let own = || self.0.iter().any(|words| has_words(text, words, true)) && !is_throttled(text);
+        lack(text).or_else(|| own().then_some(Lack::Heals))
+    }
+}
+
 /// Phrases of throttled API calls. A message with such a phrase never counts as a lack of capacity, whatever else it
 /// contains, because GCP calls both a quota.
 const THROTTLING: [&str; 6] =
@@ -110,11 +160,15 @@ const THROTTLING: [&str; 6] =
 pub fn lack(text: &str) -> Option<Lack> {
     let found = CAUSES.iter().filter(|cause| has_words(text, cause.text, cause.form == Form::Phrase));
     let lack = found.map(|cause| if cause.heals { Lack::Heals } else { Lack::Lasts }).max()?;
-    (!THROTTLING.iter().any(|phrase| has_words(text, phrase, true))).then_some(lack)
+    (!is_throttled(text)).then_some(lack)
+}
+
+fn is_throttled(text: &str) -> bool {
+    THROTTLING.iter().any(|phrase| has_words(text, phrase, true))
 }
 
 /// Returns true if `text` contains `words` at word boundaries.
-fn has_words(text: &str, words: &str, any_case: bool) -> bool {
+pub(super) fn has_words(text: &str, words: &str, any_case: bool) -> bool {
     let is_word = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let (text, words) = (text.as_bytes(), words.as_bytes());
     text.windows(words.len()).enumerate().any(|(start, window)| {
@@ -144,6 +198,11 @@ mod tests {
     #[case::hetzner("failed to create server: error during placement (resource_unavailable)")]
     #[case::oci("Out of host capacity.")]
     #[case::vsphere("Insufficient resources to satisfy configured failover level")]
+    #[case::openstack_addresses("creating ports: No more IP addresses available on network 7c2b.")]
+    #[case::hetzner_bare_metal("* HostAssociated: no available host (2 hosts don't match the selector)")]
+    #[case::kubevirt("Unschedulable")]
+    #[case::kubevirt_in_words("* VMProvisioned: 0/3 nodes are available: 3 Insufficient memory.")]
+    #[case::vsphere_disk("Insufficient disk space on datastore 'ds1'.")]
     #[case::bare_metal("No available host found. Requeuing.")]
     #[case::cluster_api("InsufficientResources")]
     fn capacity_may_come_back(#[case] text: &str) {
@@ -167,9 +226,30 @@ mod tests {
     #[case::hetzner_limit("server limit reached (resource_limit_exceeded)")]
     #[case::hetzner_type("unsupported location for server type (invalid_input)")]
     #[case::oci_limit("Error returned: LimitExceeded. The following service limits were exceeded")]
+    #[case::proxmox(
+        "* VirtualMachineProvisioned: cannot reserve 17179869184B of memory on node host-1: 11246551040B available memory left"
+    )]
+    #[case::proxmox_ids("No free vmid found in vmIDRange")]
     #[case::the_lasting_one_of_two("no available host found; QuotaExceeded")]
     fn a_quota_and_what_is_not_offered_last(#[case] text: &str) {
         assert_eq!(lack(text), Some(Lack::Lasts));
+    }
+
+    #[rstest]
+    #[case::own_words("rack 7 has no blade LEFT for it", Some(Lack::Heals))]
+    #[case::part_of_a_word("no bladed left", None)]
+    #[case::a_known_text("QuotaExceeded: no blade left", Some(Lack::Lasts))]
+    #[case::throttling("no blade left: too many requests", None)]
+    #[case::other("no cable left", None)]
+    fn an_operator_adds_words(#[case] text: &str, #[case] expected: Option<Lack>) {
+        let words = CapacityWords::new([" no blade left ", "E_RACK_FULL"]).unwrap();
+        assert_eq!(words.lack(text), expected);
+    }
+
+    #[test]
+    fn words_that_could_be_anywhere_are_refused() {
+        assert_eq!(CapacityWords::new(["a", " - "]), Err(CapacityWordsError::Empty("-".to_owned())));
+        assert_eq!(CapacityWords::new(["a"; MOST_WORDS + 1]), Err(CapacityWordsError::TooMany));
     }
 
     #[rstest]
@@ -185,6 +265,7 @@ mod tests {
     )]
     #[case::a_longer_word("ReservedQuotaExceededWarning")]
     #[case::another_case_of_a_code("quotaexceeded")]
+    #[case::a_host_that_is_being_prepared("* HostReady: the host is provisioning, 11246551040B of memory available")]
     #[case::a_quota_that_is_fine("checking quota: 3 of 40 cores used")]
     fn ordinary_messages_are_not(#[case] text: &str) {
         assert_eq!(lack(text), None);

@@ -2,7 +2,9 @@
 //! plus placeholders.
 
 use super::{
-    Grace, GroupId, Lack, exhausted, placeholder,
+    Grace, GroupId, Lack,
+    exhausted::{self, CapacityWords},
+    placeholder,
     replacement::{self, Replaced, Replacement, Siblings},
 };
 pub use super::{
@@ -121,13 +123,25 @@ pub struct Shortage {
 }
 
 impl Shortage {
+    /// Returns [`Self::by`] without further words.
+    #[must_use]
+    pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
+        Self::by(&CapacityWords::default(), machine, known, seen_before, now)
+    }
+
     /// Returns the shortage of a Machine at `now`. `known` is its shortage at the last observation, and `seen_before`
     /// is true if there was one. Only at the first observation, such as after a restart, it counts from the condition's
     /// own time, at which the infrastructure became unready.
     #[must_use]
-    pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
+    pub fn by(
+        words: &CapacityWords,
+        machine: &Machine,
+        known: Option<Self>,
+        seen_before: bool,
+        now: Timestamp,
+    ) -> Option<Self> {
         let condition = machine.infrastructure_not_ready()?;
-        let lack = exhausted::lack(&condition.reason).max(exhausted::lack(&condition.message))?;
+        let lack = words.lack(&condition.reason).max(words.lack(&condition.message))?;
         let first = || if seen_before { now } else { condition.since.map_or(now, |since| since.min(now)) };
         Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
     }

@@ -152,7 +152,7 @@ impl Work {
             group = %self.id,
             from = write.from,
             to = version.replicas,
-            machines = write.machines.join(","),
+            machines = (!write.machines.is_empty()).then(|| write.machines.join(",")),
             client = self.clients(),
             attempts = write.attempts,
             milliseconds = write.elapsed.as_millis(),

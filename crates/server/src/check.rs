@@ -14,6 +14,8 @@ pub struct Check {
 pub enum CheckState {
     /// Done, and still valid.
     Ready,
+    /// Done, and still valid, but nothing new is heard for now, with the time and the reason.
+    Broken(String),
     /// Not done, or no longer valid, with the reason.
     Pending(String),
     /// Not done, and not waited for, since it concerns single groups only.
@@ -39,6 +41,12 @@ impl Check {
         Self { name: name.into(), state: CheckState::Ready }
     }
 
+    /// Returns a check that is done, of which nothing is heard for now, with the time and the reason.
+    #[must_use]
+    pub fn broken(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { name: name.into(), state: CheckState::Broken(why.into()) }
+    }
+
     /// Returns a check that isn't done, with the reason.
     #[must_use]
     pub fn pending(name: impl Into<String>, why: impl Into<String>) -> Self {
@@ -55,7 +63,7 @@ impl Check {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match self.state {
-            CheckState::Ready | CheckState::Informational(_) => true,
+            CheckState::Ready | CheckState::Broken(_) | CheckState::Informational(_) => true,
             CheckState::Pending(_) => false,
         }
     }

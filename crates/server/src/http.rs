@@ -186,6 +186,7 @@ fn list(checks: &[Check], verdict: &str) -> String {
         // Writing to a String can't fail.
         let _ = match state {
             CheckState::Ready => writeln!(text, "[+]{} ok", one_line(name)),
+            CheckState::Broken(why) => writeln!(text, "[+]{} ok, but {}", one_line(name), one_line(why)),
             CheckState::Pending(why) => writeln!(text, "[-]{}: {}", one_line(name), one_line(why)),
             CheckState::Informational(why) => {
                 writeln!(text, "[~]{}: {} (not waited for)", one_line(name), one_line(why))

@@ -131,7 +131,7 @@ impl Collector for ReadinessMetrics {
         let mut family = encoder.encode_descriptor("failing_check", help, None, one.metric_type())?;
         for check in &checks {
             let waited_for = match check.state {
-                CheckState::Ready => continue,
+                CheckState::Ready | CheckState::Broken(_) => continue,
                 CheckState::Pending(_) => "true",
                 CheckState::Informational(_) => "false",
             };

@@ -224,6 +224,7 @@ pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
 pub(super) fn check(check: Check) -> SyncCheck {
     let (state, reason) = match check.state {
         CheckState::Ready => (SyncState::Ready, None),
+        CheckState::Broken(why) => (SyncState::Ready, Some(why)),
         CheckState::Pending(why) => (SyncState::Pending, Some(why)),
         CheckState::Informational(why) => (SyncState::NotWaitedFor, Some(why)),
     };

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use tokio::{
     runtime::Runtime,
     sync::{Mutex, Semaphore},
@@ -27,6 +27,7 @@ use crate::{
     existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
+    selection::Selection,
     suite::{failure, panic_message},
 };
 
@@ -94,8 +95,8 @@ macro_rules! plays {
 /// `logs`.
 #[must_use]
 pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    let mut selection = Selection::from_args();
+    selection.arguments.test_threads.get_or_insert(AT_ONCE);
     let suite = match Suite::new(logs) {
         Ok(suite) => Arc::new(suite),
         Err(error) => {
@@ -139,7 +140,7 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             }
         }
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = selection.run(trials);
     suite.end();
     conclusion.exit_code()
 }

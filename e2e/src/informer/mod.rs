@@ -7,14 +7,14 @@ use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Result, anyhow};
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
 pub use self::{
     event_log::EventLog,
     setup::{Lists, Setup},
 };
-use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract};
+use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract, selection::Selection};
 
 /// The number of concurrent scenarios, which mostly wait.
 const AT_ONCE: usize = 8;
@@ -45,8 +45,8 @@ macro_rules! promises {
 /// Runs the promises that the command line selects, like libtest: each with streamed and with paged lists.
 #[must_use]
 pub fn run(promises: &[Promise]) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    let mut selection = Selection::from_args();
+    selection.arguments.test_threads.get_or_insert(AT_ONCE);
     let runtime = match Runtime::new() {
         Ok(runtime) => Arc::new(runtime),
         Err(error) => {
@@ -66,7 +66,7 @@ pub fn run(promises: &[Promise]) -> ExitCode {
             }));
         }
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = selection.run(trials);
     drop(started);
     conclusion.exit_code()
 }

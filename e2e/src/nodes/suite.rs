@@ -13,12 +13,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
 use super::{Leftovers, POLL_INTERVAL};
 use crate::{
     images::Docker,
+    selection::Selection,
     wait::{SOON, every},
 };
 
@@ -70,10 +71,10 @@ struct Suite<S> {
 /// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
 /// Without the environment variables all are ignored, and those that `--ignored` selects fail.
 pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, variables: &[&'static str]) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
+    let mut selection = Selection::from_args();
+    selection.arguments.test_threads = Some(1);
     let missing = variables.iter().copied().find(|name| env::var_os(name).is_none_or(|value| value.is_empty()));
-    let enabled = missing.is_none() && !arguments.list;
+    let enabled = missing.is_none() && !selection.arguments.list;
     let before = if enabled { Docker::running().and_then(Leftovers::now).map(Some) } else { Ok(None) };
     let (before, runtime) = match (before, Runtime::new()) {
         (Ok(before), Ok(runtime)) => (before, runtime),
@@ -89,7 +90,7 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, varia
     let suite =
         Arc::new(Suite::<S> { runtime, logs: logs.to_owned(), shared: Mutex::new(None), number: AtomicUsize::new(0) });
     let trials = scenarios.iter().map(|&scenario| trial(&suite, scenario, missing));
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let conclusion = selection.run(trials.collect());
     match suite.end(before.as_ref()) {
         Ok(()) => conclusion.exit_code(),
         Err(error) => {
@@ -151,7 +152,7 @@ impl<S: Shared> Suite<S> {
 
 #[cfg(test)]
 mod tests {
-    use libtest_mimic::Conclusion;
+    use libtest_mimic::{Arguments, Conclusion};
 
     use super::*;
 

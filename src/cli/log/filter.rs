@@ -25,6 +25,10 @@ pub(super) const OURS: [&str; 11] = [
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
+/// This target warns at each handshake without verification of the server, and names neither cluster nor file, which
+/// `connect` does once.
+const UNVERIFIED: &str = "kube_client::client::tls::rustls_tls";
+
 /// The prefixes of targets of libraries that hold credentials, such as the headers for a trace collector, and may log
 /// them at any level.
 const HOLD_CREDENTIALS: [&str; 1] = ["opentelemetry"];
@@ -54,6 +58,9 @@ fn shows(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_in = |name: &str| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
     let ours = OURS.into_iter().any(is_in);
-    let is_denied = target == QUOTES_ANSWERS || HOLD_CREDENTIALS.iter().any(|denied| target.starts_with(denied));
+    // Its other lines have fields.
+    let is_unverified = target == UNVERIFIED && metadata.fields().len() == 1;
+    let is_denied =
+        target == QUOTES_ANSWERS || is_unverified || HOLD_CREDENTIALS.iter().any(|denied| target.starts_with(denied));
     ours || (*metadata.level() != Level::TRACE && !is_denied)
 }

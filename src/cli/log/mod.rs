@@ -5,6 +5,7 @@ mod control;
 mod filter;
 mod lines;
 mod moved;
+mod numbers;
 mod screen;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,17 @@ mod tests;
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
+use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload,
+    EnvFilter, Layer as _, Registry,
+    filter::FilterExt as _,
+    fmt::{
+        self, MakeWriter,
+        format::{DefaultFields, JsonFields},
+    },
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    reload,
     util::SubscriberInitExt as _,
 };
 
@@ -21,6 +31,7 @@ pub use self::{control::LogControl, screen::Screen};
 use self::{
     filter::{may_be_shown, parse},
     lines::{Form, Lines},
+    numbers::Numbers,
 };
 use super::UsageError;
 
@@ -89,10 +100,24 @@ impl LogArgs {
         let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
         let (form, to) = (if text { Form::Text } else { Form::Json }, screen.clone());
         let lines = fmt::layer().with_writer(move || Lines { form, to: to.clone() });
-        let lines = if text { lines.with_ansi(terminal).boxed() } else { lines.json().flatten_event(true).boxed() };
+        let lines = if text { lines.with_ansi(terminal).boxed() } else { json(lines).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
         // An error means that another logger was started before, such as by a test; this filter then has no effect.
         drop(started);
         Ok(LogControl::new(level, screen, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
     }
+}
+
+/// tracing-subscriber's form of JSON.
+type Json = fmt::format::Format<fmt::format::Json>;
+
+/// Writes a layer's events as flat JSON objects.
+fn json<S, W>(
+    layer: fmt::Layer<S, DefaultFields, fmt::format::Format, W>,
+) -> fmt::Layer<S, JsonFields, Numbers<Json>, W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + 'static,
+{
+    layer.event_format(Numbers(fmt::format().json().flatten_event(true))).fmt_fields(JsonFields::new())
 }

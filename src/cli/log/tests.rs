@@ -13,6 +13,7 @@ use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, laye
 use super::{
     LogControl, LogFormat, Screen,
     filter::{OURS, may_be_shown},
+    json,
     lines::{Form, Lines},
     parse,
 };
@@ -36,6 +37,23 @@ fn foreign_text_in_a_log_event_starts_no_line_and_keeps_no_bidi_or_control_chara
     let steers = |c: char| (c.is_control() && c != '\n') || ('\u{2028}'..='\u{2069}').contains(&c);
     assert!(!said.contains(steers), "{said:?}");
     assert!(said.lines().nth(1).is_some_and(|line| line.ends_with("the next one")), "{said:?}");
+}
+
+#[test]
+fn each_number_is_a_number_in_json_and_no_text_becomes_one() {
+    let said = CapturedLog::default();
+    let writer = said.clone();
+    let lines = json(fmt::layer().with_writer(move || Lines { form: Form::Json, to: writer.clone() }));
+    let took = Duration::from_millis(45);
+    let theirs = r#"","milliseconds":"45","x":""#;
+    with_default(tracing_subscriber::registry().with(lines), || {
+        tracing::info!(theirs, name = "45", milliseconds = took.as_millis(), below = -1_i128, nodes = 3, "{theirs}");
+    });
+    let said: serde_json::Value = serde_json::from_str(&said.take()).unwrap();
+    assert_eq!(said["milliseconds"], 45, "{said}");
+    assert_eq!((&said["below"], &said["nodes"]), (&(-1).into(), &3.into()), "{said}");
+    assert_eq!((&said["name"], &said["theirs"]), (&"45".into(), &theirs.into()), "{said}");
+    assert_eq!(said["message"], theirs, "{said}");
 }
 
 /// Returns a log with this filter, its captured text, and its control.
@@ -63,6 +81,8 @@ fn no_filter_shows_what_libraries_send_or_get() {
         tracing::trace!(target: "h2::codec", "a header");
         tracing::warn!(target: "kube_client::client", "the body of a Secret");
         tracing::debug!(target: "kube_client::client::builder", "a request");
+        tracing::warn!(target: "kube_client::client::tls::rustls_tls", "without a name");
+        tracing::warn!(target: "kube_client::client::tls::rustls_tls", path = "ca.crt", "a file");
         tracing::error!(target: "opentelemetry", "a header");
         tracing::error!(target: "opentelemetry_sdk", "a header");
         tracing::debug!(target: "opentelemetry-otlp", "a header");
@@ -71,7 +91,7 @@ fn no_filter_shows_what_libraries_send_or_get() {
     });
     let said = said.take();
     let shown: Vec<_> = said.lines().filter_map(|line| line.split_once(": ")).map(|(_, text)| text).collect();
-    assert_eq!(shown, ["of this program", "a request"], "{said}");
+    assert_eq!(shown, ["of this program", "a request", "a file path=\"ca.crt\""], "{said}");
 }
 
 #[rstest]

@@ -100,6 +100,12 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE", value_name = "DURATION", default_value = DEFAULT_CAPACITY_ERROR_GRACE)]
     pub capacity_error_grace: String,
 
+    /// Text by which a provider says that it lacks capacity that others may give back, beside the known ones: found as
+    /// whole words, in upper or lower case, in reason and message of a Machine's condition InfrastructureReady.
+    /// Repeatable; several in one value are separated by semicolons
+    #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS", value_name = "TEXT")]
+    pub capacity_error_words: Vec<String>,
+
     /// Effect of deleting a Node of a MachinePool whose instances aren't Machines, so that none can be deleted by name:
     /// "lower" the size, and the infrastructure provider chooses which instance goes; or "refuse"
     #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "WHAT", default_value = DEFAULT_MACHINE_POOL_DELETES)]

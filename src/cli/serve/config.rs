@@ -3,13 +3,13 @@
 
 use std::{env, net::SocketAddr, time::Duration};
 
-use nodegroup::{Grace, LabelSelector, Rules, Scope};
+use nodegroup::{CapacityWords, Grace, LabelSelector, Rules, Scope};
 
 use super::{
     args::ServeArgs,
     flags::{
-        ADMIN_ALLOWED_HOSTS, ADMIN_LISTEN, CAPACITY_ERROR_GRACE, HTTP_LISTEN, LISTEN, MACHINE_POOL_DELETES,
-        MAX_STALENESS, NONE, OTLP_ENDPOINT, PROBE_LISTEN, SLOW_RPC,
+        ADMIN_ALLOWED_HOSTS, ADMIN_LISTEN, CAPACITY_ERROR_GRACE, CAPACITY_ERROR_WORDS, HTTP_LISTEN, LISTEN,
+        MACHINE_POOL_DELETES, MAX_STALENESS, NONE, OTLP_ENDPOINT, PROBE_LISTEN, SLOW_RPC,
     },
     fleet::{self, Fleet},
     socket, tls,
@@ -128,7 +128,11 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
         admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
         management: index.management,
         workload: index.workload,
-        rules: Rules { errors: scale.error_rules(capacity_error_grace(&args.capacity_error_grace)?), ..index.rules },
+        rules: Rules {
+            errors: scale.error_rules(capacity_error_grace(&args.capacity_error_grace)?),
+            capacity_words: capacity_words(&args.capacity_error_words)?,
+            ..index.rules
+        },
         max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
         slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
         otlp,
@@ -162,6 +166,11 @@ fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
 fn capacity_error_grace(text: &str) -> Result<Grace, UsageError> {
     let text = CAPACITY_ERROR_GRACE.or_default(text);
     text.parse().map_err(|error| CAPACITY_ERROR_GRACE.wrong(text, &error))
+}
+
+fn capacity_words(values: &[String]) -> Result<CapacityWords, UsageError> {
+    let texts = values.iter().flat_map(|value| value.split(';')).filter(|text| !text.trim().is_empty());
+    CapacityWords::new(texts).map_err(|error| CAPACITY_ERROR_WORDS.wrong(&values.join(";"), &error))
 }
 
 fn probe_listen(args: &ServeArgs) -> Result<Option<SocketAddr>, UsageError> {

@@ -41,9 +41,11 @@ pub(super) const CAPACITY_ERROR_GRACE: Flag = Flag {
     variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
     default: DEFAULT_CAPACITY_ERROR_GRACE,
 };
+pub(super) const CAPACITY_ERROR_WORDS: Flag =
+    Flag { name: "--capacity-error-words", variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS", default: "" };
 /// The flags of `serve` alone: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 10] = [
+pub(super) const FLAGS: [Flag; 11] = [
     LISTEN,
     HTTP_LISTEN,
     PROBE_LISTEN,
@@ -52,6 +54,7 @@ pub(super) const FLAGS: [Flag; 10] = [
     MAX_STALENESS,
     MACHINE_POOL_DELETES,
     CAPACITY_ERROR_GRACE,
+    CAPACITY_ERROR_WORDS,
     SLOW_RPC,
     OTLP_ENDPOINT,
 ];

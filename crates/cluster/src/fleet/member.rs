@@ -331,13 +331,7 @@ impl Freshness for Member {
 /// The checks of its Refresh: those of the fleet are about all Clusters.
 impl Checks for Member {
     fn checks(&self) -> Vec<Check> {
-        let problems = self.inner.common.core.problems(Vec::new).into_iter();
-        let mut checks: Vec<_> = problems
-            .map(|(name, problem)| match problem {
-                None => Check::ready(name),
-                Some(why) => Check::pending(name, why),
-            })
-            .collect();
+        let mut checks = self.inner.common.core.checks(Vec::new);
         if let Some(why) = self.left() {
             checks.push(Check::pending(CLUSTER, format!("it isn't served any more: {why}")));
         } else if checks.iter().all(Check::is_ready)

@@ -281,11 +281,8 @@ impl Fleet {
 impl Checks for Fleet {
     fn checks(&self) -> Vec<Check> {
         let core = &self.inner.common.core;
-        let checks = core.problems(Vec::new).into_iter().map(|(name, problem)| match problem {
-            None => Check::ready(name),
-            Some(why) => Check::pending(name, why),
-        });
-        let mut checks: Vec<_> = checks.chain(core.unread_namespaces()).collect();
+        let mut checks = core.checks(Vec::new);
+        checks.extend(core.unread_namespaces());
         // Without the core kinds nothing is known of the Clusters.
         let is_in_sync = checks.iter().all(Check::is_ready);
         let members: Vec<_> = self.inner.members.lock().values().filter(|_| is_in_sync).cloned().collect();

@@ -63,6 +63,11 @@ async fn a_watch_that_is_broken_for_a_while_is_no_reason_to_fail() {
     world.until("the outage", broken).await;
     assert_eq!(world.problem(), "");
     assert!(world.is_ready());
+    let Some(CheckState::Broken(why)) = world.check("management/machines") else {
+        panic!("{:?}", world.workload.checks())
+    };
+    assert!(why.starts_with("nothing was heard for 0 s, and Refresh fails beyond "), "{why}");
+    assert_eq!(world.check("management/machinesets"), Some(CheckState::Ready));
     world.shutdown().await;
 }
 

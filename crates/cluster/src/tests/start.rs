@@ -23,7 +23,7 @@ async fn an_api_server_that_is_down_is_reported_and_found_again() {
         Some(CheckState::Pending(why)) => {
             why.contains("connection refused") && world.problem().contains(&format!("{name}: {why}"))
         }
-        Some(CheckState::Ready | CheckState::Informational(_)) | None => false,
+        Some(CheckState::Ready | CheckState::Broken(_) | CheckState::Informational(_)) | None => false,
     };
     for name in CORE.into_iter().chain(["workload/nodes"]) {
         world.until(name, |world| is_reported(world, name)).await;

@@ -1,6 +1,7 @@
 use std::{fs, path::Path};
 
 use rstest::rstest;
+use testkit::CapturedLog;
 
 use super::kubeconfig;
 use crate::{ClusterRef, NodeAccess, SecretName, Source, WorkloadSource};
@@ -23,6 +24,25 @@ async fn a_file_may_name_other_files_beside_it() {
 async fn a_file_may_name_a_proxy() {
     let (_dir, source) = file(&kubeconfig("{server: 'https://a', proxy-url: 'http://user:hunter2@p:3128'}", "{}"));
     source.connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_verified_is_named_once_with_the_file() {
+    let cluster = |more: &str| kubeconfig(&format!("{{server: 'https://user:hunter2@a.example:6443'{more}}}"), "{}");
+    let (dir, source) = file(&cluster(", insecure-skip-tls-verify: true"));
+    let path = dir.path().join("config");
+    let (log, _guard) = CapturedLog::begin();
+    let access = source.access().await.unwrap();
+    let said = log.take();
+    let named =
+        format!("kubeconfig file {}: the certificate of the API server a.example isn't verified", path.display());
+    assert!(said.contains(&named) && !said.contains("hunter2"), "{said}");
+    // Reading the same again says nothing, and neither does a configuration that verifies.
+    source.load().await.unwrap();
+    fs::write(path, cluster("")).unwrap();
+    source.connect().await.unwrap();
+    assert_eq!(log.take(), "");
+    drop(access);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Tests of every row of the contract's table of instances, and of the order of its conditions.
 
-use capi::{Condition, Created, Failure, Rare};
+use capi::{Condition, Created, Failure, Rare, ScalableKind};
 use rstest::rstest;
 
 use super::{MachineView, of_machine as instance_of, *};
@@ -61,6 +61,49 @@ fn seen(instance: &Instance) -> Expected {
 #[case::infrastructure_that_is_gone(None, MachinePhase::Provisioned, not_ready("Deleted", "it is gone"), true)]
 #[case::infrastructure_that_is_yet_to_come(None, MachinePhase::Pending, not_ready("DoesNotExist", ""), false)]
 #[case::infrastructure_that_failed(None, MachinePhase::Provisioning, not_ready("ImageNotFound", "broken"), false)]
+#[case::aws(None, MachinePhase::Provisioning, not_ready("InstanceTerminated", ""), true)]
+#[case::aws_starting(None, MachinePhase::Provisioning, not_ready("InstanceNotReady", ""), false)]
+#[case::aws_stopped(None, MachinePhase::Provisioning, not_ready("InstanceStopped", ""), false)]
+#[case::hetzner(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("ServerCreateFailedIrrecoverableError", "Server creation failed with an irrecoverable error: x"),
+    true
+)]
+#[case::hetzner_since_v1beta2(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("NotReady", "* ServerCreated: Server creation failed with an irrecoverable error: invalid_input"),
+    true
+)]
+#[case::hetzner_tries_again(None, MachinePhase::Provisioning, not_ready("ServerCreateFailedReason", "x"), false)]
+#[case::ibm(None, MachinePhase::Provisioning, not_ready("InstanceErrored", "no image"), true)]
+#[case::openstack(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("InstanceStateError", "Instance is in ERROR state"),
+    true
+)]
+#[case::openstack_tries_again(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("InstanceStateError", "error creating Openstack instance: 503"),
+    false
+)]
+#[case::proxmox(None, MachinePhase::Provisioning, not_ready("VMProvisionFailed", "VM template not found"), true)]
+#[case::proxmox_tries_again(None, MachinePhase::Provisioning, not_ready("CloningFailed", "x"), false)]
+#[case::a_host_of_metal3_being_prepared(
+    failed(Some("CreateError"), Some("Failed to associate the BaremetalHost to the Metal3Machine")),
+    MachinePhase::Provisioning,
+    not_ready("AssociateBMHFailed", "the host is being inspected"),
+    false
+)]
+#[case::a_host_of_hetzner_being_prepared(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("StillProvisioning", "* HostReady: registering"),
+    false
+)]
 fn a_machine_has_failed_for_good(
     #[case] failure: Option<Failure>,
     #[case] phase: MachinePhase,
@@ -74,6 +117,27 @@ fn a_machine_has_failed_for_good(
     let error = expected.then_some(("ProvisioningFailed", ErrorClass::Other));
     let prefix = if expected { "failed" } else { "pending" };
     assert_eq!(seen(&of_machine(&machine, None)), (format!("{prefix}-machine-{ID}"), InstanceState::Creating, error));
+}
+
+/// A scaling group of the cloud terminates instances and creates others, which no Machine has to be deleted for.
+#[test]
+fn an_instance_that_its_pool_has_terminated_is_no_failure() {
+    let machine = with(|machine| {
+        machine.owner = Some((ScalableKind::MachinePool, "pool".into()));
+        machine.rare = rare(None, not_ready("InstanceTerminated", ""));
+    });
+    assert_eq!(of_machine(&machine, None).id, format!("pending-machine-{ID}"));
+}
+
+/// Its provider doesn't try it again, so waiting is no use.
+#[test]
+fn a_lack_that_its_provider_gave_up_on_is_an_error_at_once() {
+    let message = "* VirtualMachineProvisioned: cannot reserve 2B of memory on node host-1: 1B available memory left";
+    let machine = with(|machine| machine.rare = rare(None, not_ready("NotReady", message)));
+    let shortage = view(&machine, None).shortage.unwrap();
+    assert!(shortage.is_error(Grace::Never, Timestamp::UNIX_EPOCH));
+    let error = Some(("ProvisioningFailed", ErrorClass::OutOfResources));
+    assert_eq!(seen(&of_machine(&machine, None)), (format!("pending-machine-{ID}"), InstanceState::Creating, error));
 }
 
 /// A deletion removes the infrastructure first.

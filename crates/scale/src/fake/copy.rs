@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource};
 use kube::Client;
-use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
+use nodegroup::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -56,6 +56,7 @@ impl Copy {
             template: TemplateRules::default(),
             prices: Arc::default(),
             errors: ErrorRules::default(),
+            capacity_words: CapacityWords::default(),
         }));
         let calls = api.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");

@@ -68,6 +68,12 @@ fn half_way() -> Vec<Check> {
     503,
     "[-]workload/nodes: 403: may not list nodes [+]fake ok\nreadyz check failed\n"
 )]
+#[case::broken_verbose(
+    "/readyz?verbose",
+    vec![Check::broken("management/machines", "nothing was heard\nfor 7 s")],
+    200,
+    "[+]management/machines ok, but nothing was heard for 7 s\nreadyz check passed\n"
+)]
 #[case::pending_verbose(
     "/readyz?verbose",
     half_way(),

@@ -28,6 +28,9 @@ pub(super) enum Failure {
     /// The watch sent neither an event nor a bookmark.
     #[error("the watch stalled: no event and no bookmark in {0:?}")]
     Stalled(Duration),
+    /// A streamed list goes on as a watch, but its end never came.
+    #[error("the streamed list has no end: {0}")]
+    Endless(String),
     /// The watch ended before its time.
     #[error("the watch was cut after {0:.1?}")]
     Cut(Duration),
@@ -51,6 +54,7 @@ impl Failure {
             Self::Transport(_)
             | Self::Timeout(_)
             | Self::Stalled(_)
+            | Self::Endless(_)
             | Self::Cut(_)
             | Self::TooLong(_)
             | Self::Garbled(_)
@@ -68,7 +72,7 @@ impl Failure {
     pub(super) fn is_reported(&self) -> bool {
         match self {
             Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) => true,
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,
+            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Endless(_) | Self::Cut(_) => false,
         }
     }
 
@@ -79,7 +83,7 @@ impl Failure {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
             Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_) => true,
             // Pages have the same limit.
-            Self::BeyondLimit(_) | Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
+            Self::BeyondLimit(_) | Self::Transport(_) | Self::Stalled(_) | Self::Endless(_) | Self::Cut(_) => false,
         }
     }
 
@@ -87,7 +91,7 @@ impl Failure {
     pub(super) fn lacks_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
-            Self::Stalled(_) => true,
+            Self::Stalled(_) | Self::Endless(_) => true,
             Self::Garbled(_)
             | Self::BeyondLimit(_)
             | Self::TooLong(_)
@@ -103,7 +107,7 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => true,
-            Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) => false,
+            Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) | Self::Endless(_) => false,
         }
     }
 
@@ -127,6 +131,7 @@ impl Failure {
             Self::Transport(_)
             | Self::Timeout(_)
             | Self::Stalled(_)
+            | Self::Endless(_)
             | Self::Cut(_)
             | Self::TooLong(_)
             | Self::Garbled(_)
@@ -141,6 +146,7 @@ impl Failure {
             Self::Transport(_)
             | Self::Timeout(_)
             | Self::Stalled(_)
+            | Self::Endless(_)
             | Self::Cut(_)
             | Self::TooLong(_)
             | Self::Garbled(_)

@@ -27,6 +27,12 @@ use crate::identity::ResourceVersion;
 /// The minimum time between two log lines about nameless items.
 const NAMELESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
+/// The time after which a scope that is still broken is logged again. From then on it is logged each time that it has
+/// been broken for twice as long, within [`LONGEST_SILENCE`].
+const FIRST_SILENCE: Duration = Duration::from_secs(60);
+/// The maximum time between two log lines about a scope that is broken.
+const LONGEST_SILENCE: Duration = Duration::from_secs(3600);
+
 /// The cause of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListCause {
@@ -86,6 +92,8 @@ struct ScopeRecord {
     /// True while a list is in progress.
     lists: bool,
     broken: Option<BrokenScope>,
+    /// Since when it has been broken, and when that is to be logged again.
+    logged: Option<(tokio::time::Instant, tokio::time::Instant)>,
 }
 
 impl Progress {
@@ -98,6 +106,7 @@ impl Progress {
             listed: false,
             lists: false,
             broken: None,
+            logged: None,
         });
         let scopes: Vec<_> = scopes.collect();
         let labels = query.labels.iter().map(|labels| format!("labels {labels}"));
@@ -260,14 +269,15 @@ impl Progress {
         self.synced.send_replace(true);
     }
 
-    /// Records a failed list page. Returns true if the scope worked before, or failed for another reason.
-    pub(super) fn list_failed(&self, scope: usize, failure: &Failure) -> bool {
+    /// Records a failed list page. Returns for how long the scope has been broken if that has to be logged: it worked
+    /// before, failed for another reason, or was logged long ago.
+    pub(super) fn list_failed(&self, scope: usize, failure: &Failure) -> Option<Duration> {
         self.record.lock().failed(scope, failure)
     }
 
     /// Records a watch that couldn't begin, was cut, stalled, or received an error. Returns the same as
     /// [`Self::list_failed`].
-    pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> bool {
+    pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> Option<Duration> {
         let mut record = self.record.lock();
         record.watch_errors += 1;
         record.failed(scope, failure)
@@ -276,8 +286,10 @@ impl Progress {
     /// Records a list page or the beginning of a watch. Returns for how long the scope was broken, if it was.
     pub(super) fn recovered(&self, scope: usize) -> Option<Duration> {
         let mut record = self.record.lock();
-        let broken = record.scopes.get_mut(scope)?.broken.take()?;
-        Some(broken.since.elapsed())
+        let scope = record.scopes.get_mut(scope)?;
+        scope.broken = None;
+        let (since, _) = scope.logged.take()?;
+        Some(since.elapsed())
     }
 
     pub(super) fn event_received(&self) {
@@ -384,12 +396,10 @@ impl Record {
         self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
     }
 
-    fn failed(&mut self, scope: usize, failure: &Failure) -> bool {
+    fn failed(&mut self, scope: usize, failure: &Failure) -> Option<Duration> {
         let reason = failure.to_string();
         self.last_error = Some(reason.clone());
-        let Some(scope) = self.scopes.get_mut(scope) else {
-            return false;
-        };
+        let scope = self.scopes.get_mut(scope)?;
         let before = scope.broken.take();
         let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
         let now = Instant::now();
@@ -398,6 +408,13 @@ impl Record {
         let forbidden_since = forbidden_since.or_else(|| (failure.code() == Some(403)).then_some(now));
         let since = before.map_or(now, |broken| broken.since);
         scope.broken = Some(BrokenScope { since, reason, forbidden_since });
-        new
+        let now = tokio::time::Instant::now();
+        let (since, due) = scope.logged.get_or_insert((now, now));
+        let broken = now.saturating_duration_since(*since);
+        if !new && now < *due {
+            return None;
+        }
+        *due = now + broken.clamp(FIRST_SILENCE, LONGEST_SILENCE);
+        Some(broken)
     }
 }

@@ -367,7 +367,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
                     bookmark.reached_since(&known).map(ResourceVersion::from)
                 }
-                Frame::Put(object) => {
+                Frame::Add(object) | Frame::Modify(object) => {
                     if let Err(exceeded) = batch.check(&object, &self.settings) {
                         failure = Some(exceeded);
                         break;
@@ -429,18 +429,18 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     pub(super) async fn list_failed(&mut self, failure: &Failure) {
-        let new = self.progress.list_failed(self.position, failure);
-        self.pause(Phase::List, failure, new).await;
+        let logged = self.progress.list_failed(self.position, failure);
+        self.pause(Phase::List, failure, logged).await;
     }
 
     async fn watch_failed(&mut self, failure: &Failure) {
-        let new = self.progress.watch_failed(self.position, failure);
-        self.pause(Phase::Watch, failure, new).await;
+        let logged = self.progress.watch_failed(self.position, failure);
+        self.pause(Phase::Watch, failure, logged).await;
     }
 
     /// Waits before the next attempt: for the longest pause after an answer beyond a limit, since each costs as much as
-    /// the limit allows. A repeated failure is logged only at debug level.
-    async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
+    /// the limit allows. A failure that isn't to be logged is logged at debug level.
+    async fn pause(&mut self, phase: Phase, failure: &Failure, logged: Option<Duration>) {
         // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
         let requested = failure.retry_after().map(|after| after.min(MAX_RETRY_AFTER).max(self.settings.backoff_min));
         if failure.is_beyond_limit() {
@@ -449,8 +449,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let pause = requested.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
         let namespace = self.scope.namespace.as_deref();
-        if new {
-            tracing::warn!(resource, namespace, %failure, ?pause, "{phase} failed");
+        if let Some(broken) = logged {
+            let broken = Some(Duration::from_secs(broken.as_secs())).filter(|broken| !broken.is_zero());
+            let broken = broken.map(tracing::field::debug);
+            tracing::warn!(resource, namespace, %failure, ?pause, broken, "{phase} failed");
         } else {
             tracing::debug!(resource, namespace, %failure, ?pause, "{phase} failed again");
         }

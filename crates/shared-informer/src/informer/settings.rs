@@ -13,6 +13,9 @@ pub struct Settings {
     /// The time without events after which a streamed list has stalled: some servers and proxies treat the request as
     /// a plain watch, which never reports the end of the list. From then on only pages are requested. Default 10 s.
     pub stream_idle: Duration,
+    /// The time after which a streamed list without its end is given up, however many events come: they may be those of
+    /// a plain watch on a busy kind. From then on only pages are requested. Default 120 s.
+    pub stream_timeout: Duration,
     /// The number of objects per list page. Default 500.
     pub page_size: u32,
     /// The maximum wait for one list page. Default 60 s.
@@ -80,6 +83,7 @@ impl Default for Settings {
         Self {
             streaming_lists: true,
             stream_idle: Duration::from_secs(10),
+            stream_timeout: Duration::from_secs(120),
             page_size: 500,
             list_timeout: Duration::from_secs(60),
             backoff_min: Duration::from_millis(500),

@@ -74,6 +74,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if let Some(version) = self.take_page(page, listing, &mut left_out)? {
                 return Ok(version);
             }
+            if started.elapsed() >= self.settings.stream_timeout {
+                return Err(Failure::Endless(format!("it didn't come in {:?}", self.settings.stream_timeout)));
+            }
             self.check(received, left_out)?;
             self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
@@ -97,7 +100,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Applies a batch of frames; returns the list's version if it contains the end. Adds the objects that were left
-    /// out.
+    /// out. An API server sends the objects of one moment, all as added, and then the end: a change before it means
+    /// that the end was lost on the way, or that the server takes the request for a plain watch.
     fn take_page(
         &self,
         page: Vec<Frame<T>>,
@@ -107,10 +111,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let mut objects = Vec::with_capacity(page.len());
         for frame in page {
             match frame {
-                Frame::Put(object) => objects.push(object),
-                Frame::Delete(object) => {
-                    *left_out += self.store.apply_page(listing, objects.drain(..))?;
-                    self.store.batch().delete(object);
+                Frame::Add(object) => objects.push(object),
+                Frame::Modify(_) | Frame::Delete(_) => {
+                    return Err(Failure::Endless("a change came before it".into()));
                 }
                 Frame::Nameless => self.skip_nameless(1),
                 Frame::Bookmark(Bookmark { reached, initial_events_end }) => {

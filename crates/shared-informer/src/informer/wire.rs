@@ -172,8 +172,10 @@ impl<'de, T> Visitor<'de> for ItemsSeed<'_, T> {
 /// An event of a watch.
 #[derive(Debug)]
 pub(super) enum Frame<T> {
-    /// Added or modified, with the current state.
-    Put(Object<T>),
+    /// Added, with the current state.
+    Add(Object<T>),
+    /// Modified, with the current state.
+    Modify(Object<T>),
     /// Deleted, with the last state.
     Delete(Object<T>),
     /// Added, modified or deleted, without a name.
@@ -209,14 +211,20 @@ impl<T> Frame<T> {
         // Without the spaces around it, as a `RawValue`: an error names a column of it.
         let json = std::str::from_utf8(json).ok()?.trim_matches([' ', '\t', '\r', '\n']);
         let object = decoder.decode(json)?;
-        let is_deleted = beginning == BEGINNINGS[2];
-        Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
+        let frame = if beginning == BEGINNINGS[0] {
+            Self::Add(object)
+        } else if beginning == BEGINNINGS[1] {
+            Self::Modify(object)
+        } else {
+            Self::Delete(object)
+        };
+        Some((frame, rest))
     }
 
     /// Returns the object that is to be stored.
     pub(super) fn stored(&self) -> Option<&Object<T>> {
         match self {
-            Self::Put(object) => Some(object),
+            Self::Add(object) | Self::Modify(object) => Some(object),
             Self::Delete(_) | Self::Nameless | Self::Bookmark(_) => None,
         }
     }
@@ -226,7 +234,8 @@ impl<T> Frame<T> {
             serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
         let named = |frame: fn(Object<T>) -> Self| decoder.decode(object.get()).map_or(Self::Nameless, frame);
         match r#type.as_str() {
-            "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
+            "ADDED" => Ok(named(Self::Add)),
+            "MODIFIED" => Ok(named(Self::Modify)),
             "DELETED" => Ok(named(Self::Delete)),
             "BOOKMARK" => Ok(Self::Bookmark(Bookmark::of(object.get()))),
             "ERROR" => Err(Failure::of_watch(object.get(), resource)),

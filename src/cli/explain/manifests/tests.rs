@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use capi::Keys;
-use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
+use nodegroup::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -50,6 +50,7 @@ fn rules(group: &str) -> Rules {
         template: TemplateRules::default(),
         prices: Arc::default(),
         errors: ErrorRules::default(),
+        capacity_words: CapacityWords::default(),
     }
 }
 

@@ -194,7 +194,7 @@ async fn an_answer_beyond_a_limit_is_asked_for_again_after_the_longest_pause() {
         let stream = api.call().await.open();
         assert!(attempt == 0 || failed_at.elapsed() >= longest / 2, "{:?}", failed_at.elapsed());
         for object in page_of(0, MOST + 1) {
-            stream.put(&object);
+            stream.send("ADDED", &object);
         }
         until("its end", || reason(&informer).contains("there are more than 100 objects")).await;
         stream.lines.closed().await;

@@ -1,5 +1,6 @@
 //! Tests of servers that refuse, vanish or send nonsense: the reports, and the rate of requests.
 
+use testkit::CapturedLog;
 use tokio::time::Instant;
 
 use super::*;
@@ -78,6 +79,26 @@ async fn a_cut_watch_is_broken_until_it_is_resumed() {
     assert_eq!((informer.status().watch_errors, informer.status().reason), (2, None));
     watch.put(&widget("one/a", 11, 2));
     assert_eq!(scene.seen.next().await, "one/a:1>2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_when_it_begins_and_ever_more_rarely_with_its_length() {
+    let mut scene = synced(&[]).await;
+    let (log, _guard) = CapturedLog::begin();
+    scene.watch.cut();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(30 * 60) {
+        scene.api.watch_from(10).await.unreachable();
+    }
+    let said = log.take();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("watch failed")).collect();
+    // After 1, 2, 4, 8 and 16 minutes, by the first attempts that follow.
+    let [cut, refused, reminders @ ..] = &lines[..] else { panic!("{said}") };
+    assert!(reminders.len() == 5 && reminders.iter().all(|line| line.contains(" broken=")), "{said}");
+    assert!(!cut.contains(" broken=") && refused.contains("connection refused"), "{said}");
+    let _watch = scene.api.watch_from(10).await.open();
+    until("a cure", || scene.informer.status().broken_since.is_none()).await;
+    assert!(log.take().contains("works again"));
 }
 
 #[tokio::test(start_paused = true)]
