@@ -203,12 +203,12 @@ impl<'a> Round<'a> {
         }
         let calls = named.iter().map(|name| async move {
             match contender.way {
-                Way::DeleteFirst | Way::DeleteAndWait => contender.delete(testbed, &before[name]).await,
+                Way::DeleteFirst | Way::DeleteAndWait => delete(testbed, &before[name]).await,
                 Way::MarkAndDelete => {
-                    contender.mark(testbed, name, json!("true")).await?;
-                    contender.delete(testbed, &before[name]).await
+                    mark(testbed, name, json!("true")).await?;
+                    delete(testbed, &before[name]).await
                 }
-                Way::MarkFirst => contender.mark(testbed, name, json!("true")).await,
+                Way::MarkFirst => mark(testbed, name, json!("true")).await,
             }
         });
         try_join_all(calls).await.map(drop)
@@ -245,7 +245,7 @@ impl<'a> Round<'a> {
         let new = after.keys().filter(|name| !before.contains_key(*name)).count();
         let stays: Vec<_> = named.difference(&gone).collect();
         if contender.way == Way::MarkFirst {
-            try_join_all(stays.iter().map(|name| contender.mark(testbed, name, json!(null)))).await?;
+            try_join_all(stays.iter().map(|name| mark(testbed, name, json!(null)))).await?;
         }
         if !contender.rolls() {
             contender.resize(testbed, SIZE).await?;
@@ -362,33 +362,33 @@ impl Contender {
         .await
     }
 
-    fn api(&self, testbed: &Testbed, kind: &str) -> Api<DynamicObject> {
-        let place = Place::of(kind, Contract::V1Beta2);
-        Api::namespaced_with(testbed.objects.client(), &testbed.namespace, &place.resource)
-    }
-
-    async fn mark(&self, testbed: &Testbed, machine: &str, value: Value) -> Result<()> {
-        testbed.objects.annotate("Machine", machine, json!({ "cluster.x-k8s.io/delete-machine": value })).await
-    }
-
-    /// Deletes a Machine as it was seen, or as it is if it has changed since.
-    async fn delete(&self, testbed: &Testbed, machine: &DynamicObject) -> Result<()> {
-        let api = self.api(testbed, "Machine");
-        let (name, mut seen) = (machine.name_any(), machine.metadata.clone());
-        loop {
-            let preconditions = Preconditions { uid: seen.uid, resource_version: seen.resource_version };
-            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match api.delete(&name, &parameters).await {
-                Err(kube::Error::Api(status)) if status.is_conflict() => seen = api.get(&name).await?.metadata,
-                deleted => return deleted.map(drop).with_context(|| format!("deleting Machine {name}")),
-            }
-        }
-    }
-
     async fn resize(&self, testbed: &Testbed, size: usize) -> Result<()> {
         let patch = Patch::Merge(json!({ "spec": { "replicas": size } }));
-        let api = self.api(testbed, self.group.kind);
+        let api = api(testbed, self.group.kind);
         Ok(api.patch_scale(&self.group.name, &PatchParams::default(), &patch).await.map(drop)?)
+    }
+}
+
+fn api(testbed: &Testbed, kind: &str) -> Api<DynamicObject> {
+    let place = Place::of(kind, Contract::V1Beta2);
+    Api::namespaced_with(testbed.objects.client(), &testbed.namespace, &place.resource)
+}
+
+async fn mark(testbed: &Testbed, machine: &str, value: Value) -> Result<()> {
+    testbed.objects.annotate("Machine", machine, json!({ "cluster.x-k8s.io/delete-machine": value })).await
+}
+
+/// Deletes a Machine as it was seen, or as it is if it has changed since.
+async fn delete(testbed: &Testbed, machine: &DynamicObject) -> Result<()> {
+    let api = api(testbed, "Machine");
+    let (name, mut seen) = (machine.name_any(), machine.metadata.clone());
+    loop {
+        let preconditions = Preconditions { uid: seen.uid, resource_version: seen.resource_version };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(&name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => seen = api.get(&name).await?.metadata,
+            deleted => return deleted.map(drop).with_context(|| format!("deleting Machine {name}")),
+        }
     }
 }
 

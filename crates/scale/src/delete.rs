@@ -121,7 +121,13 @@ impl Batch<'_> {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
                 Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
-                Err(TryAgain::No(error)) => return self.refuse(accepted, &error),
+                Err(TryAgain::No(error)) => {
+                    // Or Cluster Autoscaler would name those with an error in every loop, in vain.
+                    for target in targets.iter().filter(|target| target.never_joined) {
+                        self.work.index().record_failed_delete(&target.key, &target.uid);
+                    }
+                    return self.refuse(accepted, &error);
+                }
             }
         };
         // From here on the command runs to its end without its callers.

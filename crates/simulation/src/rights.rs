@@ -17,6 +17,7 @@ const LONGER: Nanos = 45 * SECOND;
 
 /// A time without the right to write Machines.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one part of the loss")]
 struct Loss {
     ordinal: u64,
     /// The time from which the first deletion or mark begins it.

@@ -237,7 +237,9 @@ impl Inspection {
                     warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
                 Exclusion::NotAutoscaled | Exclusion::Undecodable => {
-                    problems.iter().for_each(|problem| warn(format!("left out: {problem}")));
+                    for problem in problems {
+                        warn(format!("left out: {problem}"));
+                    }
                 }
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment

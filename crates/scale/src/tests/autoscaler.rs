@@ -225,6 +225,7 @@ const FAILED_FOR_GOOD: State = State {
 /// A webhook, a policy or a missing permission keeps a failed Machine for any length of time.
 #[rstest]
 #[case::above_the_minimum(1, "DELETE machine x", 403, "admission webhook \"guard\" denied the request")]
+#[case::by_its_size_above_the_minimum(1, "TRY scale", 403, "admission webhook \"guard\" denied the request")]
 #[case::at_the_minimum(0, "DELETE machine x", 403, "admission webhook \"guard\" denied the request")]
 #[case::by_a_policy_above_the_minimum(
     1,

@@ -23,6 +23,8 @@ pub(super) const MARKED_BY: &str = "capi-autoscaler-provider ";
 /// The longest time from a deletion to the sending of its smaller size: a copy repeats writes for 20 s, and may stand
 /// still, or its task may not run, meanwhile.
 const LOWERS_FOR: Nanos = 240 * SECOND;
+/// The time for which a copy repeats a smaller size.
+const UNDER_WAY: Nanos = 20 * SECOND;
 /// The min time between two replacements in one group, less the latency of a request.
 const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 
@@ -57,6 +59,7 @@ pub(super) struct Removal {
     /// True once a caller who had asked for it was answered OK although the size wasn't lowered.
     is_replacement: bool,
     /// The first end of a call that had asked for it: its code, or `None` for a caller who had left.
+    #[allow(clippy::option_option, reason = "no end, an end without a code, and one with a code")]
     outcome: Option<Option<Code>>,
 }
 
@@ -151,7 +154,7 @@ impl Ledger {
         let group = self.groups.get(&id);
         let is_below = |left: i64| group.is_some_and(|group| group.bounds_since(lately).all(|(min, _)| left < min));
         let under_way = self.removals.iter().filter(|it| it.is_of(copy, &id) && it.is_open() && it.outcome.is_none());
-        let under_way = under_way.filter(|it| it.is_told && it.at + LOWERS_FOR > self.now).count();
+        let under_way = under_way.filter(|it| it.is_told && it.at + UNDER_WAY > self.now).count();
         let size = group.map_or(0, |group| group.size);
         let left = size - i64::try_from(under_way).unwrap_or(i64::MAX) - 1;
         let may_be_replacement = machine.node.is_none() && !id.starts_with("MachinePool/") && is_below(size - 1);

@@ -308,6 +308,8 @@ pub(crate) struct Ledger {
     all_sets: BTreeMap<String, Set>,
     /// The groups that roll out, each with the revision from which their MachineSets show it.
     rolling: HashMap<String, u64>,
+    /// The sizes that somebody else has written of each group, each with its time.
+    foreign_sizes: HashMap<String, Vec<(Nanos, i64)>>,
     /// The requests that were refused.
     refusals: Vec<Refusal>,
     /// The time at which the API last refused a copy the deletion of a single Machine, by its uid.

@@ -117,7 +117,8 @@ impl Ledger {
             if by < 0 && group.bounds_since(lately).all(|(_, max)| size > max) {
                 self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, above max {max}"));
             }
-        } else if author == Author::Foreign && size < before.size {
+        } else if author == Author::Foreign && size != before.size {
+            self.foreign_sizes.entry(id.to_owned()).or_default().push((self.now, size));
             group.allow(FOREIGN_SIZE, before.size - size, self.now);
         }
         if id.starts_with("MachinePool/") {

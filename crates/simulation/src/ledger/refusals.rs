@@ -20,6 +20,8 @@ pub(super) const OLD: Nanos = 400 * SECOND;
 const JOINS: Nanos = 60 * SECOND;
 /// The longest time from a write to its answer.
 const ANSWERED: Nanos = 40 * SECOND;
+/// The longest time from the first of two equal sizes that somebody else has written to the end of what follows.
+const PUT_BACK: Nanos = 2 * 3600 * SECOND;
 /// The time for which a refusal is remembered.
 const KEPT: Nanos = 300 * SECOND;
 
@@ -140,10 +142,19 @@ impl Ledger {
         // The refusal may be about a deleted group of the same name.
         let was_deleted = self.groups.get(id).is_some_and(|group| group.is_gone || group.created + OLD > asked);
         let is_gone = was_deleted && text.contains("its object was deleted");
-        if delta > 0 && largest + delta <= max && !is_refused_by_api && !is_gone {
+        let is_put_back = text.contains("keeps putting the size back") && self.is_put_back(id);
+        if delta > 0 && largest + delta <= max && !is_refused_by_api && !is_gone && !is_put_back {
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
         }
+    }
+
+    /// Returns true if somebody else has written the same size of a group twice within the time in which that counts.
+    fn is_put_back(&self, id: &str) -> bool {
+        let written = self.foreign_sizes.get(id).into_iter().flatten();
+        let mut sizes: Vec<_> = written.filter(|(at, _)| at + PUT_BACK > self.now).map(|(_, size)| *size).collect();
+        sizes.sort_unstable();
+        sizes.windows(2).any(|two| two[0] == two[1])
     }
 
     /// Records that the API refused the deletion of a single Machine: the copy must not report its error again at once.

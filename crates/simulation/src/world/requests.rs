@@ -187,6 +187,7 @@ impl World {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "a request from its fault to its answer")]
     pub(super) fn request(&mut self, from: HostId, sent: Nanos, fault: Option<RequestFault>, request: ApiRequest) {
         let ApiRequest { to: id, parts, body, reply } = request;
         self.report.requests += 1;
