@@ -160,7 +160,7 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
     "--admin-allowed-hosts (or CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS): \"https://a\" can't be used: it has to be a DNS name"
 )]
 #[case::capacity_words(
-    &["--capacity-error-words", "no blade left; - "],
+    &["--all-clusters", "--capacity-error-words", "no blade left; - "],
     "--capacity-error-words (or CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS): \"no blade left; - \" can't be used: \"-\" has no"
 )]
 #[case::admin_beyond_loopback(&["--admin-listen", "0.0.0.0:8081"], "isn't a loopback address")]
