@@ -296,8 +296,8 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
     assert!(kinds.iter().any(|line| line.starts_with("warn can't be read: not found")), "{kinds:#?}");
     let topologies = lines(&report, CheckId::Topology);
     assert_eq!(topologies, ["warn its Cluster's topology sets replicas and puts every size change back"]);
-    let is_topology = |finding: &&Value| finding["check"] == CheckId::Topology.as_str();
-    let topology = report["checks"].as_array().unwrap().iter().find(is_topology).unwrap();
+    let is_wanted = |finding: &&Value| finding["check"] == CheckId::Topology.as_str();
+    let topology = report["checks"].as_array().unwrap().iter().find(is_wanted).unwrap();
     let remedy = topology["remedy"].as_str().unwrap();
     assert!(remedy.contains("node-group-min-size is set too") && remedy.contains("2 becomes 1"), "{remedy}");
     let strict = check(&[&flags[..], &["--strict"]].concat()).await;
