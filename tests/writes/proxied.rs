@@ -60,7 +60,7 @@ async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) {
 /// On loopback a proxy of the environment would be bypassed; the kubeconfig's own applies to every server.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
-    let mut world = World::start(Start { copies: 0, machines: 2, ..Start::default() }).await;
+    let mut world = World::start(Start { copies: 0, machines: 2 }).await;
     let proxy = Proxy::start().await;
     let url = world.sandbox.management().url();
     let own = format!("{url}\n    proxy-url: http://user:p%40ss@{}", proxy.address);

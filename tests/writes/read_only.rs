@@ -58,7 +58,7 @@ async fn call_all(world: &World, copy: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_writes() {
-    let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
+    let mut world = World::start(Start { copies: 0, machines: 3 }).await;
     let copy = world.add_copy(&["--read-only"]).await;
     world.until_known(copy).await;
     for _ in 0..3 {

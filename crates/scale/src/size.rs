@@ -40,6 +40,8 @@ async fn give_back(work: &Work, Written { from, to }: Written) {
     if view.version.replicas != to || !read::machines(work).await.is_ok_and(has_none) {
         return;
     }
+    // The minimum may have been raised meanwhile.
+    let from = from.max(view.bounds.min).min(to);
     tracing::info!(group = %work.id, from = to, to = from, "the caller left before the size was written: it is given back");
     if let Err(error) = Resize::asked_by(work, None).write(view.version, Aim::GiveBack { from, to }).await {
         tracing::warn!(group = %work.id, "the size can't be given back: {error}");

@@ -46,7 +46,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
-        let group = world::World::start(Start { copies: 0, machines: 0, ..Start::default() }).await;
+        let group = world::World::start(Start { copies: 0, machines: 0 }).await;
         let kubeconfig = group.sandbox.management_kubeconfig();
         let (first, second) = tokio::join!(Copy::start(&kubeconfig), Copy::start(&kubeconfig));
         Self { group, kubeconfig, copies: [Some(first), Some(second)] }

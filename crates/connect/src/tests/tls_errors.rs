@@ -119,7 +119,8 @@ async fn a_connection_that_tls_breaks_is_explained_in_plain_words(
 
 #[tokio::test]
 async fn an_expired_certificate_is_named_as_such() {
-    let yesterday = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_secs(86_400);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let yesterday = now.saturating_sub(Duration::from_secs(86_400));
     let own = Certificate::valid_until("localhost", yesterday);
     let port = serve(Server::Tls, &own);
     let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
