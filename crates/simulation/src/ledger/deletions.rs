@@ -157,7 +157,12 @@ impl Ledger {
         let under_way = under_way.filter(|it| it.is_told && it.at + UNDER_WAY > self.now).count();
         let size = group.map_or(0, |group| group.size);
         let left = size - i64::try_from(under_way).unwrap_or(i64::MAX) - 1;
-        let may_be_replacement = machine.node.is_none() && !id.starts_with("MachinePool/") && is_below(size - 1);
+        // The copy may know an older size, and older bounds.
+        let sizes = self.sizes.get(&id).into_iter().flatten();
+        let sizes = sizes.filter(|(until, _)| until.is_none_or(|until| until >= lately)).map(|(_, size)| *size);
+        let lowest = sizes.min().unwrap_or(size);
+        let is_at_min = group.is_some_and(|group| group.bounds_since(lately).any(|(min, _)| lowest <= min));
+        let may_be_replacement = machine.node.is_none() && !id.starts_with("MachinePool/") && is_at_min;
         let is_too_many = machine.node.is_some() && under_way > 0 && is_below(left);
         if is_too_many {
             let what = format!("copy {copy} deleted {name} of {id}, which leaves {left} of size {size}, below its min");
