@@ -191,7 +191,7 @@ fn events_before_a_failure_are_returned_in_whatever_parts_they_come() {
         for (part, carefully) in [(20, false), (line("a").len(), false), (1 << 20, false), (1 << 20, true)] {
             let found = read(body.as_bytes(), part, carefully).found;
             assert_eq!(found.len(), 3, "in parts of {part}: {found:?}");
-            assert!(found[..2].iter().all(|frame| frame.starts_with("Put")), "{found:?}");
+            assert!(found[..2].iter().all(|frame| frame.starts_with("Add")), "{found:?}");
             assert!(found[2].starts_with(failure), "{found:?}");
         }
     }
