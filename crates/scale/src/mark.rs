@@ -44,6 +44,10 @@ pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
         if machine.delete_mark.as_deref().is_some_and(|mark| is_recent(mark, Timestamp::now())) {
             return Fate::Going;
         }
+        // The read may have taken longer than the caller waits.
+        if work.is_abandoned() {
+            return Fate::Stays(CallError::Abandoned);
+        }
         let value = format!("{MARKED_BY}{:.0}", Timestamp::now());
         match work.write(Write::Mark, work.api().set_mark(key, uid, &machine.version, &value)).await {
             Ok(machine) if machine.deleting => return Fate::Going,

@@ -56,7 +56,7 @@ impl Work {
 
     /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
     /// of a write may be long in coming for one of many Clusters.
-    fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         let callers = self.callers.lock();
         let are_gone = !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0);
         are_gone && !self.has_written.load(Ordering::Relaxed) && !self.may_have_written.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{Fault, World, group, instance, nodes, status},
+    fake::{Fault, LONG, World, group, instance, nodes, status},
 };
 use crate::ScaleError;
 
@@ -70,4 +70,18 @@ async fn a_decrease_marks_machines_that_never_joined() {
     }
     world.scale.decrease(group(), -1).await.unwrap();
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.deleting()), (2, vec!["b".to_owned()], vec![]));
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_while_its_machine_is_read_ends_the_command() {
+    let world = world();
+    world.api.fault("GET machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    command.abort();
+    assert!(command.await.unwrap_err().is_cancelled());
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.marked()), (4, vec![]));
 }
