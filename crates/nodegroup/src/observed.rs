@@ -43,7 +43,7 @@ impl ObservedLabels {
         changed | self.others.observe(node, is_settled)
     }
 
-    /// Adds the observations of other Nodes, except their [other labels](Self::others).
+    /// Adds the observations of other Nodes, except their other labels.
     pub fn merge(&mut self, other: &Self) {
         for (values, others) in self.values.iter_mut().zip(&other.values) {
             for (value, node) in others {
@@ -67,7 +67,7 @@ impl ObservedLabels {
         self
     }
 
-    /// Returns the observations without the [other labels](Self::others).
+    /// Returns the observations without the other labels.
     #[must_use]
     pub fn without_others(self) -> Self {
         Self { others: Others::default(), ..self }
