@@ -218,6 +218,11 @@ impl Ledger {
         }
         self.begins(copy, "the size", id);
         if self.is_for_places(copy, id, by) {
+            if now.saturating_sub(sent) > GIVEN_UP && before.generation.1 > sent {
+                *self.exceptions.entry(LATE_SIZE).or_default() += 1;
+                group.allow(LATE_SIZE, by, now);
+                return;
+            }
             let came = self.gives_up(copy, id, before, by);
             group.gives_up(by, came, now);
             return;
@@ -294,6 +299,16 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Notes that an answer calls a Machine replaced. Returns false if the copy hasn't deleted it.
+    pub(super) fn is_replaced_on_purpose(&mut self, copy: usize, uid: &str) -> bool {
+        let is_it = |it: &&mut Removal| it.uid == uid && it.copy == copy && it.is_open();
+        let Some(removal) = self.removals.iter_mut().rev().find(is_it) else { return false };
+        removal.is_replacement = true;
+        let (group, at) = (removal.group.clone(), removal.at);
+        self.replaces_one(copy, &group, at);
+        true
     }
 
     /// Checks a decrease that was answered OK: each Machine that was deleted for it has lowered the size.

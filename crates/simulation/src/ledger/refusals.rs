@@ -84,6 +84,10 @@ impl Ledger {
             if self.is_named_by_others(number, uid) {
                 continue;
             }
+            // Of several Machines at the minimum one is replaced, and the answer says which.
+            if text.contains("is replaced, and") && self.is_replaced_on_purpose(copy, uid) {
+                continue;
+            }
             let removed = self.removals.iter().rev().find(|removal| removal.uid == *uid && !removal.is_taken_back);
             match removed {
                 Some(removal) if removal.copy == copy && removal.at >= asked.at => {
