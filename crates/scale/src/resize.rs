@@ -42,8 +42,6 @@ pub(super) enum Aim<'a> {
         listed: Option<GroupMachines>,
         min: i32,
     },
-    /// The one before an increase, unless somebody else has written it since.
-    GiveBack { from: i32, to: i32 },
 }
 
 impl Aim<'_> {
@@ -67,7 +65,6 @@ impl Aim<'_> {
                 };
                 Ok(lowered(now, as_i32(missing.min(*replicas)) + instances, *min))
             }
-            Self::GiveBack { from, to } => Ok(if now == *to { *from } else { now }),
         }
     }
 }

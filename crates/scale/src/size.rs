@@ -10,8 +10,7 @@ use super::{
     command::Caller,
     delete::{self, Fate, TryAgain, as_i32},
     error::ScaleError,
-    read,
-    resize::{Aim, Resize, Written},
+    resize::{Aim, Resize},
     resolve::Target,
     work::Work,
 };
@@ -24,28 +23,9 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
         return Err(answer::put_back(&work.id, &manager));
     }
     let aim = Aim::Raise { delta, bounds: view.bounds };
-    let written = Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
+    Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
     work.shared.accepted_deletions.forget_replicas(&work.id);
-    if let Some(written) = written.filter(|_| caller.is_gone()) {
-        give_back(work, written).await;
-    }
     Ok(())
-}
-
-/// Gives back an increase whose caller left before it was written, while no Machine has come for it and nobody else has
-/// written the size: Cluster Autoscaler takes it for failed, and buys elsewhere.
-async fn give_back(work: &Work, Written { from, to }: Written) {
-    let Ok(view) = work.view() else { return };
-    let has_none = |machines: read::GroupMachines| i32::try_from(machines.all).is_ok_and(|all| all <= from);
-    if view.version.replicas != to || !read::machines(work).await.is_ok_and(has_none) {
-        return;
-    }
-    // The minimum may have been raised meanwhile.
-    let from = from.max(view.bounds.min).min(to);
-    tracing::info!(group = %work.id, from = to, to = from, "the caller left before the size was written: it is given back");
-    if let Err(error) = Resize::asked_by(work, None).write(view.version, Aim::GiveBack { from, to }).await {
-        tracing::warn!(group = %work.id, "the size can't be given back: {error}");
-    }
 }
 
 /// Lowers the size by replicas that have no Node: first by those without a Machine, then by Machines that never joined,

@@ -357,42 +357,6 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
     assert_eq!(error.code(), "not_found", "nobody has heard of it");
 }
 
-/// Cluster Autoscaler takes the increase for failed, and buys elsewhere.
-#[rstest]
-#[case::no_machine_has_come(false, 2)]
-#[case::a_machine_has_come(true, 5)]
-#[tokio::test]
-async fn an_increase_whose_caller_left_before_it_was_written_is_given_back(#[case] has_come: bool, #[case] end: i32) {
-    let world = World::new(2, &["a", "b"]);
-    world.api.fault("PATCH scale", Fault::HoldAnswer);
-    let scale = world.scale.clone();
-    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
-    call.abort();
-    assert!(call.await.unwrap_err().is_cancelled());
-    if has_come {
-        world.machine_unseen("c", &json!({}), &json!({}));
-    }
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
-    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
-}
-
-#[tokio::test]
-async fn an_increase_that_somebody_has_written_over_is_not_given_back() {
-    let world = World::new(2, &["a", "b"]);
-    world.api.fault("PATCH scale", Fault::HoldAnswer);
-    world.api.fault("LIST machines", Fault::SizeIs(4));
-    let scale = world.scale.clone();
-    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
-    call.abort();
-    assert!(call.await.unwrap_err().is_cancelled());
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
-    assert_eq!(world.api.replicas(), 4);
-}
-
 #[rstest]
 #[case::zero(0)]
 #[case::positive(1)]
