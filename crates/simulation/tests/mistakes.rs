@@ -1,5 +1,5 @@
 //! Each mistake of `crates/simulation/mistakes` can still be put back, so that the table of them in
-//! docs/design/simulation.md can't come to say what isn't so any more. That each compiles is looked at by `.ci/run`.
+//! docs/design/simulation.md can't come to say what isn't so any more.
 
 use std::{
     collections::BTreeSet,
