@@ -146,9 +146,10 @@ impl Batch<'_> {
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
             let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
-            let may_be_removed = removed || of_request().any(|(_, fate)| matches!(fate, Fate::Unknown));
+            let is_part =
+                removed || request.lowers_by_itself() || of_request().any(|(_, fate)| matches!(fate, Fate::Unknown));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
-            let error = error.map(|error| if may_be_removed { error.of_part() } else { error });
+            let error = error.map(|error| if is_part { error.of_part() } else { error });
             self.waiting.push(Waiting { delete, request, removed, error });
         }
     }
@@ -467,7 +468,8 @@ pub(super) async fn delete_one(work: &Work, target: &Target, is_tried: bool) -> 
         };
         is_unanswered |= !is_tried && matches!(error, CallError::Unknown(..));
         let again = attempts.again(&error).await;
-        if !again && !is_unanswered {
+        // Whoever has left has made the Node schedulable again.
+        if !is_unanswered && (!again || work.has_no_caller()) {
             return Fate::Stays(error);
         }
         if again && error.is_not_now() {

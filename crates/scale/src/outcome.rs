@@ -57,9 +57,15 @@ impl Work {
     /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
     /// of a write may be long in coming for one of many Clusters.
     pub(super) fn is_abandoned(&self) -> bool {
+        self.has_no_caller()
+            && !self.has_written.load(Ordering::Relaxed)
+            && !self.may_have_written.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if nobody waits for the commands of this turn any more.
+    pub(super) fn has_no_caller(&self) -> bool {
         let callers = self.callers.lock();
-        let are_gone = !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0);
-        are_gone && !self.has_written.load(Ordering::Relaxed) && !self.may_have_written.load(Ordering::Relaxed)
+        !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0)
     }
 
     /// Does the same for a call that only takes back what was written: a Cluster that isn't served any more needs it.

@@ -48,9 +48,11 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
     };
     let (target, next) = (Target::of(first, true), replaced.next());
     match delete_one(work, &target, false).await {
-        Fate::Ours | Fate::Unknown => {
+        fate @ (Fate::Ours | Fate::Unknown) => {
             index.set_replaced(id, replaced);
-            work.shared.accepted_deletions.deleted(id, &target.uid);
+            if matches!(fate, Fate::Ours) {
+                work.shared.accepted_deletions.deleted(id, &target.uid);
+            }
             report(work, first);
         }
         Fate::Going => {}

@@ -113,9 +113,11 @@ fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: SizedBy) -> 
         return Fate::NotDone;
     }
     match (now.generation - seen.generation, now.replicas == to, sized_by) {
-        // An API server names nobody for a size of 0 that was written as a Scale.
-        (_, true, SizedBy::This) | (1, true, SizedBy::Nobody) => Fate::Done,
-        // Another writer's equal size can only have followed this one by way of a third write.
+        (_, true, SizedBy::This) => Fate::Done,
+        // A Scale omits a size of 0, for which an API server names nobody.
+        (1, true, SizedBy::Nobody) if to == 0 => Fate::Done,
+        // Another writer's equal size can only have followed this one by way of a third write. After a
+        // size of 0 an API server names nobody for other sizes either: then it may be this write or another.
         (1, false, _) | (1 | 2, true, SizedBy::Another) => Fate::NotDone,
         _ => Fate::Unknown,
     }
@@ -241,7 +243,7 @@ mod tests {
     #[case::nothing_was_written(version("a", 7, 5), SizedBy::Another, Fate::NotDone)]
     #[case::another_size_by_one_write(version("a", 8, 4), SizedBy::Another, Fate::NotDone)]
     #[case::the_same_size_by_somebody_else(version("a", 8, 3), SizedBy::Another, Fate::NotDone)]
-    #[case::the_same_size_and_nobody_is_named(version("a", 8, 3), SizedBy::Nobody, Fate::Done)]
+    #[case::the_same_size_and_nobody_is_named(version("a", 8, 3), SizedBy::Nobody, Fate::Unknown)]
     #[case::overwritten(version("a", 9, 4), SizedBy::Another, Fate::Unknown)]
     #[case::overwritten_and_back(version("a", 10, 3), SizedBy::Another, Fate::Unknown)]
     #[case::several_writes_of_nobody(version("a", 9, 3), SizedBy::Nobody, Fate::Unknown)]

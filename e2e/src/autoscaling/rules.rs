@@ -8,10 +8,11 @@ use tonic::Code;
 
 use super::{Version, record::Call};
 use crate::proto::{
-    NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
-    NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeResponse,
-    NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
-    NodeGroupTemplateNodeInfoResponse, NodeGroupsResponse, PricingNodePriceRequest, PricingPodPriceRequest,
+    ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
+    NodeGroupAutoscalingOptionsResponse, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest,
+    NodeGroupForNodeResponse, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupNodesResponse,
+    NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoResponse, NodeGroupsResponse,
+    PricingNodePriceRequest, PricingPodPriceRequest, instance_status::InstanceState,
 };
 
 /// Checks calls against all rules.
@@ -169,7 +170,7 @@ fn correction(call: &Call) -> Result<Option<i32>> {
 enum Effect {
     By(i32),
     /// It deletes these instances, and lowers the size by those that weren't deleted before.
-    Delete(Vec<String>),
+    Delete(Vec<ExternalGrpcNode>),
     /// It stops at an instance with a Node, or was refused, perhaps after a part was done.
     Unknown,
 }
@@ -183,7 +184,7 @@ fn command(call: &Call) -> Result<Option<(String, Effect)>> {
         }
         "NodeGroupDeleteNodes" => {
             let request: NodeGroupDeleteNodesRequest = call.request()?;
-            (request.id, Effect::Delete(request.nodes.into_iter().map(|node| node.name).collect()))
+            (request.id, Effect::Delete(request.nodes))
         }
         "NodeGroupDecreaseTargetSize" => (call.request::<NodeGroupDecreaseTargetSizeRequest>()?.id, Effect::Unknown),
         _ => return Ok(None),
@@ -223,7 +224,7 @@ fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
         let mut quiet = sizes.remove(group).unwrap_or_default();
         quiet.retain(|(_, size)| !commands.iter().any(|(_, call)| call.began < size.ended && call.ended > size.began));
         quiet.sort_by_key(|(_, size)| size.began);
-        shows_commands(group, commands, &quiet, minimum(calls, group)?)?;
+        shows_commands(calls, group, commands, &quiet)?;
     }
     Ok(())
 }
@@ -239,10 +240,28 @@ fn minimum(calls: &[Call], group: &str) -> Result<i32> {
     Ok(0)
 }
 
+/// Returns true if the last list of a group's instances before a command shows this Node's as being deleted: somebody
+/// else deletes it, so the command lowers nothing.
+fn is_going(calls: &[Call], group: &str, node: &ExternalGrpcNode, command: &Call) -> Result<bool> {
+    let mut last = None;
+    for call in calls.iter().filter(|call| call.name == "NodeGroupNodes" && call.code == Code::Ok) {
+        let is_later = last.is_none_or(|last: &Call| call.ended > last.ended);
+        if is_later && call.ended < command.began && call.request::<NodeGroupNodesRequest>()?.id == group {
+            last = Some(call);
+        }
+    }
+    let Some(list) = last else { return Ok(false) };
+    let list: NodeGroupNodesResponse = list.response()?;
+    let instance = list.instances.iter().find(|instance| instance.id == node.provider_id);
+    let status = instance.and_then(|instance| instance.status.as_ref());
+    Ok(status.is_some_and(|status| status.instance_state() == InstanceState::InstanceDeleting))
+}
+
 /// Checks the sizes of one group, read while no command was under way, against its commands. The name of a placeholder
 /// may later stand for another replica, or for a Machine that a decrease has already taken. At the min size a Machine
 /// may be replaced, which keeps the size.
-fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)], minimum: i32) -> Result<()> {
+fn shows_commands(calls: &[Call], group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)]) -> Result<()> {
+    let minimum = minimum(calls, group)?;
     let mut deleted = BTreeSet::new();
     for pair in sizes.windows(2) {
         let [(before, from), (after, to)] = pair else { continue };
@@ -251,16 +270,20 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
         for (effect, command) in between {
             let is_earlier = |call: &Call| call.name == "NodeGroupDecreaseTargetSize" && call.ended < command.began;
             let has_decreased = commands.iter().any(|(_, call)| is_earlier(call));
-            let is_unsure = |name: &String| {
-                let is_named_again = is_placeholder(name) && deleted.contains(name.as_str());
+            let is_unsure = |name: &str| {
+                let is_named_again = is_placeholder(name) && deleted.contains(name);
                 is_named_again || (has_decreased && is_without_node(name))
             };
             let by = match effect {
                 Effect::By(by) => Some(*by),
-                Effect::Delete(names) if names.iter().any(is_unsure) => None,
-                Effect::Delete(names) => {
-                    let new = names.iter().filter(|name| deleted.insert(name.as_str())).count();
-                    Some(-i32::try_from(new)?)
+                Effect::Delete(nodes) if nodes.iter().any(|node| is_unsure(&node.name)) => None,
+                Effect::Delete(nodes) => {
+                    let mut new = 0;
+                    for node in nodes {
+                        let is_first = deleted.insert(node.name.as_str());
+                        new += i32::from(is_first && !is_going(calls, group, node, command)?);
+                    }
+                    Some(-new)
                 }
                 Effect::Unknown => None,
             };
@@ -297,7 +320,7 @@ mod tests {
     use super::*;
     use crate::{
         proto::{
-            NodeGroup, NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesResponse,
+            Instance, InstanceStatus, NodeGroup, NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesResponse,
             NodeGroupIncreaseSizeResponse, NodeGroupsRequest,
         },
         provider::made_up_node,
@@ -371,6 +394,21 @@ mod tests {
         assert!(sizes_show_commands_at_once(&calls(2, 2)).is_ok());
         assert!(sizes_show_commands_at_once(&calls(1, 2)).is_err(), "it may be lowered");
         assert!(sizes_show_commands_at_once(&calls(1, 1)).is_ok());
+    }
+
+    #[test]
+    fn a_node_that_somebody_else_deletes_lowers_nothing() {
+        let calls = |state: InstanceState, after| {
+            let status = Some(InstanceStatus { instance_state: state.into(), ..InstanceStatus::default() });
+            let listed = Instance { id: made_up_node("a").provider_id, status };
+            let asked = NodeGroupNodesRequest { id: GROUP.to_owned() };
+            let answer = NodeGroupNodesResponse { instances: vec![listed] };
+            let list = Call::made("NodeGroupNodes", [0, 1], Code::Ok, &asked, &answer);
+            [list, size([2, 3], 2), deleted([4, 5], "a"), size([6, 7], after)]
+        };
+        assert!(sizes_show_commands_at_once(&calls(InstanceState::InstanceDeleting, 2)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(InstanceState::InstanceDeleting, 1)).is_err());
+        assert!(sizes_show_commands_at_once(&calls(InstanceState::InstanceRunning, 2)).is_err());
     }
 
     fn corrected(time: [usize; 2], delta: i32, code: Code) -> Call {

@@ -63,7 +63,8 @@ async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &s
 
 /// A MachineSet's controller creates no Machine during an upgrade of the control plane.
 pub(crate) async fn machines_that_are_not_made_are_reported(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).create(world).await?;
+    let pool = Pool::new("workers").running(2).capacity("cpu", "4").capacity("memory", "16Gi");
+    let group = pool.create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     provider.increase(&group.id, 1).await?;

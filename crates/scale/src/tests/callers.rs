@@ -1,6 +1,7 @@
 //! Callers that leave: a command ends with its caller until its first write, however long its reads take.
 
 use rstest::rstest;
+use serde_json::json;
 
 use super::{
     ABCD,
@@ -41,6 +42,15 @@ async fn a_delete_that_has_begun_runs_to_its_end(#[case] call: &'static str) {
     let world = World::new(4, &ABCD);
     delete_and_go_away(&world, call, None).await;
     assert_eq!((world.api.replicas(), world.target_size(), world.api.deleting()), (3, 3, vec!["b".to_owned()]));
+}
+
+/// Cluster Autoscaler, which has given up, has made its Node schedulable again.
+#[tokio::test]
+async fn a_machine_that_has_changed_stays_if_its_caller_has_left() {
+    let world = World::new(4, &ABCD);
+    world.api.change("machines", "b", json!({"metadata": {"labels": {"x": "y"}}}));
+    delete_and_go_away(&world, "DELETE machine b", None).await;
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::{
     ABCD,
-    fake::{Fault, World, group, nodes, status},
+    fake::{Fault, World, group, instance, nodes, status},
 };
 use crate::ScaleError;
 use index::Hold;
@@ -216,4 +216,15 @@ async fn a_request_with_a_lost_answer_and_a_refusal_is_not_refused_for_good() {
     world.api.fault("DELETE machine b", denied());
     let error = world.scale.delete(group(), nodes(&["b", "a"])).await.unwrap_err();
     assert_eq!((error.code(), world.api.replicas()), ("unavailable", 4), "{error}");
+}
+
+/// Nor of one that has lowered the size by a replica without a Machine.
+#[tokio::test]
+async fn a_request_with_a_refusal_and_a_replica_that_goes_is_not_refused_for_good() {
+    let world = World::new(5, &ABCD);
+    world.api.fault("DELETE machine b", denied());
+    let named = [nodes(&["b"]), instance("replica-MachineDeployment-team-a_workers-0")].concat();
+    let error = world.scale.delete(group(), named).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
 }

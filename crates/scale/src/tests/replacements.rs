@@ -3,7 +3,7 @@
 use nodegroup::replacement::Replaced;
 use serde_json::{Value, json};
 
-use super::fake::{Fault, World, group, instance, nodes};
+use super::fake::{Fault, World, group, instance, nodes, status};
 use crate::{AtMinSize, NodeName, ScaleOptions};
 
 fn failed() -> Value {
@@ -151,6 +151,20 @@ async fn a_lost_answer_counts_as_a_replacement() {
     assert_eq!(replaced(&world), replaced_as(1, "uid-a"));
     world.watch();
     world.scale.delete(group(), named(&["a"])).await.unwrap();
+}
+
+/// It may be named again once the size may be lowered.
+#[tokio::test(start_paused = true)]
+async fn one_of_which_it_is_not_known_whether_it_was_deleted_is_deleted_when_it_is_named_again() {
+    let world = at_min_size();
+    world.api.fault("DELETE machine a", Fault::CutBefore);
+    world.api.fault("DELETE machine a", Fault::Answer(403, status(403, "forbidden")));
+    world.scale.delete(group(), named(&["a"])).await.unwrap();
+    assert!(!is_deleting(&world, "a"));
+    world.set_min(0);
+    world.scale.delete(group(), named(&["a"])).await.unwrap();
+    assert!(is_deleting(&world, "a"));
+    assert_eq!(world.api.replicas(), 0);
 }
 
 #[tokio::test]

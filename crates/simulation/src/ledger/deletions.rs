@@ -213,9 +213,6 @@ impl Ledger {
             group.allow(GONE_EARLY, i64::try_from(early).unwrap_or(i64::MAX), now);
             return;
         }
-        if self.gives_back(copy, id, by) {
-            return;
-        }
         self.begins(copy, "the size", id);
         if self.is_for_places(copy, id, by) {
             if now.saturating_sub(sent) > GIVEN_UP && before.generation.1 > sent {
@@ -237,19 +234,6 @@ impl Ledger {
         } else {
             self.find_author_missing(copy, id, (before.size, before.size - by));
         }
-    }
-
-    /// Returns true if a smaller size takes back an increase whose caller had left.
-    fn gives_back(&mut self, copy: usize, id: &str, by: i64) -> bool {
-        let is_it = |asked: &Asked| {
-            let is_increase =
-                matches!(&asked.request, Request::Increase { group, delta } if group == id && *delta == by);
-            is_increase && asked.copy == copy && asked.ended.is_some() && !asked.is_ok
-        };
-        let calls: BTreeSet<_> = self.asked.iter().filter(|(_, it)| is_it(it)).map(|(number, _)| *number).collect();
-        let is_of = |write: &super::SizeWrite| write.by == by && write.group == id && calls.contains(&write.call);
-        let written = self.writes.iter().find(|(_, write)| is_of(write)).map(|(number, _)| *number);
-        written.is_some_and(|number| self.writes.remove(&number).is_some())
     }
 
     /// Records the end of a call for the deletions that it had asked for.
@@ -339,12 +323,13 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a new Machine, with which there are this many that aren't being deleted, comes in the place of a
-    /// removed one, whose smaller size isn't written or wasn't seen.
-    pub(super) fn comes_early(&self, id: &str, alive: usize) -> bool {
+    /// Returns true if a new Machine comes in the place of a removed one, whose smaller size isn't written or wasn't
+    /// seen. A MachineSet counts those that are still being deleted as replicas.
+    pub(super) fn comes_early(&self, id: &str) -> bool {
         let Some(group) = self.groups.get(id) else { return false };
+        let there = self.machines.values().filter(|machine| machine.group == id && !machine.is_gone).count();
         let gone = self.gone_early(id).filter(|it| !it.is_lowered).count();
-        let is_beyond = |size: i64| i64::try_from(alive).unwrap_or(i64::MAX) > size;
+        let is_beyond = |size: i64| i64::try_from(there).unwrap_or(i64::MAX) > size;
         is_beyond(group.size - i64::try_from(gone).unwrap_or_default()) && self.gone_early(id).next().is_some()
     }
 

@@ -39,7 +39,7 @@ impl Ledger {
         let now = self.now;
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
         let is_surplus = self.is_surplus(id);
-        let is_early = self.comes_early(id, alive);
+        let is_early = self.comes_early(id);
         if is_early && !self.fills_place(id) {
             self.makes_good(id);
         }
