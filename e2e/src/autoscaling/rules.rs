@@ -252,7 +252,12 @@ fn is_going(calls: &[Call], group: &str, node: &ExternalGrpcNode, command: &Call
     }
     let Some(list) = last else { return Ok(false) };
     let list: NodeGroupNodesResponse = list.response()?;
-    let instance = list.instances.iter().find(|instance| instance.id == node.provider_id);
+    let machine = node.annotations.get("cluster.x-k8s.io/machine");
+    let is_its = |id: &str| {
+        let name = id.strip_prefix("deleting-machine-").and_then(|id| id.split_once('_')).map(|(_, name)| name);
+        id == node.provider_id || name.is_some_and(|name| machine.is_some_and(|machine| name == machine))
+    };
+    let instance = list.instances.iter().find(|instance| is_its(&instance.id));
     let status = instance.and_then(|instance| instance.status.as_ref());
     Ok(status.is_some_and(|status| status.instance_state() == InstanceState::InstanceDeleting))
 }
