@@ -250,14 +250,14 @@ fn is_going(calls: &[Call], group: &str, node: &ExternalGrpcNode, command: &Call
             last = Some(call);
         }
     }
-    let Some(list) = last else { return Ok(false) };
-    let list: NodeGroupNodesResponse = list.response()?;
+    let Some(call) = last else { return Ok(false) };
+    let answer: NodeGroupNodesResponse = call.response()?;
     let machine = node.annotations.get("cluster.x-k8s.io/machine");
     let is_its = |id: &str| {
         let name = id.strip_prefix("deleting-machine-").and_then(|id| id.split_once('_')).map(|(_, name)| name);
         id == node.provider_id || name.is_some_and(|name| machine.is_some_and(|machine| name == machine))
     };
-    let instance = list.instances.iter().find(|instance| is_its(&instance.id));
+    let instance = answer.instances.iter().find(|instance| is_its(&instance.id));
     let status = instance.and_then(|instance| instance.status.as_ref());
     Ok(status.is_some_and(|status| status.instance_state() == InstanceState::InstanceDeleting))
 }
