@@ -7,18 +7,24 @@
 //! DELETE or a smaller size was done, the size is left: a Machine is then replaced, while a size that is lowered once
 //! too often takes a Node that nobody named. docs/design/writes.md has what else can go wrong.
 //!
-//! Deletes that come together, or while the first Machines are being deleted, are one batch with one smaller size.
+//! Deletes that come together, or while the first Machines are being deleted, are one batch with one smaller size. Where
+//! a DELETE is slow, the size is lowered for the others before: MachineSets replace a Machine as soon as it is gone.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use arcstr::ArcStr;
 use capi::Uid;
-use futures::{StreamExt as _, stream};
+use futures::{
+    StreamExt as _,
+    future::{self, Either},
+    stream,
+};
 use nodegroup::{
     SizeError, size,
     writing::{CallError, GroupVersion, SizeWriter},
 };
-use tokio::time::Instant;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 
 use super::{
     accepted_deletions::DeletionTarget,
@@ -41,12 +47,16 @@ const SIDE_BY_SIDE: usize = 16;
 const MOST_ROUNDS: usize = 6;
 /// The time for which deletes may join a batch; later ones wait for the next turn.
 const OPEN_FOR: Duration = Duration::from_millis(500);
+/// The time after which a smaller size no longer waits for DELETEs without an answer.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// What became of a Machine that was to go.
 #[derive(Debug)]
 pub(super) enum Fate {
     /// This command has deleted it, or marked it: the size is to be lowered.
     Ours,
+    /// This command has deleted or marked it, and has lowered the size for it, or couldn't.
+    Lowered(Result<(), ScaleError>),
     /// It is gone, or being deleted by somebody else: whoever that is lowers the size, or it is replaced.
     Going,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
@@ -61,7 +71,7 @@ pub(super) enum Fate {
 struct Waiting {
     delete: Delete,
     request: Request,
-    /// True if this batch removes Machines that it names.
+    /// True if it names Machines that were removed, and for which the size is still to be lowered.
     removed: bool,
     error: Option<ScaleError>,
 }
@@ -139,15 +149,15 @@ impl Batch<'_> {
             accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
         };
         let targets = targets.into_iter().filter(is_wanted).collect();
-        self.fates.extend(remove(self.work, targets).await);
+        remove(self.work, targets, &mut self.fates).await;
         for (delete, request) in accepted {
             self.replicas += request.replicas;
             self.instances += request.instances;
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
             let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
-            let is_part =
-                removed || request.lowers_by_itself() || of_request().any(|(_, fate)| matches!(fate, Fate::Unknown));
+            let may_be_gone = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_) | Fate::Unknown);
+            let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
             self.waiting.push(Waiting { delete, request, removed, error });
@@ -156,7 +166,7 @@ impl Batch<'_> {
 
     /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
     fn removed(&self) -> impl Iterator<Item = &Target> {
-        self.fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
+        removed(&self.fates)
     }
 
     fn knows(&self, uid: &Uid) -> bool {
@@ -298,7 +308,8 @@ impl Batch<'_> {
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.work.id;
         match fate {
-            Fate::Ours | Fate::Going => None,
+            Fate::Ours | Fate::Lowered(Ok(())) | Fate::Going => None,
+            Fate::Lowered(Err(error)) => Some(error.clone()),
             Fate::Unknown => Some(answer::delete_unknown(id, &target.key.name)),
             Fate::HasJoined => Some(answer::has_joined(id, &target.key.name)),
             Fate::Stays(error) => Some(answer::not_deleted(id, &target.key.name, error)),
@@ -309,18 +320,8 @@ impl Batch<'_> {
     async fn lower(&mut self) {
         let work = self.work;
         let removed: Vec<_> = self.removed().cloned().collect();
-        let view = match work.view() {
-            Ok(view) => view,
-            Err(why) => {
-                let error = if removed.is_empty() { why } else { mark::take_back(work, &removed, why).await };
-                for it in self.waiting.iter_mut().filter(|it| it.removed || it.request.lowers_by_itself()) {
-                    it.error = Some(error.clone());
-                }
-                return;
-            }
-        };
         if !removed.is_empty() {
-            if let Err(error) = lower(work, view.version.clone(), &removed, view.bounds.min).await {
+            if let Err(error) = lower(work, &removed).await {
                 self.fail_removed(&error);
             }
             self.listed = None;
@@ -329,11 +330,17 @@ impl Batch<'_> {
         if replicas + instances == 0 {
             return;
         }
-        let leaving = removed.into_iter().map(|target| target.uid).collect();
-        let (leaving, min) = (&leaving, view.bounds.min);
-        let aim = Aim::GiveUp { replicas, instances, leaving, listed: self.listed.take(), min };
-        let version = work.index().scale_view(&work.id).map_or(view.version, |view| view.version);
-        let lowered = Resize::asked_by(work, None).write(version, aim).await;
+        let lowered = match work.view() {
+            Ok(view) => {
+                let is_leaving = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_));
+                let leaving = self.fates.iter().filter(|(_, fate)| is_leaving(fate));
+                let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
+                let (listed, min) = (self.listed.take(), view.bounds.min);
+                let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
+                Resize::asked_by(work, None).write(view.version, aim).await
+            }
+            Err(why) => Err(why),
+        };
         for it in self.waiting.iter_mut().filter(|it| it.request.lowers_by_itself()) {
             match &lowered {
                 Ok(_) if it.request.instances > 0 => work.report_chosen_by_provider(it.request.instances),
@@ -415,19 +422,38 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
 }
 
 /// Removes Machines side by side: deletes them, or marks them where a MachineSet doesn't count Machines that are being
-/// deleted.
-pub(super) async fn remove(work: &Work, targets: Vec<Target>) -> Vec<(Target, Fate)> {
+/// deleted. While some of them are slow to go, the size is lowered for those that are removed; for the last ones that is
+/// left to the caller.
+pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
     let (is_marked, is_tried) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
-    let fates: Vec<_> = stream::iter(targets)
-        .map(|target| async move {
-            let fate =
-                if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
-            (target, fate)
-        })
-        .buffer_unordered(SIDE_BY_SIDE)
-        .collect()
-        .await;
-    let refused = fates.iter().find_map(|(_, fate)| match fate {
+    let (first, all) = (fates.len(), Mutex::new(fates));
+    let removing = stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
+        let fate = if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
+        match &fate {
+            Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
+            Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
+            Fate::Lowered(_) | Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
+        }
+        all.lock().push((target, fate));
+    });
+    let mut removing = pin!(removing);
+    while timeout(SLOW, removing.as_mut()).await.is_err() {
+        let done: Vec<_> = removed(&all.lock()).cloned().collect();
+        if done.is_empty() {
+            continue;
+        }
+        let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower(work, &done))).await {
+            Either::Left(((), lowering)) => (lowering.await, true),
+            Either::Right((lowered, _)) => (lowered, false),
+        };
+        for (target, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
+            *fate = Fate::Lowered(lowered.clone());
+        }
+        if is_last {
+            break;
+        }
+    }
+    let refused = all.into_inner()[first..].iter().find_map(|(_, fate)| match fate {
         Fate::Stays(error @ (CallError::Refused(_) | CallError::Forbidden(_))) => Some(error.to_string()),
         _ => None,
     });
@@ -436,14 +462,11 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>) -> Vec<(Target, Fa
         None if is_tried => work.index().hold(&work.id, None),
         None => {}
     }
-    for (target, fate) in &fates {
-        match fate {
-            Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
-            Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
-            Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
-        }
-    }
-    fates
+}
+
+/// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
+fn removed(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
+    fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
 }
 
 /// Deletes a Machine, as the version on which that was decided. `is_tried` lets a dry run go first.
@@ -494,14 +517,18 @@ pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::Mac
 }
 
 /// Lowers the size by Machines that were deleted or marked, as far as the minimum lets it.
-pub(super) async fn lower(work: &Work, version: GroupVersion, removed: &[Target], min: i32) -> Result<(), ScaleError> {
+pub(super) async fn lower(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
+    let ScaleView { version, bounds, .. } = match work.view() {
+        Ok(view) => view,
+        Err(why) => return Err(mark::take_back(work, removed, why).await),
+    };
     read::until_seen(work, removed).await;
     let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
     let by = as_i32(removed.len());
-    let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min }).await {
+    let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
         Ok(written) => match by - written.map_or(0, |Written { from, to }| from - to) {
             0 => return Ok(()),
-            spared => answer::below_min(&work.id, spared, min),
+            spared => answer::below_min(&work.id, spared, bounds.min),
         },
         Err(error) => error,
     };

@@ -79,23 +79,26 @@ async fn remove(work: &Work, waiting: &[Member]) -> Result<(), ScaleError> {
         Err(TryAgain::Anew) => return Err(answer::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
     }
-    let mut removed = Vec::new();
-    for (target, fate) in delete::remove(work, targets).await {
+    let mut fates = Vec::new();
+    delete::remove(work, targets, &mut fates).await;
+    let (mut removed, mut failed) = (Vec::new(), None);
+    for (target, fate) in fates {
+        // Cluster Autoscaler may still ask about a Machine whose instance it knows.
+        if matches!(fate, Fate::Ours | Fate::Lowered(_)) {
+            work.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
+        }
         match fate {
             Fate::Ours => removed.push(target),
-            Fate::Going | Fate::Unknown | Fate::HasJoined => {}
+            Fate::Lowered(Err(error)) => failed = Some(error),
+            Fate::Lowered(Ok(())) | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
             Fate::Stays(error) => {
                 let (machine, failed) = (&target.key.name, work.failed(&error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
             }
         }
     }
-    if removed.is_empty() {
-        return Ok(());
+    if !removed.is_empty() {
+        delete::lower(work, &removed).await?;
     }
-    // Cluster Autoscaler may still ask about these Machines, whose instances it knows.
-    let leaving = removed.iter().map(|target| DeletionTarget::Machine(target.key.clone()));
-    work.shared.accepted_deletions.accept(id, leaving);
-    let view = work.view()?;
-    delete::lower(work, view.version, &removed, view.bounds.min).await
+    failed.map_or(Ok(()), Err)
 }

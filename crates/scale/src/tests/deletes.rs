@@ -1,11 +1,13 @@
 //! Deletes: the Machines that go and are subtracted from the size, and the number of API calls.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{LONG, World, group, instance, nodes, nodes_of_pool},
+    fake::{Fault, LONG, World, group, instance, nodes, nodes_of_pool},
 };
 use crate::{NodeName, ScaleError};
 
@@ -87,6 +89,44 @@ async fn each_caller_of_a_batch_is_answered_for_its_own_nodes() {
     assert_eq!((first, second), (Ok(()), Ok(())));
     assert_eq!(two.unwrap_err().code(), "failed_precondition", "the minimum is 1, and a was there first");
     assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_hangs_keeps_no_size_from_the_others() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("DELETE machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let (hanging, others) = (scale.delete(group(), nodes(&["a", "b"])), scale.delete(group(), nodes(&["c"])));
+    let lowered = async {
+        world.api.held().await;
+        while world.api.replicas() == 4 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned(), "c".to_owned()]));
+        world.api.release();
+    };
+    let (hanging, others, ()) = tokio::join!(hanging, others, lowered);
+    assert_eq!((hanging, others), (Ok(()), Ok(())));
+    assert_eq!((world.api.replicas(), world.api.deleting().len()), (1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decrease_waits_for_no_delete_that_hangs() {
+    let world = World::new(4, &["a", "b"]);
+    for name in ["c", "d"] {
+        world.machine(name, &json!({}), &json!({}));
+    }
+    world.api.fault("DELETE machine d", Fault::Hold);
+    let lowered = async {
+        world.api.held().await;
+        while world.api.replicas() == 4 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["c".to_owned()]));
+        world.api.release();
+    };
+    let (decreased, ()) = tokio::join!(world.scale.decrease(group(), -2), lowered);
+    assert_eq!((decreased, world.api.replicas()), (Ok(()), 2));
 }
 
 #[tokio::test]
