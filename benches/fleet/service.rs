@@ -5,7 +5,7 @@ use std::time::Duration;
 use app::service_of_index;
 use grpc::Service;
 use index::Index;
-use server::{GrpcThreads, bind, cloud_provider, serve_on_own_thread};
+use server::{GrpcThread, bind, cloud_provider, serve_on_own_thread};
 use shared_informer::Spawner;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ fn service(index: Index, runtime: &Handle) -> Service {
 }
 
 /// Serves an index on a loopback port until `shutdown` is cancelled.
-pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken) -> GrpcThreads {
+pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken) -> GrpcThread {
     let mut routes = Routes::builder();
     routes.add_service(cloud_provider(service(index, runtime)));
     let listener = bind("127.0.0.1:0".parse().expect("an address"), "--listen").expect("a listener");

@@ -330,7 +330,6 @@ fn config(clusters: &Clusters) -> anyhow::Result<FleetConfig> {
         selector: selector.parse().map_err(|error| anyhow!("{selector}: {error}"))?,
         namespaces: None,
         trust_domain: TRUST_DOMAIN.parse()?,
-        grpc_threads: NonZero::<usize>::MIN,
         nodes: NodeAccess::default(),
         group_metrics: false,
     })

@@ -12,7 +12,7 @@ use rstest::rstest;
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
 use app::{Config, IndexConfig};
 use connect::{NodeAccess, Source, WorkloadSource};
-use server::SocketRights;
+use server::PRIVATE_SOCKET;
 
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
@@ -145,9 +145,7 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
 #[case::listen_relative(&["--listen", "unix://run/a"], "a Unix socket by an absolute path")]
 #[case::socket_mode_of_ip(&["--listen-socket-mode", "0600"], "--listen-socket-mode needs --listen (or CAPI_AUTOSCALER_LISTEN)")]
-#[case::socket_owner_of_ip(&["--listen-socket-owner", "1"], "--listen-socket-owner needs --listen")]
 #[case::socket_mode(&["--listen", "unix:///a", "--listen-socket-mode", "rw"], "\"rw\" can't be used: it has to be octal")]
-#[case::socket_owner(&["--listen", "unix:///a", "--listen-socket-owner", "me"], "\"me\" can't be used: it has to be ids")]
 #[case::socket_with_tls(
     &["--listen", "unix:///a", "--tls-cert-file", "c", "--tls-key-file", "k"],
     "--listen (or CAPI_AUTOSCALER_LISTEN): \"unix:///a\" can't be used: a Unix socket has no TLS"
@@ -184,14 +182,13 @@ fn a_wrong_value_is_named_with_its_flag_and_variable(#[case] flags: &[&str], #[c
 }
 
 #[test]
-fn a_unix_socket_has_a_mode_and_an_owner() {
+fn a_unix_socket_has_a_mode() {
     let flags = ["--all-clusters", "--listen", "unix:///run/a.sock"];
     let private = config(&flags).unwrap();
-    assert_eq!((private.listen.to_string().as_str(), private.socket_rights), (flags[2], SocketRights::default()));
+    assert_eq!((private.listen.to_string().as_str(), private.socket_mode), (flags[2], PRIVATE_SOCKET));
     assert!(private.reflection && private.tls.is_none() && private.warnings.is_empty());
-    let rights = ["--listen-socket-mode", "0666", "--listen-socket-owner", "1:2"];
-    let open = config(&[&flags[..], &rights].concat()).unwrap();
-    assert_eq!(open.socket_rights, SocketRights { mode: 0o666, owner: (Some(1), Some(2)) });
+    let open = config(&[&flags[..], &["--listen-socket-mode", "0666"]].concat()).unwrap();
+    assert_eq!(open.socket_mode, 0o666);
     assert!(open.warnings.len() == 1 && open.warnings[0].contains("every user"), "{:?}", open.warnings);
 }
 

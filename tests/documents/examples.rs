@@ -14,7 +14,7 @@ use nodegroup::{
     Bounds, CapacityWords, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec,
     TemplateRules, evaluate,
 };
-use server::{GrpcAddress, SocketRights};
+use server::{GrpcAddress, PRIVATE_SOCKET};
 
 use clap::Parser as _;
 use rstest::rstest;
@@ -207,7 +207,7 @@ fn the_sidecar_serves_on_a_socket_of_the_user_that_both_run_as() {
     assert_eq!(mounted(&values["initContainers"][0]["volumeMounts"]), name);
     let volume = values["extraVolumes"].as_array().unwrap().iter().find(|volume| volume["name"] == name).unwrap();
     assert!(volume["emptyDir"].is_object());
-    assert_eq!((config.socket_rights, config.tls), (SocketRights::default(), None));
+    assert_eq!((config.socket_mode, config.tls), (PRIVATE_SOCKET, None));
     let user = values["securityContext"]["runAsUser"].as_u64().unwrap();
     assert!(
         read("examples/cluster-autoscaler/values.yaml").contains(&format!("uid {user} owns")),

@@ -4,11 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod annotations;
-mod architecture;
 mod examples;
 mod failures;
 mod fleet;
-mod forms;
 mod fuzz_corpus;
 mod layers;
 mod links;
@@ -20,7 +18,6 @@ mod real_objects;
 mod release;
 mod security;
 mod supply;
-mod tasks;
 mod watch;
 
 use std::{

@@ -22,7 +22,7 @@ use cluster::FleetOptions;
 use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
-use server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles};
+use server::{GrpcAddress, HostName, LogLevels, TlsFiles};
 use shared_informer::Settings;
 use traces::OtlpEndpoint;
 
@@ -32,7 +32,7 @@ pub struct Config {
     /// The address of gRPC.
     pub listen: GrpcAddress,
     /// The mode and owner of its file, if it is a Unix socket.
-    pub socket_rights: SocketRights,
+    pub socket_mode: u32,
     /// The files of its TLS; `None` serves without TLS.
     pub tls: Option<TlsFiles>,
     /// True if gRPC reflection is served.
@@ -87,8 +87,6 @@ pub struct FleetConfig {
     pub namespaces: Option<BTreeSet<String>>,
     /// The trust domain in the identities of the autoscalers.
     pub trust_domain: TrustDomain,
-    /// The number of threads that answer gRPC.
-    pub grpc_threads: NonZero<usize>,
     /// The credentials by which the Nodes of each workload cluster are read.
     pub nodes: NodeAccess,
     /// True if each node group has its own metrics. The choice of a program for one workload cluster isn't used.
@@ -142,7 +140,7 @@ impl Config {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             listen: GrpcAddress::Tcp(loopback(8086)),
-            socket_rights: SocketRights::default(),
+            socket_mode: server::PRIVATE_SOCKET,
             tls: None,
             reflection: true,
             http_listen: loopback(8080),
@@ -260,7 +258,6 @@ mod tests {
             selector: "autoscaler=fleet".parse().unwrap(),
             namespaces: None,
             trust_domain: "prod.example".parse().unwrap(),
-            grpc_threads: NonZero::<usize>::MIN,
             nodes: NodeAccess::default(),
             group_metrics: false,
         };

@@ -20,7 +20,7 @@ use super::{
 };
 use page::FleetPage;
 use server::{
-    Checks, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry, serve_many_on_own_threads,
+    Checks, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry, serve_many_on_own_thread,
 };
 use state::FleetStateSource;
 
@@ -81,9 +81,8 @@ impl FleetApp {
             pages.push(serve_admin(listener, (state as _, people as _), common, address, &pages_ended));
         }
         addresses.log();
-        let (threads, stopping) = (config.grpc_threads, shutdown.stopping());
-        let grpc = serve_many_on_own_threads(listeners.grpc, certificates, routes, threads, stopping, DRAIN)?;
-        info!(address = %grpc.address(), tls = true, threads, "serving gRPC");
+        let grpc = serve_many_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
+        info!(address = %grpc.address(), tls = true, "serving gRPC");
         let serving = Serving { shutdown, grpc, addresses, health, prices, traces: sender, pages, pages_ended };
         Ok(Self { provider, serving })
     }

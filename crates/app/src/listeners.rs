@@ -27,7 +27,7 @@ impl Listeners {
     pub(super) fn open(config: &Config) -> Result<Self, StartError> {
         let open = |address: Option<SocketAddr>, flag| address.map(|address| bind(address, flag)).transpose();
         Ok(Self {
-            grpc: GrpcListener::open(&config.listen, config.socket_rights, Config::LISTEN_FLAG)?,
+            grpc: GrpcListener::open(&config.listen, config.socket_mode, Config::LISTEN_FLAG)?,
             http: bind(config.http_listen, Config::HTTP_LISTEN_FLAG)?,
             probes: open(config.probe_listen, Config::PROBE_LISTEN_FLAG)?,
             admin: open(config.admin_listen, Config::ADMIN_LISTEN_FLAG)?,

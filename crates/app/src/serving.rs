@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::listeners::Addresses;
-use server::{GrpcThreadError, GrpcThreads, Outcome, Shutdown};
+use server::{GrpcThreadError, GrpcThread, Outcome, Shutdown};
 
 /// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
@@ -19,7 +19,7 @@ const LOG: &str = "app";
 /// The parts of a running program around its provider.
 pub(super) struct Serving {
     pub(super) shutdown: Shutdown,
-    pub(super) grpc: GrpcThreads,
+    pub(super) grpc: GrpcThread,
     pub(super) addresses: Addresses,
     pub(super) health: JoinHandle<()>,
     pub(super) prices: Option<JoinHandle<()>>,

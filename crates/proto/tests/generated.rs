@@ -2,7 +2,7 @@
 //! be installed. After a change of the protocol or of the generators this writes it:
 //!
 //! ```console
-//! UPDATE_PROTO=1 cargo test -p proto
+//! UPDATE_PROTO=1 cargo test -p proto --features generate --test generated
 //! ```
 
 #![allow(clippy::unwrap_used)]

@@ -9,7 +9,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::{BindError, SocketError, SocketRights, UnixSocket, bind};
+use super::{BindError, SocketError, UnixSocket, bind};
 
 const UNIX: &str = "unix://";
 /// The maximum length of a path that the system accepts, without the terminating byte.
@@ -90,7 +90,7 @@ impl GrpcListener {
     ///
     /// # Errors
     /// If the address is in use, or may not be used. The error names `flag` to change it.
-    pub fn open(address: &GrpcAddress, rights: SocketRights, flag: &'static str) -> Result<Self, GrpcListenError> {
+    pub fn open(address: &GrpcAddress, socket_mode: u32, flag: &'static str) -> Result<Self, GrpcListenError> {
         match address {
             GrpcAddress::Tcp(address) => Ok(Self::Tcp(bind(*address, flag)?)),
             GrpcAddress::Unix(path) => Ok(Self::Unix(UnixSocket::bind(path, rights)?)),

@@ -39,7 +39,6 @@ use super::{
     chunks::Chunked,
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
-    grpc_threads::Place,
     handshake_rate::HandshakeRates,
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
     turns::Turns,
@@ -79,8 +78,6 @@ pub(super) struct GrpcLimits {
     pub(super) bytes: ByteLimits,
     /// True if all connections of a client have the bytes of one.
     pub(super) shares_bytes: bool,
-    /// The number of threads that serve the connections of IP addresses.
-    pub(super) threads: NonZero<usize>,
     /// The rates of TLS handshakes.
     pub(super) handshakes: HandshakeRates,
 }
@@ -102,7 +99,6 @@ impl Default for GrpcLimits {
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
             shares_bytes: false,
-            threads: NonZero::<usize>::MIN,
             handshakes: HandshakeRates::default(),
         }
     }
@@ -119,7 +115,7 @@ impl GrpcLimits {
     }
 }
 
-/// The limits of a listener, and the state that its connections share, whichever threads serve them.
+/// The limits of a listener, and the state that its connections share.
 #[derive(Debug)]
 pub(super) struct Listener {
     limits: GrpcLimits,
@@ -141,8 +137,6 @@ pub(super) struct Peer {
     pub(super) source: Source,
     /// The client, by the name that its writes are recorded with.
     pub(super) client: Client,
-    /// The connection's place on the thread that serves it.
-    pub(super) place: Place,
 }
 
 /// Serves `routes` on incoming connections until `shutdown` is cancelled, and then completes the calls under way.
@@ -165,14 +159,13 @@ pub(super) async fn serve_connections<S>(
             accepted = incoming.next() => accepted,
         };
         match accepted {
-            Some(Ok((stream, Peer { source, client, place }))) => {
+            Some(Ok((stream, Peer { source, client }))) => {
                 let connection = listener.open(source, &client);
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
                 // Otherwise each future that it is handed on to would have a place for it.
                 let stream = Box::new(stream);
                 connections.spawn(async move {
                     listener.serve(stream, client, routes, connection, shutdown).await;
-                    drop(place);
                 });
             }
             // The error has been logged, and a pause has passed.

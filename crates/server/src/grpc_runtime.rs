@@ -1,10 +1,10 @@
-//! The threads that answer gRPC, most often one. Cluster Autoscaler sends its calls one after another, and most are
+//! The thread that answers gRPC. Cluster Autoscaler sends its calls one after another, and most are
 //! answered from memory, so the latency of a single call counts: on a single-threaded runtime no call is handed from
 //! one thread to another. Nothing may block here: calls to an API server run on the other runtime and are only awaited.
 
-use std::{future::Future, io, iter, num::NonZero, sync::Arc, thread, time::Duration};
+use std::{future::Future, io, sync::Arc, thread, time::Duration};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use thiserror::Error;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -18,7 +18,6 @@ use super::{
     Certificates, GrpcAddress, GrpcListener,
     connection::Client,
     grpc_connections::{GrpcLimits, Listener, Peer, serve_connections},
-    grpc_threads::{Handed, Place, ThreadSender, distribute, receive},
     open_connections::Source,
     tls::{self, Handshakes},
     unix_socket::SocketFile,
@@ -41,15 +40,10 @@ pub enum GrpcThreadError {
     Panicked,
 }
 
-/// A handle of the running threads. Dropping it leaves them running until their token is cancelled.
+/// A handle of the running thread. Dropping it leaves it running until its token is cancelled.
 #[derive(Debug)]
-pub struct GrpcThreads {
+pub struct GrpcThread {
     address: GrpcAddress,
-    threads: Vec<GrpcThread>,
-}
-
-#[derive(Debug)]
-struct GrpcThread {
     /// `None` once its result was taken.
     ended: Option<oneshot::Receiver<()>>,
     thread: thread::JoinHandle<()>,
@@ -61,32 +55,29 @@ struct GrpcThread {
 /// it serves without TLS, as always on a Unix socket.
 ///
 /// # Errors
-/// If no thread or runtime can be created. Later errors come from [`GrpcThreads::ended`].
+/// If the thread or its runtime can't be created. Later errors come from [`GrpcThread::ended`].
 pub fn serve_on_own_thread(
     listener: impl Into<GrpcListener>,
     certificates: Option<Certificates>,
     routes: Routes,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThreads, GrpcThreadError> {
+) -> Result<GrpcThread, GrpcThreadError> {
     serve_within(listener.into(), certificates, routes, GrpcLimits::default(), shutdown, drain)
 }
 
-/// Serves like [`serve_on_own_thread`], for the clients of thousands of clusters, and on this number of threads. Each
-/// connection belongs to one of them. They share all limits.
+/// Serves like [`serve_on_own_thread`], for the clients of thousands of clusters.
 ///
 /// # Errors
 /// As [`serve_on_own_thread`].
-pub fn serve_many_on_own_threads(
+pub fn serve_many_on_own_thread(
     listener: impl Into<GrpcListener>,
     certificates: Certificates,
     routes: Routes,
-    threads: NonZero<usize>,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThreads, GrpcThreadError> {
-    let limits = GrpcLimits { threads, ..GrpcLimits::of_many_clients() };
-    serve_within(listener.into(), Some(certificates), routes, limits, shutdown, drain)
+) -> Result<GrpcThread, GrpcThreadError> {
+    serve_within(listener.into(), Some(certificates), routes, GrpcLimits::of_many_clients(), shutdown, drain)
 }
 
 pub(super) fn serve_within(
@@ -96,44 +87,21 @@ pub(super) fn serve_within(
     limits: GrpcLimits,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThreads, GrpcThreadError> {
-    let first = new_runtime()?;
+) -> Result<GrpcThread, GrpcThreadError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(GrpcThreadError::Start)?;
     let (address, incoming) = {
-        let _context = first.enter();
+        let _context = runtime.enter();
         incoming(listener).map_err(GrpcThreadError::Start)?
     };
-    let incoming = match incoming {
-        Incoming::Tcp(incoming) if limits.threads.get() > 1 => {
-            let (threads, handed): (Vec<_>, Vec<_>) = (0..limits.threads.get()).map(|_| ThreadSender::new()).unzip();
-            first.spawn(distribute(incoming.then(pause_after_error).boxed(), threads, shutdown.clone()));
-            handed.into_iter().map(Incoming::Handed).collect()
-        }
-        incoming => vec![incoming],
-    };
-    let listener = Arc::new(Listener::new(limits));
     let handshakes = Arc::new(Handshakes::new(limits.handshakes));
-    let service = Service { certificates, handshakes, routes, listener, shutdown, drain };
-    // If a thread can't be started, the earlier ones end.
-    let ends = service.shutdown.clone().drop_guard();
-    let runtimes = iter::once(Ok(first)).chain(iter::repeat_with(new_runtime));
-    let start = |(number, (incoming, runtime)): (usize, _)| {
-        let name = if number == 0 { "grpc".to_owned() } else { format!("grpc-{number}") };
-        service.clone().start(name, runtime?, incoming)
-    };
-    let threads = incoming.into_iter().zip(runtimes).enumerate().map(start).collect::<Result<_, _>>()?;
-    ends.disarm();
-    Ok(GrpcThreads { address, threads })
-}
-
-fn new_runtime() -> Result<Runtime, GrpcThreadError> {
-    Builder::new_current_thread().enable_all().build().map_err(GrpcThreadError::Start)
+    let service =
+        Service { certificates, handshakes, routes, listener: Arc::new(Listener::new(limits)), shutdown, drain };
+    service.start(address, runtime, incoming)
 }
 
 /// The incoming connections, of either kind.
 enum Incoming {
     Tcp(TcpIncoming),
-    /// Those that the first thread has accepted for another one.
-    Handed(Handed),
     Unix(tokio::net::UnixListener, SocketFile),
 }
 
@@ -153,8 +121,6 @@ fn incoming(listener: GrpcListener) -> io::Result<(GrpcAddress, Incoming)> {
     }
 }
 
-/// The service of all threads.
-#[derive(Clone)]
 struct Service {
     certificates: Option<Certificates>,
     handshakes: Arc<Handshakes>,
@@ -165,7 +131,12 @@ struct Service {
 }
 
 impl Service {
-    fn start(self, name: String, runtime: Runtime, incoming: Incoming) -> Result<GrpcThread, GrpcThreadError> {
+    fn start(
+        self,
+        address: GrpcAddress,
+        runtime: Runtime,
+        incoming: Incoming,
+    ) -> Result<GrpcThread, GrpcThreadError> {
         let (send, ended) = oneshot::channel();
         let serve = move || {
             // However this thread ends, the program must not go on without gRPC.
@@ -176,8 +147,8 @@ impl Service {
             // If this fails, the handle has been dropped.
             let _ = send.send(());
         };
-        let thread = thread::Builder::new().name(name).spawn(serve).map_err(GrpcThreadError::Start)?;
-        Ok(GrpcThread { ended: Some(ended), thread })
+        let thread = thread::Builder::new().name("grpc".to_owned()).spawn(serve).map_err(GrpcThreadError::Start)?;
+        Ok(GrpcThread { address, ended: Some(ended), thread })
     }
 
     fn run(self, runtime: &Runtime, incoming: Incoming) {
@@ -185,17 +156,14 @@ impl Service {
         let (routes, stopping) = (routes.prepare(), shutdown.clone());
         runtime.block_on(async {
             let incoming = match incoming {
-                Incoming::Tcp(incoming) => {
-                    incoming.then(pause_after_error).map_ok(|stream| (stream, Place::default())).boxed()
-                }
-                Incoming::Handed(handed) => receive(handed).then(pause_after_error).boxed(),
+                Incoming::Tcp(incoming) => incoming.then(pause_after_error).boxed(),
                 Incoming::Unix(socket, _file) => {
                     let accepted = stream::unfold(socket, async |socket| Some((socket.accept().await, socket)));
                     let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
                         let (stream, _) = accepted?;
                         let peer = stream.peer_cred()?;
                         let client = Client::of_user(peer.uid(), peer.pid());
-                        Ok((stream, Peer { source: Source::User(peer.uid()), client, place: Place::default() }))
+                        Ok((stream, Peer { source: Source::User(peer.uid()), client }))
                     });
                     limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
                     return;
@@ -206,9 +174,9 @@ impl Service {
                 limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
             } else {
                 let incoming = incoming.map(|accepted| {
-                    let (stream, place) = accepted?;
+                    let stream = accepted?;
                     let address = stream.peer_addr()?;
-                    Ok((stream, Peer { source: Source::from(address.ip()), client: Client::at(address), place }))
+                    Ok((stream, Peer { source: Source::from(address.ip()), client: Client::at(address) }))
                 });
                 limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
             }
@@ -234,7 +202,7 @@ async fn pause_after_error<S>(accepted: io::Result<S>) -> io::Result<S> {
     accepted
 }
 
-impl GrpcThreads {
+impl GrpcThread {
     /// Returns the address of the listener, with the actual port where 0 was requested.
     #[must_use]
     pub fn address(&self) -> &GrpcAddress {
@@ -245,20 +213,17 @@ impl GrpcThreads {
     /// the result once.
     ///
     /// # Errors
-    /// If a thread panicked.
+    /// If the thread panicked.
     pub async fn ended(&mut self) -> Result<(), GrpcThreadError> {
-        let mut result = Ok(());
-        for thread in &mut self.threads {
-            let Some(ended) = &mut thread.ended else { continue };
-            result = result.and(ended.await.map_err(|_| GrpcThreadError::Panicked));
-            thread.ended = None;
-        }
+        let Some(ended) = &mut self.ended else { return Ok(()) };
+        let result = ended.await.map_err(|_| GrpcThreadError::Panicked);
+        self.ended = None;
         result
     }
 
-    /// Returns true if the threads have ended and dropped all they held.
+    /// Returns true if the thread has ended and dropped all it held.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.threads.iter().all(|thread| thread.thread.is_finished())
+        self.thread.is_finished()
     }
 }

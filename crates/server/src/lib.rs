@@ -13,7 +13,6 @@ mod grpc_address;
 mod grpc_connections;
 mod grpc_runtime;
 mod grpc_services;
-mod grpc_threads;
 mod handshake_rate;
 mod hosts;
 mod http;
@@ -35,16 +34,16 @@ pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use connection::{Client, Connection, KnownConnection};
 pub use grpc_address::{GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener};
-pub use grpc_runtime::{GrpcThreadError, GrpcThreads, serve_many_on_own_threads, serve_on_own_thread};
+pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
 pub use grpc_services::{Health, ReflectionError, cloud_provider, standard_services};
 pub use hosts::{AllowedHosts, HostName, HostNameError};
 pub use http::{http_router, probe_router, serve_http};
-pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, LogLevels, log_level_router};
+pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use status::{STYLE_PATH, StatusAnswer, StatusPages};
 pub use tls::{
-    AllowedClients, AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, KeyPin, KeyPinError,
+    AllowedClients, AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection,
     NameError, TlsError, TlsFiles, TlsMetrics, TlsStanding, inspect,
 };
-pub use unix_socket::{SocketError, SocketErrorReason, SocketRights, UnixSocket};
+pub use unix_socket::{PRIVATE_SOCKET, SocketError, SocketErrorReason, UnixSocket};

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
-    extract::{DefaultBodyLimit, FromRequest as _, FromRequestParts, RawQuery, Request, State},
+    extract::{DefaultBodyLimit, FromRequest as _, FromRequestParts, Request, State},
     http::{
         HeaderMap, StatusCode,
         header::{HOST, ORIGIN},
@@ -41,24 +41,6 @@ pub struct LogLevel {
     pub filter: String,
     /// The filter that the program was started with.
     pub start: String,
-    /// The number of seconds after which the filter of the start is restored; absent if the filter in force stays until
-    /// the next start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remaining_seconds: Option<u64>,
-}
-
-/// A requested change of the log filter.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LogLevelChange<'a> {
-    /// Another filter.
-    Set {
-        /// The filter.
-        filter: &'a str,
-        /// The time for which it applies, as a Go duration; `None` until the next start.
-        limit: Option<&'a str>,
-    },
-    /// The filter that the program was started with.
-    Start,
 }
 
 /// The log filter of this process.
@@ -66,20 +48,19 @@ pub trait LogLevels: Send + Sync {
     /// Returns the filter in force.
     fn level(&self) -> LogLevel;
 
-    /// Changes the log filter. It is called within a Tokio runtime.
+    /// Changes the log filter until the next start.
     ///
     /// # Errors
-    /// If the filter or its time is wrong, with the reason.
-    fn change(&self, change: LogLevelChange<'_>) -> Result<(), String>;
+    /// If the filter is wrong, with the reason.
+    fn change(&self, filter: &str) -> Result<(), String>;
 }
 
 type Levels = Arc<dyn LogLevels>;
 
-/// Returns the page, for requests that name one of `hosts`: GET shows, PUT changes, and DELETE restores the start's
-/// filter.
+/// Returns the page, for requests that name one of `hosts`: GET shows, and PUT changes.
 pub fn log_level_router(levels: Levels, hosts: AllowedHosts) -> Router {
     Router::new()
-        .route(LOG_LEVEL_PATH, get(show).put(change).delete(reset))
+        .route(LOG_LEVEL_PATH, get(show).put(change))
         .with_state(levels)
         .layer(DefaultBodyLimit::max(LONGEST_FILTER))
         .layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
@@ -89,26 +70,16 @@ async fn show(State(levels): State<Levels>) -> Response {
     level_response(&levels)
 }
 
-async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): RawQuery, request: Request) -> Response {
+async fn change(_: MayChange, State(levels): State<Levels>, request: Request) -> Response {
     let filter = match timeout(BODY_TIMEOUT, String::from_request(request, &())).await {
         Ok(Ok(filter)) => filter,
         Ok(Err(refused)) => return refused.into_response(),
         Err(_) => return page(StatusCode::REQUEST_TIMEOUT, TEXT, timeout_message()),
     };
-    let query = query.unwrap_or_default();
-    let mut limit = None;
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if name != "for" {
-            let known = format!("{name:?} isn't known here: for=10m ends the change after that time\n");
-            return page(StatusCode::BAD_REQUEST, TEXT, known);
-        }
-        limit = Some(value.into_owned());
+    match levels.change(&filter) {
+        Ok(()) => level_response(&levels),
+        Err(why) => page(StatusCode::BAD_REQUEST, TEXT, format!("the log level stays as it is: {why}\n")),
     }
-    answer(&levels, LogLevelChange::Set { filter: &filter, limit: limit.as_deref() })
-}
-
-async fn reset(_: MayChange, State(levels): State<Levels>) -> Response {
-    answer(&levels, LogLevelChange::Start)
 }
 
 fn timeout_message() -> String {
@@ -156,13 +127,6 @@ fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
 fn names_loopback(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     host.is_some_and(|host| is_loopback(host.host()))
-}
-
-fn answer(levels: &Levels, change: LogLevelChange<'_>) -> Response {
-    match levels.change(change) {
-        Ok(()) => level_response(levels),
-        Err(why) => page(StatusCode::BAD_REQUEST, TEXT, format!("the log level stays as it is: {why}\n")),
-    }
 }
 
 fn level_response(levels: &Levels) -> Response {

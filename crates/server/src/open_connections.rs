@@ -94,15 +94,14 @@ pub(super) struct OpenConnections {
 #[derive(Debug, Default)]
 struct Open {
     opened: u64,
-    /// The connections in the order in which they were accepted, or else opened.
+    /// The connections in the order in which they were opened.
     connections: BTreeMap<Number, Entry>,
     /// The authenticated clients, with the time of their last authentication.
     authenticated: HashMap<Source, Instant>,
 }
 
-/// The position of a connection in the order in which connections were accepted, if several threads take them, and then
-/// in which they were opened.
-type Number = (u64, u64);
+/// The position of a connection in the order in which connections were opened.
+type Number = u64;
 
 #[derive(Debug)]
 struct Entry {
@@ -133,21 +132,15 @@ impl OpenConnections {
 
     /// Adds a connection. Returns the client whose connection was evicted for it, if any.
     pub(super) fn open(&self, source: impl Into<Source>) -> (OpenConnection, Option<Source>) {
-        self.open_in_order(source, 0)
+        self.add(source.into(), None)
     }
 
     /// Adds a connection of a client that has this identity.
     pub(super) fn open_of(&self, source: Source, identity: String) -> (OpenConnection, Option<Source>) {
-        self.add(source, Some(identity), 0)
+        self.add(source, Some(identity))
     }
 
-    /// Adds a connection that was accepted in this order. A thread may come to a connection late, and it must not evict
-    /// one that was accepted after it while there are older ones.
-    pub(super) fn open_in_order(&self, source: impl Into<Source>, order: u64) -> (OpenConnection, Option<Source>) {
-        self.add(source.into(), None, order)
-    }
-
-    fn add(&self, source: Source, identity: Option<String>, order: u64) -> (OpenConnection, Option<Source>) {
+    fn add(&self, source: Source, identity: Option<String>) -> (OpenConnection, Option<Source>) {
         let mut open = self.open.lock();
         let loses = open.loses(source, identity.as_deref(), self.limits);
         if let Some((number, _)) = loses
@@ -157,7 +150,7 @@ impl OpenConnections {
             entry.excess.cancel();
         }
         open.opened += 1;
-        let (number, excess, calls) = ((order, open.opened), CancellationToken::new(), self.calls.of_connection());
+        let (number, excess, calls) = (open.opened, CancellationToken::new(), self.calls.of_connection());
         let entry =
             Entry { source, identity, is_leaving: false, excess: excess.clone(), calls: calls.clone(), buffered: None };
         open.connections.insert(number, entry);
@@ -319,15 +312,6 @@ mod tests {
     #[case::of_equals_the_oldest("abcde", "bcde")]
     fn the_client_with_most_connections_is_evicted(#[case] clients: &str, #[case] stay: &str) {
         assert_eq!(staying(clients), stay);
-    }
-
-    #[test]
-    fn a_connection_that_its_thread_takes_late_evicts_an_older_one() {
-        let connections = OpenConnections::new(LIMITS);
-        let peer = IpAddr::from([10, 0, 0, 1]);
-        let opened = [1, 4, 2, 3].map(|order| connections.open_in_order(peer, order).0);
-        let evicted = opened.each_ref().map(|connection| connection.excess.is_cancelled());
-        assert_eq!(evicted, [true, false, true, false]);
     }
 
     #[test]

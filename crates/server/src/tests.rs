@@ -24,7 +24,7 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::oneshot;
 
-use super::{GrpcAddress, GrpcThreads, bind};
+use super::{GrpcAddress, GrpcThread, bind};
 
 /// Longer than anything here takes: only a defect reaches it.
 const LIMIT: Duration = testkit::PATIENCE;
@@ -42,7 +42,7 @@ fn large_body() -> (Bytes, oneshot::Receiver<()>) {
 }
 
 /// Returns the IP address and the port of gRPC.
-fn tcp(grpc: &GrpcThreads) -> SocketAddr {
+fn tcp(grpc: &GrpcThread) -> SocketAddr {
     let GrpcAddress::Tcp(address) = grpc.address() else { panic!("{} is of IP", grpc.address()) };
     *address
 }

@@ -19,23 +19,8 @@ use thiserror::Error;
 
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-const PRIVATE: u32 = 0o600;
-
-/// The permissions and the owner of a socket's file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SocketRights {
-    /// The permissions of the file: processes that may write to it may connect.
-    pub mode: u32,
-    /// The user and the group that own it; `None` for those of this process.
-    pub owner: (Option<u32>, Option<u32>),
-}
-
-impl Default for SocketRights {
-    /// Allows the processes of the same user.
-    fn default() -> Self {
-        Self { mode: PRIVATE, owner: (None, None) }
-    }
-}
+/// The permissions of a socket's file unless others are chosen: processes of the same user may connect.
+pub const PRIVATE_SOCKET: u32 = 0o600;
 
 /// A Unix socket that can't be listened on.
 #[derive(Debug, Error)]
@@ -66,16 +51,6 @@ pub enum SocketErrorReason {
         /// The operating system's error.
         error: io::Error,
     },
-    /// The operating system refuses that owner.
-    #[error("can't give it to {user}:{group}: {error}: run as that user, or leave --listen-socket-owner out")]
-    Owner {
-        /// The user, or `-`.
-        user: String,
-        /// The group, or `-`.
-        group: String,
-        /// The operating system's error.
-        error: io::Error,
-    },
 }
 
 /// A listener on a Unix socket. Its file is removed when it is dropped.
@@ -99,8 +74,8 @@ impl UnixSocket {
     ///
     /// # Errors
     /// If another process serves there, something else is there, or a permission is missing.
-    pub fn bind(path: &Path, rights: SocketRights) -> Result<Self, SocketError> {
-        bind(path, rights).map_err(|why| SocketError { path: path.to_owned(), why })
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, SocketError> {
+        bind(path, mode).map_err(|why| SocketError { path: path.to_owned(), why })
     }
 
     /// Returns the path of the socket.
@@ -114,25 +89,19 @@ impl UnixSocket {
     }
 }
 
-fn bind(path: &Path, rights: SocketRights) -> Result<UnixSocket, SocketErrorReason> {
+fn bind(path: &Path, mode: u32) -> Result<UnixSocket, SocketErrorReason> {
     let lock = lock(path)?;
     remove_stale(path)?;
     let failed = |step| move |error| SocketErrorReason::System { step, path: path.to_owned(), error };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("make"))?;
     let address = SockAddr::unix(path).map_err(failed("name"))?;
-    // Nobody else can connect before the owner is set: Linux takes the mode of the file from the unbound socket.
+    // Nobody else can connect before the mode is set: Linux takes the mode of the file from the unbound socket.
     let unnamed = File::from(OwnedFd::from(socket.try_clone().map_err(failed("make"))?));
-    unnamed.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed("protect"))?;
+    unnamed.set_permissions(Permissions::from_mode(PRIVATE_SOCKET)).map_err(failed("protect"))?;
     socket.bind(&address).map_err(failed("make"))?;
     let mut file = SocketFile { path: path.to_owned(), identity: None, _lock: lock };
     file.identity = identity(path);
-    if rights.owner != (None, None) {
-        let (user, group) = rights.owner;
-        let shown = |id: Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
-        let failed = |error| SocketErrorReason::Owner { user: shown(user), group: shown(group), error };
-        lchown(path, user, group).map_err(failed)?;
-    }
-    fs::set_permissions(path, Permissions::from_mode(rights.mode)).map_err(failed("set the mode of"))?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("set the mode of"))?;
     socket.listen(BACKLOG).map_err(failed("listen on"))?;
     socket.set_nonblocking(true).map_err(failed("listen on"))?;
     Ok(UnixSocket { listener: OwnedFd::from(socket).into(), file })
@@ -144,7 +113,7 @@ fn lock(path: &Path) -> Result<File, SocketErrorReason> {
     name.push(".lock");
     let name = PathBuf::from(name);
     let failed = |error| SocketErrorReason::System { step: "lock", path: name.clone(), error };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(&name).map_err(failed)?;
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE_SOCKET).open(&name).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(SocketErrorReason::InUse),

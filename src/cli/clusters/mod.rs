@@ -1,18 +1,16 @@
-//! `clusters`: asks the running copies of a fleet's server for its Clusters and prints them, those in need first, for
-//! people or scripts. It must use the servers' admin listeners and nothing else, as `groups` does.
+//! `clusters`: asks the running server of a fleet for its Clusters and prints them, those in need first, for people or
+//! scripts. It must use the server's admin listener and nothing else, as `groups` does.
 
-mod copies;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashSet, io, time::Duration};
+use std::{io, time::Duration};
 
 use clap::Args;
-use futures::future::join_all;
 
 use super::{
     UsageError,
-    groups::{Client, ClientError, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
+    groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
     printing,
     usage::given,
     values::timeout,
@@ -23,10 +21,9 @@ use text::visible;
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ClustersArgs {
-    /// URL of a copy's admin listener (its --admin-listen). Repeatable; several in one value are separated by spaces.
-    /// Each Cluster is shown with the caller of the copy that it called last
+    /// URL of the server's admin listener (its --admin-listen)
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
-    pub server: Vec<String>,
+    pub server: String,
 
     /// Only Clusters of this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
@@ -44,8 +41,7 @@ pub struct ClustersArgs {
 /// The configuration of `clusters`.
 #[derive(Clone, Debug)]
 pub(super) struct ClustersConfig {
-    /// At least one.
-    servers: Vec<ServerUrl>,
+    server: ServerUrl,
     namespace: Option<String>,
     output: Output,
     timeout: Duration,
@@ -57,7 +53,7 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
     fn try_from(args: ClustersArgs) -> Result<Self, UsageError> {
         let timeout = timeout(&args.timeout)?;
         Ok(Self {
-            servers: servers(&args.server)?,
+            server: ServerUrl::of_flag(&args.server)?,
             namespace: given(args.namespace.as_deref()).map(str::to_owned),
             output: args.output,
             timeout,
@@ -65,55 +61,19 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
     }
 }
 
-/// Parses URLs separated by space; the default is one.
-fn servers(values: &[String]) -> Result<Vec<ServerUrl>, UsageError> {
-    let urls: Vec<_> = values.iter().flat_map(|value| value.split_whitespace()).collect();
-    let urls = if urls.is_empty() { vec![DEFAULT_SERVER] } else { urls };
-    let mut servers = urls.into_iter().map(ServerUrl::of_flag).collect::<Result<Vec<_>, _>>()?;
-    // A copy that was named twice would count its callers twice.
-    let mut known = HashSet::new();
-    servers.retain(|server| known.insert(server.to_string()));
-    Ok(servers)
-}
-
 impl ClustersConfig {
     /// Asks and prints.
     ///
     /// # Errors
-    /// If no server can be asked, or none serves a fleet.
+    /// If the server can't be asked, or serves no fleet.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (state, unasked) = runtime.block_on(self.ask())?;
-        let state = self.chosen(state);
-        let missing = unasked.iter().map(|error| format!("a copy is missing: {error}"));
-        for warning in missing.chain(self.warnings(&state)) {
+        let state = self.chosen(runtime.block_on(Client::new(self.server.clone(), self.timeout).clusters())?);
+        for warning in self.warnings(&state) {
             eprintln!("warning: {warning}");
         }
         printing::print(&mut io::stdout().lock(), &self.render(&state)?)?;
         Ok(())
-    }
-
-    /// Returns the state of all servers that answer together, and the errors of the others. One that is being replaced
-    /// must not hide what its fellows say.
-    async fn ask(&self) -> Result<(FleetState, Vec<ClientError>), ClientError> {
-        let asked = self.servers.iter().map(|server| async move {
-            let client = Client::new(server.clone(), self.timeout);
-            client.clusters().await
-        });
-        let (mut states, mut errors) = (Vec::new(), Vec::new());
-        for answer in join_all(asked).await {
-            match answer {
-                Ok(state) => states.push(state),
-                Err(error) => errors.push(error),
-            }
-        }
-        match errors.pop() {
-            Some(error) if states.is_empty() => Err(error),
-            last => {
-                errors.extend(last);
-                Ok((copies::merged(states), errors))
-            }
-        }
     }
 
     /// Returns the state with the Clusters and the denied callers of the namespace alone.
@@ -145,16 +105,14 @@ impl ClustersConfig {
             let why = check.reason.as_deref().unwrap_or("no reason given");
             format!("not in sync: {}: {}", visible(&check.name), visible(why))
         });
-        nothing.into_iter().chain(pending).chain(self.not_called_here(state)).collect()
+        nothing.into_iter().chain(pending).chain(not_called_here(state)).collect()
     }
+}
 
-    /// Returns the number of the Clusters that have no other problem than that they may call a copy that wasn't asked.
-    fn not_called_here(&self, state: &FleetState) -> Option<String> {
-        let first = |(_, conditions): (&FleetCluster, Vec<ClusterCondition>)| conditions.first().copied();
-        let conditions = state.in_need_first().into_iter().filter_map(first);
-        let count = conditions.filter(|condition| *condition == ClusterCondition::NotCalled).count();
-        (self.servers.len() == 1 && count > 0).then(|| {
-            format!("Clusters not called here: {count}; they may call another copy: give --server once for each copy")
-        })
-    }
+/// Returns the number of the Clusters that have no other problem than that they may call another replica.
+fn not_called_here(state: &FleetState) -> Option<String> {
+    let first = |(_, conditions): (&FleetCluster, Vec<ClusterCondition>)| conditions.first().copied();
+    let conditions = state.in_need_first().into_iter().filter_map(first);
+    let count = conditions.filter(|condition| *condition == ClusterCondition::NotCalled).count();
+    (count > 0).then(|| format!("Clusters not called here: {count}; they may call another replica: ask each by --server"))
 }

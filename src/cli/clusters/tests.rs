@@ -140,83 +140,8 @@ fn clusters_that_are_only_not_called_here_come_after_those_in_need_and_are_count
         let rest = line.strip_prefix(name).unwrap_or_else(|| panic!("{name}: {shown}"));
         assert!(rest.trim_start().starts_with(state), "{name}: {shown}");
     }
-    let said = "Clusters not called here: 2; they may call another copy: give --server once for each copy";
+    let said = "Clusters not called here: 2; they may call another replica: ask each by --server";
     assert_eq!(config(&[]).unwrap().warnings(&state), [said]);
-    assert_eq!(config(&["-s", "a:1", "-s", "b:1"]).unwrap().warnings(&state), [""; 0]);
-}
-
-#[test]
-fn of_several_copies_each_cluster_has_the_calls_of_the_one_that_it_called_last() {
-    let uncalled =
-        |name: &str| FleetCluster { calls: CallsState::default(), callers: Vec::new(), ..cluster("team-a", name) };
-    let refused = CallsState { last_refresh_ago: Some(60), last_refresh_refused: Some("not ready".to_owned()) };
-    let first = FleetState {
-        clusters: vec![
-            cluster("team-a", "first"),
-            uncalled("second"),
-            FleetCluster {
-                calls: refused,
-                denied_calls: 2,
-                last_unexpected_call_ago: Some(30),
-                ..cluster("team-a", "moved")
-            },
-            FleetCluster { nodes_synced: false, nodes_reason: Some("cut".to_owned()), ..uncalled("half") },
-        ],
-        denied: vec![DeniedCaller {
-            identity: "x".to_owned(),
-            denied_calls: 2,
-            last_ago: 9,
-            ..DeniedCaller::default()
-        }],
-        ..fleet()
-    };
-    let second = FleetState {
-        clusters: vec![
-            uncalled("first"),
-            cluster("team-a", "second"),
-            FleetCluster { denied_calls: 1, last_unexpected_call_ago: Some(50), ..cluster("team-a", "moved") },
-            cluster("team-a", "half"),
-            cluster("team-a", "new"),
-        ],
-        denied: ["y", "x"]
-            .map(|identity| DeniedCaller {
-                identity: identity.to_owned(),
-                denied_calls: 1,
-                last_ago: 4,
-                ..DeniedCaller::default()
-            })
-            .to_vec(),
-        checks: vec![SyncCheck { name: "nodes".to_owned(), state: SyncState::Pending, reason: None }],
-        ready: false,
-        ..fleet()
-    };
-    for states in [vec![first.clone(), second.clone()], vec![second, first]] {
-        let merged = copies::merged(states);
-        let of = |name: &str| merged.clusters.iter().find(|cluster| cluster.name == name).unwrap();
-        assert_eq!(merged.clusters.len(), 5, "{merged:?}");
-        for name in ["first", "second", "moved", "half", "new"] {
-            assert_eq!(of(name).calls.last_refresh_ago, Some(7), "{name}");
-            assert!(of(name).certificate_until().is_some() && of(name).calls.last_refresh_refused.is_none(), "{name}");
-        }
-        assert_eq!((of("moved").denied_calls, of("moved").last_unexpected_call_ago), (3, Some(30)));
-        assert_eq!(of("half").why(), Some("cut"), "it isn't ready for its autoscaler to come");
-        assert!(!merged.ready && merged.checks.len() == 1, "{merged:?}");
-        let denied: Vec<_> =
-            merged.denied.iter().map(|caller| (&*caller.identity, caller.denied_calls, caller.last_ago)).collect();
-        assert_eq!(denied, [("x", 3, 4), ("y", 1, 4)]);
-    }
-    assert_eq!(copies::merged(vec![fleet()]), fleet(), "one copy is shown as it is");
-}
-
-#[rstest]
-#[case::the_default(&[], &["http://127.0.0.1:8081"])]
-#[case::unset(&["-s", ""], &["http://127.0.0.1:8081"])]
-#[case::repeated(&["-s", "a:1", "--server", "http://b:2"], &["http://a:1", "http://b:2"])]
-#[case::by_spaces(&["-s", "a:1 b:2"], &["http://a:1", "http://b:2"])]
-#[case::twice(&["-s", "a:1", "-s", "http://a:1"], &["http://a:1"])]
-fn each_copy_is_named_by_its_url(#[case] flags: &[&str], #[case] expected: &[&str]) {
-    let servers: Vec<_> = config(flags).unwrap().servers.iter().map(ToString::to_string).collect();
-    assert_eq!(servers, expected);
 }
 
 #[rstest]

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::{DEFAULT_SERVER, UsageError};
 use connect::ClusterRef;
-use server::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH};
+use server::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, STATE_PATH};
 use state::{FleetState, SCHEMA_VERSION, State};
 use text::visible;
 
@@ -173,19 +173,13 @@ impl Client {
         self.read(body)
     }
 
-    /// Returns the filter of the server's log, after `change` if there is one.
+    /// Returns the filter of the server's log, after it was changed to `filter` if there is one.
     ///
     /// # Errors
     /// If the server doesn't answer, or refuses the change.
-    pub async fn log_level(&self, change: Option<LogLevelChange<'_>>) -> Result<LogLevel, ClientError> {
-        let (method, limit, filter) = match change {
-            None => (Method::GET, None, ""),
-            Some(LogLevelChange::Start) => (Method::DELETE, None, ""),
-            Some(LogLevelChange::Set { filter, limit }) => (Method::PUT, limit, filter),
-        };
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(limit.map(|limit| ("for", limit)));
-        self.read(&self.ask(method, (LOG_LEVEL_PATH, &query.finish()), filter.to_owned()).await?)
+    pub async fn log_level(&self, filter: Option<String>) -> Result<LogLevel, ClientError> {
+        let method = if filter.is_some() { Method::PUT } else { Method::GET };
+        self.read(&self.ask(method, (LOG_LEVEL_PATH, ""), filter.unwrap_or_default()).await?)
     }
 
     fn read<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, ClientError> {

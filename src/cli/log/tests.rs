@@ -17,7 +17,7 @@ use super::{
     lines::{Form, Lines},
     parse,
 };
-use server::{LogLevelChange, LogLevels as _};
+use server::LogLevels as _;
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
@@ -69,10 +69,6 @@ fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, CapturedLog, Lo
     (subscriber, said, control)
 }
 
-fn set<'a>(filter: &'a str, limit: Option<&'a str>) -> LogLevelChange<'a> {
-    LogLevelChange::Set { filter, limit }
-}
-
 #[test]
 fn no_filter_shows_what_libraries_send_or_get() {
     let (subscriber, said, _control) = log("trace");
@@ -103,63 +99,34 @@ fn people_read_text_and_programs_json(#[case] format: LogFormat, #[case] termina
     assert_eq!(format.is_text(terminal), text);
 }
 
-#[tokio::test]
-async fn a_change_is_in_force_at_once_and_is_said() {
+#[test]
+fn a_change_is_in_force_at_once_and_is_said() {
     let (subscriber, said, control) = log("info");
     let _default = tracing::subscriber::set_default(subscriber);
     tracing::debug!("before");
-    control.change(set("debug", None)).unwrap();
+    control.change("debug").unwrap();
     tracing::debug!("after");
     let text = said.take();
     assert!(!text.contains("before"), "{text}");
     assert!(text.contains("the log level changes from=\"info\" to=\"debug\""), "{text}");
     assert!(text.contains("after"), "{text}");
 
-    control.change(set(" error ", None)).unwrap();
+    control.change(" error ").unwrap();
     tracing::info!("quiet");
     let text = said.take();
     assert!(text.contains("to=\"error\""), "the end of the lines is said too: {text}");
     assert!(!text.contains("quiet"), "{text}");
-    control.change(LogLevelChange::Start).unwrap();
+    control.change("info").unwrap();
     assert!(said.take().contains("from=\"error\" to=\"info\""));
     assert_eq!(control.level().filter, "info");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_change_for_a_time_ends_by_itself() {
-    let (subscriber, _said, control) = log("info");
-    let _default = tracing::subscriber::set_default(subscriber);
-    control.change(set("debug", Some("10m"))).unwrap();
-    assert!(control.level().remaining_seconds.is_some());
-    tokio::time::sleep(Duration::from_secs(599)).await;
-    assert_eq!(control.level().filter, "debug");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!((control.level().filter.as_str(), control.level().remaining_seconds), ("info", None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_end_of_an_earlier_change_does_not_end_a_later_one() {
-    let (subscriber, _said, control) = log("info");
-    let _default = tracing::subscriber::set_default(subscriber);
-    control.change(set("debug", Some("1m"))).unwrap();
-    control.change(set("warn", None)).unwrap();
-    tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(control.level().filter, "warn");
-}
-
 #[rstest]
-#[case::a_typing_error("inof", None, "\"inof\" is no level")]
-#[case::nothing(" ", None, "there is no filter")]
-#[case::no_time("debug", Some("ten"), "for=\"ten\"")]
-#[case::beyond_a_day("debug", Some("25h"), "at most 24h")]
-#[tokio::test]
-async fn a_change_that_makes_no_sense_changes_nothing(
-    #[case] filter: &str,
-    #[case] limit: Option<&str>,
-    #[case] part: &str,
-) {
+#[case::a_typing_error("inof", "\"inof\" is no level")]
+#[case::nothing(" ", "there is no filter")]
+fn a_change_that_makes_no_sense_changes_nothing(#[case] filter: &str, #[case] part: &str) {
     let (_, _, control) = log("info");
-    let why = control.change(set(filter, limit)).unwrap_err();
+    let why = control.change(filter).unwrap_err();
     assert!(why.contains(part), "{why}");
     assert_eq!(control.level().filter, "info");
 }

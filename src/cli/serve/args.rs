@@ -28,11 +28,6 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", value_name = "MODE")]
     pub listen_socket_mode: Option<String>,
 
-    /// With a Unix socket, the ids of its user and group. Without the flag they are those of this process, which needs
-    /// the capability CHOWN for a user that isn't its own
-    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_OWNER", value_name = "UID[:GID]")]
-    pub listen_socket_owner: Option<String>,
-
     #[command(flatten)]
     #[allow(missing_docs, reason = "a text here would become that of the flags")]
     pub tls: TlsArgs,

@@ -120,7 +120,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     Ok(Config {
         tls,
         reflection: args.tls.grpc_reflection.is_on(&listen),
-        socket_rights: socket::rights(args, &listen, &mut warnings)?,
+        socket_mode: socket::mode(args, &listen, &mut warnings)?,
         listen,
         http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
         probe_listen: probe_listen(args)?,

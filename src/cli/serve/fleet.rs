@@ -1,7 +1,7 @@
 //! The flags of a fleet, as typed, and their meaning: which Clusters are served, and to whom. A fleet excludes all
 //! that is about one workload cluster, and clients without certificates.
 
-use std::{collections::BTreeSet, num::NonZero};
+use std::collections::BTreeSet;
 
 use clap::Args;
 use nodegroup::{LabelSelector, Scope};
@@ -34,11 +34,6 @@ pub struct FleetArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN")]
     pub fleet_trust_domain: Option<String>,
 
-    /// With --fleet-selector, the number of threads that answer gRPC, from 1 to 16: each answers some 25,000 calls a
-    /// second, and a client's connection belongs to one of them
-    #[arg(long, env = "CAPI_AUTOSCALER_GRPC_THREADS", value_name = "NUMBER", default_value = "1")]
-    pub grpc_threads: String,
-
     /// With --fleet-selector, add to /metrics what has a series per node group, of all Clusters
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", value_parser = parse_bool)]
     pub fleet_group_metrics: bool,
@@ -49,24 +44,19 @@ pub(super) const SELECTOR: Flag =
 const NAMESPACES: Flag = Flag { name: "--fleet-namespaces", variable: "CAPI_AUTOSCALER_FLEET_NAMESPACES", default: "" };
 const TRUST_DOMAIN: Flag =
     Flag { name: "--fleet-trust-domain", variable: "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", default: "" };
-const THREADS: Flag = Flag { name: "--grpc-threads", variable: "CAPI_AUTOSCALER_GRPC_THREADS", default: "1" };
 const GROUP_METRICS: Flag =
     Flag { name: "--fleet-group-metrics", variable: "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", default: "" };
 const NO_GROUP_METRICS: Flag =
     Flag { name: "--no-group-metrics", variable: "CAPI_AUTOSCALER_NO_GROUP_METRICS", default: "" };
 /// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 6] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS, GROUP_METRICS, NO_GROUP_METRICS];
-
-/// The maximum number of threads that answer gRPC.
-const MOST_THREADS: usize = 16;
+pub(super) const FLAGS: [Flag; 5] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, GROUP_METRICS, NO_GROUP_METRICS];
 
 /// The choice of a fleet.
 pub(super) struct Fleet {
     selector: LabelSelector,
     namespaces: Option<BTreeSet<String>>,
     trust_domain: TrustDomain,
-    grpc_threads: NonZero<usize>,
     nodes: NodeAccess,
     group_metrics: bool,
 }
@@ -77,7 +67,6 @@ impl Fleet {
         let namespaces: BTreeSet<_> =
             args.fleet_namespaces.iter().flat_map(|value| value.split_whitespace()).map(str::to_owned).collect();
         let domain = given(args.fleet_trust_domain.as_deref());
-        let threads = THREADS.or_default(&args.grpc_threads);
         let Some(selector) = given(args.fleet_selector.as_deref()) else {
             let why = "it is about the Clusters that the selector matches";
             if !namespaces.is_empty() {
@@ -93,13 +82,6 @@ impl Fleet {
                     "the metrics of one cluster have series per node group already",
                 ));
             }
-            if threads != THREADS.default {
-                return Err(needs(
-                    &THREADS,
-                    &SELECTOR,
-                    "the only Cluster Autoscaler of a cluster makes one call after another",
-                ));
-            }
             return Ok(None);
         };
         check_alone(index)?;
@@ -110,13 +92,10 @@ impl Fleet {
         let domain =
             domain.ok_or_else(|| needs(&SELECTOR, &TRUST_DOMAIN, "clients are known by their certificates"))?;
         let trust_domain = domain.parse().map_err(|error| TRUST_DOMAIN.wrong(domain, &error))?;
-        let grpc_threads = threads.parse().ok().filter(|threads: &NonZero<usize>| threads.get() <= MOST_THREADS);
-        let expected = format!("give a number from 1 to {MOST_THREADS}");
-        let grpc_threads = grpc_threads.ok_or_else(|| THREADS.wrong(threads, &expected))?;
         let namespaces = Some(namespaces).filter(|names| !names.is_empty());
         let nodes = index.node_access()?.unwrap_or_default();
         let group_metrics = args.fleet_group_metrics;
-        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics }))
+        Ok(Some(Self { selector, namespaces, trust_domain, nodes, group_metrics }))
     }
 
     /// Checks that a Cluster may be one of the fleet by its namespace.
@@ -148,8 +127,8 @@ impl Fleet {
                        leave this flag out";
             return Err(NO_GROUP_METRICS.wrong("true", &why));
         }
-        let Self { selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics })
+        let Self { selector, namespaces, trust_domain, nodes, group_metrics } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain, nodes, group_metrics })
     }
 }
 

@@ -41,36 +41,20 @@ pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
     result
 }
 
-/// Returns the runtime of all but the answers to calls, which have threads of their own. A fleet's leaves processors to
-/// them: what one Cluster's API server sends must not keep all busy.
+/// Returns the runtime of all but the answers to calls, which have a thread of their own. A fleet's leaves a processor to
+/// it: what one Cluster's API server sends must not keep all busy.
 fn runtime(config: &ServeConfig) -> io::Result<Runtime> {
     match config {
         ServeConfig::One(_) => Runtime::new(),
-        ServeConfig::Fleet(config) => {
+        ServeConfig::Fleet(_) => {
             let processors = thread::available_parallelism().map_or(1, NonZero::get);
-            let threads = workers(processors, config.grpc_threads.get());
-            Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+            Builder::new_multi_thread().worker_threads((processors - 1).max(1)).enable_all().build()
         }
     }
-}
-
-/// Returns the number of threads beside those that answer calls.
-fn workers(processors: usize, answering: usize) -> usize {
-    processors.saturating_sub(answering).max(1)
 }
 
 /// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
     flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS).chain(fleet::FLAGS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fleet_leaves_processors_to_the_threads_that_answer_calls() {
-        assert_eq!([(64, 1), (4, 2), (2, 1), (1, 1), (2, 16)].map(|(of, less)| workers(of, less)), [63, 2, 1, 1, 1]);
-    }
 }

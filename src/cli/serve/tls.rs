@@ -39,11 +39,6 @@ pub struct TlsArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
     pub tls_read_only_client_names: Vec<String>,
 
-    /// With --tls-client-ca-file, take only clients whose certificate has one of these public keys: the SHA-256 digest
-    /// of its SubjectPublicKeyInfo, in hexadecimal digits. Repeatable; several in one value are separated by spaces
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", value_name = "SHA256")]
-    pub tls_allowed_client_keys: Vec<String>,
-
     /// Let --listen be an address that other machines can reach without TLS, or with TLS and without client
     /// certificates: whoever reaches it can scale and delete Machines
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool)]
@@ -84,11 +79,9 @@ const NAMES: Flag =
     Flag { name: "--tls-allowed-client-names", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", default: "" };
 const READ_ONLY: Flag =
     Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
-const KEYS: Flag =
-    Flag { name: "--tls-allowed-client-keys", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", default: "" };
 /// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 6] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY, KEYS];
+pub(super) const FLAGS: [Flag; 5] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY];
 
 /// Returns the files of TLS; `None` is no TLS. A listener that other machines can reach needs TLS with client
 /// certificates, or the operator's explicit permission to do without.
@@ -99,7 +92,7 @@ pub(super) fn tls(
 ) -> Result<Option<TlsFiles>, UsageError> {
     let files = files(args)?;
     if let (GrpcAddress::Unix(_), Some(_)) = (listen, &files) {
-        let why = "a Unix socket has no TLS, its mode and owner say who may connect; leave the flags of TLS out, or give an \
+        let why = "a Unix socket has no TLS, its mode says who may connect; leave the flags of TLS out, or give an \
                    IP address and a port";
         return Err(LISTEN.wrong(&listen.to_string(), &why));
     }
@@ -110,7 +103,7 @@ pub(super) fn tls(
         None => "without TLS",
         Some(TlsFiles { clients: ClientFiles::Any, .. }) => "without client certificates",
         Some(TlsFiles { clients: ClientFiles::Authority { allowed, .. }, .. }) => {
-            if allowed.names.is_empty() && allowed.keys.is_empty() {
+            if allowed.names.is_empty() {
                 warnings.push(format!(
                     "gRPC is served on {listen} to every client whose certificate the client authority has issued: where it \
                      issues to others than Cluster Autoscaler, name that by --tls-allowed-client-names"
@@ -139,7 +132,6 @@ fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
     let allowed = AllowedClients {
         names: list(&NAMES, &args.tls_allowed_client_names)?,
         read_only: list(&READ_ONLY, &args.tls_read_only_client_names)?,
-        keys: list(&KEYS, &args.tls_allowed_client_keys)?,
     };
     let client_ca: Vec<_> =
         args.tls_client_ca_file.iter().filter_map(|file| given(Some(file))).map(PathBuf::from).collect();
@@ -147,7 +139,6 @@ fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
         let vouched = [
             (&NAMES, allowed.names.is_empty()),
             (&READ_ONLY, allowed.read_only.is_empty()),
-            (&KEYS, allowed.keys.is_empty()),
         ];
         if let Some((flag, _)) = vouched.into_iter().find(|(_, is_empty)| !is_empty) {
             return Err(missing(flag, &CLIENT_CA, "an authority has to vouch for the clients"));

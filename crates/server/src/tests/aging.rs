@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     grpc_connections::{GrpcLimits, Listener, Peer, serve_connections},
-    grpc_threads::Place,
     open_connections::{Limits, Source},
 };
 
@@ -142,7 +141,7 @@ async fn connections_of_one_time_do_not_end_together() {
     let listener = Arc::new(Listener::new(GrpcLimits { silence: Duration::ZERO, ..aging(age) }));
     let (clients, servers): (Vec<_>, Vec<_>) = (0..64).map(|_| duplex(1 << 16)).unzip();
     let incoming = servers.into_iter().zip(0..).map(|(stream, user)| {
-        let peer = Peer { source: Source::User(user), client: crate::Client::default(), place: Place::default() };
+        let peer = Peer { source: Source::User(user), client: crate::Client::default() };
         Ok((stream, peer))
     });
     let serving = serve_connections(stream::iter(incoming), Routes::default(), listener, CancellationToken::new());

@@ -21,14 +21,14 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::{LIMIT, listener, tcp};
-use crate::{Check, GrpcThreads, Health, serve_on_own_thread, standard_services};
+use crate::{Check, GrpcThread, Health, serve_on_own_thread, standard_services};
 
 const PROVIDER: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
 struct Running {
-    grpc: GrpcThreads,
+    grpc: GrpcThread,
     health: Health,
     shutdown: CancellationToken,
     channel: Channel,

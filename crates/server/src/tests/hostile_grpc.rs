@@ -26,7 +26,7 @@ use tonic::service::Routes;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    Connection, GrpcThreads, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
+    Connection, GrpcThread, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
     grpc_runtime::serve_within, open_connections::Limits,
 };
 
@@ -47,7 +47,7 @@ pub(super) struct Served {
 }
 
 pub(super) struct Running {
-    pub(super) grpc: GrpcThreads,
+    pub(super) grpc: GrpcThread,
     pub(super) served: Served,
     pub(super) shutdown: CancellationToken,
 }

@@ -26,7 +26,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    Connection, GrpcThreads, grpc_connections::GrpcLimits, grpc_runtime::serve_within, open_connections::Limits,
+    Connection, GrpcThread, grpc_connections::GrpcLimits, grpc_runtime::serve_within, open_connections::Limits,
     standard_services,
 };
 
@@ -58,7 +58,7 @@ impl Record {
 }
 
 struct Replica {
-    grpc: GrpcThreads,
+    grpc: GrpcThread,
     shutdown: CancellationToken,
 }
 

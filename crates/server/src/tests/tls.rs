@@ -47,7 +47,7 @@ use tower::service_fn;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    AllowedClients, Certificates, ClientFiles, GrpcThreads, TlsFiles, TlsMetrics,
+    AllowedClients, Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics,
     grpc_connections::GrpcLimits,
     grpc_runtime::serve_within,
     handshake_rate::{HandshakeRates, Rate},
@@ -168,7 +168,7 @@ impl Mount {
 
 /// A TLS server with its files.
 struct Running {
-    grpc: GrpcThreads,
+    grpc: GrpcThread,
     certificates: Certificates,
     mount: Mount,
     metrics: Registry,
@@ -235,7 +235,6 @@ impl Running {
         let mut routes = Routes::builder();
         standard_services(&mut routes, false).await.unwrap();
         let followed = Some(certificates.clone());
-        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), ..limits };
         let grpc = serve_within(listener.into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
         Self { grpc, certificates, mount, metrics, shutdown }
     }
@@ -311,7 +310,7 @@ impl Client {
     }
 
     /// Makes a call on a connection of its own.
-    async fn ask(&self, grpc: &GrpcThreads) -> Result<(), Status> {
+    async fn ask(&self, grpc: &GrpcThread) -> Result<(), Status> {
         let (config, host, address) = (Arc::clone(&self.config), self.host, tcp(grpc));
         let connector = service_fn(move |_| {
             let connector = TlsConnector::from(Arc::clone(&config));

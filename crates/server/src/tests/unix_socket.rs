@@ -20,11 +20,11 @@ use tower::service_fn;
 
 use super::LIMIT;
 use crate::{
-    GrpcAddress, GrpcListener, GrpcThreads, SocketErrorReason, SocketRights, UnixSocket, grpc_connections::GrpcLimits,
+    GrpcAddress, GrpcListener, GrpcThread, PRIVATE_SOCKET, SocketErrorReason, UnixSocket, grpc_connections::GrpcLimits,
     serve_on_own_thread, standard_services,
 };
 
-async fn serve(path: &Path, rights: SocketRights, shutdown: &CancellationToken) -> GrpcThreads {
+async fn serve(path: &Path, mode: u32, shutdown: &CancellationToken) -> GrpcThread {
     let listener = GrpcListener::open(&GrpcAddress::Unix(path.to_owned()), rights, "--listen").unwrap();
     let mut routes = Routes::builder();
     standard_services(&mut routes, true).await.unwrap();
@@ -43,20 +43,19 @@ async fn ask(path: &Path) -> i32 {
 }
 
 fn refusal(path: &Path) -> SocketErrorReason {
-    UnixSocket::bind(path, SocketRights::default()).unwrap_err().why
+    UnixSocket::bind(path, PRIVATE_SOCKET).unwrap_err().why
 }
 
 #[rstest]
 #[case::of_its_user(0o600)]
 #[case::of_its_group(0o660)]
 #[tokio::test]
-async fn it_serves_with_the_mode_and_owner_that_it_is_given_and_leaves_no_socket(#[case] mode: u32) {
+async fn it_serves_with_the_mode_that_it_is_given_and_leaves_no_socket(#[case] mode: u32) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("grpc.sock");
     let own = fs::metadata(directory.path()).unwrap();
-    let rights = SocketRights { mode, owner: (Some(own.uid()), Some(own.gid())) };
     let shutdown = CancellationToken::new();
-    let mut grpc = serve(&path, rights, &shutdown).await;
+    let mut grpc = serve(&path, mode, &shutdown).await;
     assert_eq!(grpc.address().to_string(), format!("unix://{}", path.display()));
     let found = fs::symlink_metadata(&path).unwrap();
     assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (mode, own.uid(), own.gid()));
@@ -73,7 +72,7 @@ async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_no
     // Its file stays, as after a killed process.
     drop(UnixListener::bind(&path).unwrap());
     let shutdown = CancellationToken::new();
-    let mut first = serve(&path, SocketRights::default(), &shutdown).await;
+    let mut first = serve(&path, PRIVATE_SOCKET, &shutdown).await;
     assert!(matches!(refusal(&path), SocketErrorReason::InUse));
     // The lock is enough, even if the file is gone.
     fs::remove_file(&path).unwrap();
@@ -81,7 +80,7 @@ async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_no
     shutdown.cancel();
     timeout(LIMIT, first.ended()).await.unwrap().unwrap();
     let shutdown = CancellationToken::new();
-    let mut second = serve(&path, SocketRights::default(), &shutdown).await;
+    let mut second = serve(&path, PRIVATE_SOCKET, &shutdown).await;
     assert_eq!(ask(&path).await, 1);
     shutdown.cancel();
     timeout(LIMIT, second.ended()).await.unwrap().unwrap();
@@ -99,7 +98,7 @@ fn a_file_link_directory_or_used_socket_at_the_path_stays_and_prevents_the_start
     assert!(matches!(refusal(&link), SocketErrorReason::NoSocket));
     assert!(matches!(refusal(directory.path()), SocketErrorReason::NoSocket));
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
-    let message = UnixSocket::bind(&file, SocketRights::default()).unwrap_err().to_string();
+    let message = UnixSocket::bind(&file, PRIVATE_SOCKET).unwrap_err().to_string();
     let expected = "the path exists and is no socket: remove it, or choose another path with --listen";
     assert_eq!(message, format!("can't listen on unix://{}: {expected}", file.display()));
 }
@@ -107,7 +106,7 @@ fn a_file_link_directory_or_used_socket_at_the_path_stays_and_prevents_the_start
 #[test]
 fn a_directory_that_is_missing_is_named() {
     let directory = TempDir::new().unwrap();
-    let message = UnixSocket::bind(&directory.path().join("no/a"), SocketRights::default()).unwrap_err().to_string();
+    let message = UnixSocket::bind(&directory.path().join("no/a"), PRIVATE_SOCKET).unwrap_err().to_string();
     assert!(message.contains("no/a.lock: No such file or directory") && message.contains("--listen"), "{message}");
 }
 
@@ -116,7 +115,7 @@ async fn connections_of_a_user_are_bounded() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("grpc.sock");
     let shutdown = CancellationToken::new();
-    let mut grpc = serve(&path, SocketRights::default(), &shutdown).await;
+    let mut grpc = serve(&path, PRIVATE_SOCKET, &shutdown).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
         let mut stream = UnixStream::connect(&path).await.unwrap();

@@ -31,7 +31,6 @@ use super::{
 use crate::{
     connection::Client,
     grpc_connections::Peer,
-    grpc_threads::Place,
     handshake_rate::{HandshakeRate, HandshakeRates},
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
@@ -52,7 +51,7 @@ type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
 /// Returns the connections of `incoming` once their handshakes are completed. It needs a running Tokio runtime.
 /// Dropping the stream ends it with all handshakes under way. Streams that share `handshakes` share their limits.
 pub(crate) fn accept(
-    incoming: impl Stream<Item = io::Result<(TcpStream, Place)>> + Send + Unpin + 'static,
+    incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
     certificates: Certificates,
     handshakes: Arc<Handshakes>,
 ) -> impl Stream<Item = Accepted> + Unpin {
@@ -62,7 +61,7 @@ pub(crate) fn accept(
 }
 
 async fn take(
-    mut incoming: impl Stream<Item = io::Result<(TcpStream, Place)>> + Unpin,
+    mut incoming: impl Stream<Item = io::Result<TcpStream>> + Unpin,
     certificates: Certificates,
     handshakes: Arc<Handshakes>,
     done: mpsc::Sender<Accepted>,
@@ -77,7 +76,7 @@ async fn take(
             }
             accepted = incoming.next() => accepted,
         };
-        let (stream, place) = match accepted {
+        let stream = match accepted {
             Some(Ok(accepted)) => accepted,
             // The error has been logged, and a pause has passed.
             Some(Err(_)) => continue,
@@ -86,7 +85,7 @@ async fn take(
         // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
         let source = Source::from(peer.ip());
-        let silent = handshakes.silent.open_in_order(source, place.order).0;
+        let silent = handshakes.silent.open(source).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
             let shaken = tokio::select! {
@@ -100,7 +99,7 @@ async fn take(
                     let client =
                         client(&stream, &certificates).map(|client| Client { peer: Some(peer.ip()), ..client });
                     let client = client.unwrap_or_else(|| Client::at(peer));
-                    drop(done.send(Ok((stream, Peer { source, client, place }))).await);
+                    drop(done.send(Ok((stream, Peer { source, client }))).await);
                 }
                 Err((refused, why)) => {
                     certificates.metrics.count_refused(refused);

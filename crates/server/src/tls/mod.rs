@@ -24,7 +24,7 @@ pub use self::{
     error::TlsError,
     inspect::{CertificateFacts, Inspection, inspect},
     metrics::TlsMetrics,
-    names::{AllowedName, KeyPin, KeyPinError, NameError},
+    names::{AllowedName, NameError},
 };
 
 /// The files of TLS, as Secret mounts have them.
@@ -45,8 +45,6 @@ pub struct AllowedClients {
     pub names: Vec<AllowedName>,
     /// The names of clients with read-only access, whatever other names they have.
     pub read_only: Vec<AllowedName>,
-    /// The public keys of clients that may connect; empty allows every key.
-    pub keys: Vec<KeyPin>,
 }
 
 /// The rule for clients' certificates.
@@ -54,8 +52,7 @@ pub struct AllowedClients {
 pub enum ClientFiles {
     /// Any client that reaches the listener.
     Any,
-    /// Clients with a certificate of an authority in these PEM files; if names or keys are given, also with one of
-    /// each.
+    /// Clients with a certificate of an authority in these PEM files; if names are given, also with one of them.
     Authority {
         /// The files; at least one.
         files: Vec<PathBuf>,

@@ -71,50 +71,12 @@ impl AllowedName {
     }
 }
 
-/// The SHA-256 digest of a certificate's SubjectPublicKeyInfo, which a renewal with the same key keeps.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct KeyPin([u8; 32]);
-
-/// The error of a text that isn't such a digest.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("it has to be the SHA-256 digest of a public key in DER, as 64 hexadecimal digits")]
-pub struct KeyPinError;
-
-impl FromStr for KeyPin {
-    type Err = KeyPinError;
-
-    fn from_str(text: &str) -> Result<Self, KeyPinError> {
-        let mut digest = [0; 32];
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(KeyPinError);
-        }
-        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| KeyPinError)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| KeyPinError)?;
-        }
-        Ok(Self(digest))
-    }
-}
-
-impl KeyPin {
-    /// Returns the digest of a SubjectPublicKeyInfo in DER.
-    pub(crate) fn of(key: &[u8]) -> Option<Self> {
-        // rustls has no hash function but those of its cipher suites; this suite's is SHA-256.
-        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
-        suite.common.hash_provider.hash(key).as_ref().try_into().ok().map(Self)
-    }
-}
-
 /// The reason why a client with a valid certificate isn't allowed.
 #[derive(Debug, Error)]
-pub(super) enum NotAllowed {
-    #[error(
-        "none of the client certificate's names ({0}) is among --tls-allowed-client-names or --tls-read-only-client-names"
-    )]
-    Names(String),
-    #[error("the client certificate's key is not among --tls-allowed-client-keys")]
-    Key,
-}
+#[error(
+    "none of the client certificate's names ({0}) is among --tls-allowed-client-names or --tls-read-only-client-names"
+)]
+pub(super) struct NotAllowed(String);
 
 /// The maximum length of a client's name in a log, an Event or an answer.
 const LONGEST_NAME: usize = 256;
@@ -182,7 +144,7 @@ fn quoted(names: &[GeneralName<'_>]) -> String {
     format!("{}{more}", shortened(&some, LONGEST_NAME))
 }
 
-/// Verifies as `inner` does, and then checks names and keys.
+/// Verifies as `inner` does, and then checks names.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     pub(super) inner: Arc<dyn ClientCertVerifier>,
@@ -200,15 +162,11 @@ impl NamedClients {
             // One of them may be a name that may only read.
             Some(_) => return Err(unreadable()),
         };
-        let AllowedClients { names: all, read_only, keys } = &self.allowed;
+        let AllowedClients { names: all, read_only } = &self.allowed;
         let is_in = |list: &[AllowedName]| names.iter().any(|name| list.iter().any(|allowed| allowed.is(name)));
-        let refused = |why| Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))));
         if !all.is_empty() && !is_in(all) && !is_in(read_only) {
-            return refused(NotAllowed::Names(quoted(names)));
-        }
-        let key = KeyPin::of(certificate.public_key().raw);
-        if !keys.is_empty() && !key.is_some_and(|key| keys.contains(&key)) {
-            return refused(NotAllowed::Key);
+            let why = OtherError(Arc::new(NotAllowed(quoted(names))));
+            return Err(Error::InvalidCertificate(CertificateError::Other(why)));
         }
         Ok(())
     }
@@ -265,17 +223,6 @@ mod tests {
     #[case("spiffe://prod/ca", AllowedName::Uri("spiffe://prod/ca".to_owned()))]
     fn a_name_is_dns_or_a_uri(#[case] text: &str, #[case] expected: AllowedName) {
         assert_eq!(text.parse(), Ok(expected));
-    }
-
-    #[rstest]
-    #[case("")]
-    #[case("00")]
-    #[case("zz3f4e0dc5a1b1c1f6e2b0a39a9bd9dd1a6f2b87c51e41f6a2f7b2f5a3c3d1e0")]
-    fn a_key_is_a_digest_of_sha_256(#[case] text: &str) {
-        assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError));
-        // FIPS 180-4, the digest of "abc".
-        let abc = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD".parse::<KeyPin>();
-        assert_eq!(abc.ok(), KeyPin::of(b"abc"));
     }
 
     #[test]

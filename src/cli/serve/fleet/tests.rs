@@ -36,9 +36,7 @@ fn a_fleet_is_chosen_by_labels_and_namespaces_and_has_a_trust_domain() {
         let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &[&flag]]).unwrap() else { panic!("it isn't a fleet") };
         assert_eq!(config.nodes, expected);
     }
-    assert_eq!(config.grpc_threads.get(), 1);
-    let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &["--grpc-threads=4"]]).unwrap() else { panic!("no fleet") };
-    assert_eq!((config.grpc_threads.get(), config.group_metrics), (4, false));
+    assert!(!config.group_metrics);
     let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &["--fleet-group-metrics"]]).unwrap() else {
         panic!("no fleet")
     };
@@ -78,10 +76,7 @@ fn a_fleet_excludes(#[case] more: &[&str], #[case] expected: &str) {
 #[case::no_domain(&[FLEET[0]], "--fleet-selector needs --fleet-trust-domain")]
 #[case::no_selector(&[FLEET[1]], "--fleet-trust-domain needs --fleet-selector")]
 #[case::namespaces_alone(&["--fleet-namespaces=team-a"], "--fleet-namespaces needs --fleet-selector")]
-#[case::threads_alone(&["--grpc-threads=2"], "--grpc-threads needs --fleet-selector")]
 #[case::group_metrics_alone(&["--fleet-group-metrics"], "--fleet-group-metrics needs --fleet-selector")]
-#[case::no_thread(&[FLEET[0], FLEET[1], "--grpc-threads=0"], "give a number from 1 to 16")]
-#[case::too_many_threads(&[FLEET[0], FLEET[1], "--grpc-threads=17"], "give a number from 1 to 16")]
 #[case::selector(&["--fleet-selector=a b", FLEET[1]], "is none of key, !key")]
 #[case::domain(&[FLEET[0], "--fleet-trust-domain=spiffe://a"], "a trust domain of SPIFFE")]
 #[case::nodes(&[FLEET[0], FLEET[1], "--workload-nodes=kubeconfig"], "{cluster} stands once for the Cluster's name")]

@@ -10,9 +10,6 @@ use server::AllowedName;
 
 const ALL: [&str; 6] = ["--tls-cert-file", "tls.crt", "--tls-key-file", "tls.key", "--tls-client-ca-file", "ca.crt"];
 
-/// The digest of a public key.
-const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-
 #[derive(Parser)]
 struct Flags {
     #[command(flatten)]
@@ -72,7 +69,6 @@ fn mutual_tls_may_be_reached_by_others() {
 #[case::any_name(&ALL, true)]
 #[case::any_name_but_one_that_may_only_read(&[&ALL[..], &["--tls-read-only-client-names", "dashboard"]].concat(), true)]
 #[case::a_name(&[&ALL[..], &["--tls-allowed-client-names", "ca"]].concat(), false)]
-#[case::a_key(&[&ALL[..], &["--tls-allowed-client-keys", DIGEST]].concat(), false)]
 fn clients_of_any_name_are_warned_of_where_others_reach_the_listener(#[case] flags: &[&str], #[case] warns: bool) {
     for (listen, is_reached) in [("0.0.0.0:8086", true), ("127.0.0.1:8086", false)] {
         let (files, warnings) = tls_of(listen, flags);

@@ -9,14 +9,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::*;
 use crate::{
-    AllowedClients, AllowedName, KeyPin,
-    grpc_threads::Place,
+    AllowedClients, AllowedName,
     tls::{Handshakes, accept, client_of},
 };
 
 impl Client {
     /// Connects, and reads what the server sends after the handshake.
-    async fn handshake(&self, grpc: &GrpcThreads) -> HandshakeKind {
+    async fn handshake(&self, grpc: &GrpcThread) -> HandshakeKind {
         let stream = TcpStream::connect(tcp(grpc)).await.unwrap();
         let name = ServerName::try_from(self.host).unwrap();
         let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
@@ -63,21 +62,6 @@ fn der(pair: &Pair) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()
 }
 
-#[tokio::test]
-async fn of_clients_with_the_same_name_only_the_key_that_is_named_is_taken() {
-    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let (own, other) = (clients.issue(&["cluster-autoscaler"], |_| {}), clients.issue(&["cluster-autoscaler"], |_| {}));
-    let der = der(&own);
-    let key = KeyPin::of(X509Certificate::from_der(&der).unwrap().1.public_key().raw).unwrap();
-    let server = servers.issue(&[HOST], |_| {});
-    let allowed = AllowedClients { keys: vec![key], ..AllowedClients::default() };
-    let running = Running::allowing(&server, &[&Authority::new("others"), &clients], allowed).await;
-    running.ask(&Client::new(&servers, Some(&own))).await.unwrap();
-    assert!(running.ask(&Client::new(&servers, Some(&other))).await.is_err());
-    running.until_metric("tls_refused_connections_total{reason=\"name\"}", "1").await;
-    running.end().await;
-}
-
 #[rstest]
 #[case::allowed(&["a", "cluster-autoscaler"], "cluster-autoscaler", false)]
 #[case::read_only(&["dashboard"], "dashboard", true)]
@@ -88,7 +72,6 @@ fn a_client_is_called_by_the_name_that_lets_it_in(#[case] names: &[&str], #[case
     let allowed = AllowedClients {
         names: vec![AllowedName::Dns("cluster-autoscaler".to_owned())],
         read_only: vec![AllowedName::Dns("dashboard".to_owned())],
-        keys: Vec::new(),
     };
     let pair = Authority::new("clients").issue(names, |params| {
         params.distinguished_name.push(DnType::CommonName, "cluster-autoscaler");
@@ -136,7 +119,7 @@ async fn a_client_without_a_certificate_has_its_address_as_name_on_tls_too() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let address = stream.local_addr().unwrap();
-    let incoming = stream::once(async move { Ok((listener.accept().await?.0, Place::default())) }).boxed();
+    let incoming = stream::once(async move { Ok(listener.accept().await?.0) }).boxed();
     let mut accepted =
         accept(incoming, running.certificates.clone(), Arc::new(Handshakes::new(HandshakeRates::default())));
     let connector = TlsConnector::from(Client::new(&servers, None).config);
