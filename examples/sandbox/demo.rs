@@ -20,7 +20,7 @@ use sandbox::{
 };
 use server::Shutdown;
 use state::{Selection, SyncState};
-use tables::{View, table};
+use state::tables::{View, table};
 
 use super::{
     options::Options,

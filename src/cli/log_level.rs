@@ -11,7 +11,7 @@ use super::{
     printing,
 };
 use server::LogLevel;
-use text::visible;
+use nodegroup::text::visible;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -26,10 +26,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use text::visible_lines;
+use nodegroup::text::visible_lines;
 
 use check::CheckConfig;
-pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
+pub use check::{needed_rights, CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
 use clusters::{ClustersArgs, ClustersConfig};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use connect::{ClusterRef, SecretName};
-use rights::{Needs, Side};
+use capi_autoscaler_provider::cli::needed_rights::{Needs, Side};
 use serde_json::{Value, json};
 
 use super::{read, yaml};

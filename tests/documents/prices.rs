@@ -4,7 +4,7 @@ use std::fs;
 
 use app::App;
 use nodegroup::price::{Price, Rates, Tariff};
-use prices::PriceFile;
+use app::prices::PriceFile;
 use proto::cloud_provider_client::CloudProviderClient;
 
 use super::{offline_server, read, root};

@@ -24,7 +24,7 @@ use index::GroupSeries;
 use scale::ScaleOptions;
 use server::{GrpcAddress, HostName, LogLevels, TlsFiles};
 use shared_informer::Settings;
-use traces::OtlpEndpoint;
+use scale::traces::OtlpEndpoint;
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]

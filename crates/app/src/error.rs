@@ -5,9 +5,9 @@ use std::io;
 use thiserror::Error;
 
 use connect::ConnectError;
-use prices::PriceFileError;
+use crate::prices::PriceFileError;
 use server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
-use traces::TracesError;
+use scale::traces::TracesError;
 
 /// The reason why the program can't start.
 #[derive(Debug, Error)]

@@ -10,6 +10,7 @@ mod error;
 mod fleet;
 mod fleet_app;
 mod listeners;
+pub mod prices;
 mod progress;
 mod provider;
 mod serving;
@@ -42,7 +43,7 @@ use connect::Access;
 use index::{Change, Freshness as _};
 use nodegroup::{PriceList, Rules};
 use page::StatusPage;
-use prices::{PriceFile, PriceMetrics};
+use crate::prices::{PriceFile, PriceMetrics};
 use proto::cloud_provider_server::CloudProvider;
 use server::{
     AllowedHosts, Certificates, Check, Checks, DebugPages, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
@@ -50,7 +51,7 @@ use server::{
     log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
 };
 use state::{StateSource, StatusSources};
-use traces::{OtlpEndpoint, TraceMetrics, Traces};
+use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for
 /// all other tasks.
@@ -217,7 +218,7 @@ fn start_traces(
     endpoint: Option<&OtlpEndpoint>,
     registry: &SharedRegistry,
     runtime: &Handle,
-) -> Result<(Traces, Option<traces::Sender>), StartError> {
+) -> Result<(Traces, Option<scale::traces::Sender>), StartError> {
     let Some(endpoint) = endpoint else { return Ok((Traces::default(), None)) };
     let metrics = TraceMetrics::register(&mut registry.write());
     let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
@@ -243,7 +244,7 @@ fn follow_prices(
     let metrics = PriceMetrics::register(&mut registry.write());
     let file = file?;
     Some(tokio::spawn(async move {
-        let following = file.follow(prices::Settings::default(), metrics, apply);
+        let following = file.follow(crate::prices::Settings::default(), metrics, apply);
         stopping.run_until_cancelled(following).await;
     }))
 }

@@ -17,7 +17,7 @@ use discovery::CoreResources;
 use grpc::{CallLogOptions, RpcMetrics, Service};
 use index::{Freshness, GroupMetrics, GroupSeries, Index};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
-use traces::Traces;
+use scale::traces::Traces;
 
 /// The options of a provider.
 #[derive(Clone, Debug)]

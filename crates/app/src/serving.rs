@@ -23,7 +23,7 @@ pub(super) struct Serving {
     pub(super) addresses: Addresses,
     pub(super) health: JoinHandle<()>,
     pub(super) prices: Option<JoinHandle<()>>,
-    pub(super) traces: Option<traces::Sender>,
+    pub(super) traces: Option<scale::traces::Sender>,
     pub(super) pages: Vec<JoinHandle<io::Result<()>>>,
     pub(super) pages_ended: CancellationToken,
 }

@@ -9,7 +9,7 @@ use prometheus_client::{
 use shared_informer::Status;
 
 use super::{Fleet, Workload};
-use metric_families::{count, counter, gauge};
+use index::families::{count, counter, gauge};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct InformerLabels {

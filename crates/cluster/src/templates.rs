@@ -33,7 +33,7 @@ use connect::cause;
 use discovery::{Discovered, LookupError};
 use index::{Change, Index, KindState, Sink};
 use server::Check;
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);

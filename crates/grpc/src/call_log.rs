@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tonic::{Code, metadata::MetadataMap};
 
 use super::metrics::{Rpc, code_name};
-use traces::Traces;
+use scale::traces::Traces;
 
 /// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);

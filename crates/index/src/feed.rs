@@ -10,7 +10,7 @@ use shared_informer::{self, DecodeError, Event, Handler};
 use tokio::time::Instant;
 
 use super::{Index, index_feed::IndexFeed, sink::Sink};
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 
 /// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
 pub struct Feed<T: IndexFeed, S = Index> {

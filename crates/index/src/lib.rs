@@ -13,6 +13,7 @@ mod counts;
 mod deleted_groups;
 mod evaluate;
 mod failed_deletes;
+pub mod families;
 mod feed;
 mod freshness;
 mod group;

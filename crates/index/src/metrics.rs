@@ -11,7 +11,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use self::values::{GroupNumbers, Values};
 use super::{Index, Stats};
-use metric_families::{count, gauge, single};
+use crate::families::{count, gauge, single};
 
 /// The sources of a template's capacity, as label values.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];

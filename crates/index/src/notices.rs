@@ -8,7 +8,7 @@ use nodegroup::{Exclusion, GroupId, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
 use super::{Index, live_state::LiveState, stats::SERVED};
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 
 /// The interval of summaries during a long first sync, if anything has changed.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);

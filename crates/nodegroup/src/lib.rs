@@ -41,6 +41,7 @@ pub mod template;
 mod template_input;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod text;
 pub mod topology;
 pub mod writing;
 

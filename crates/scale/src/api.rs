@@ -28,7 +28,7 @@ use super::{
     tenancy::{MayWrite, Tenancy, WriteBudget},
 };
 use discovery::CoreResources;
-use traces::{Span, Traces};
+use crate::traces::{Span, Traces};
 
 /// The number of Machines on one page of a list.
 const PAGE: u32 = 500;

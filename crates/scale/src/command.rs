@@ -57,7 +57,7 @@ impl Caller {
         answer: oneshot::Sender<Result<(), ScaleError>>,
         waiting: &Arc<()>,
     ) -> Self {
-        let (begun, trace, waiting) = (Instant::now(), traces::current(), Arc::downgrade(waiting));
+        let (begun, trace, waiting) = (Instant::now(), crate::traces::current(), Arc::downgrade(waiting));
         Self { command, nodes: None, begun, trace, client: None, answer, waiting }
     }
 

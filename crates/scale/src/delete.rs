@@ -99,7 +99,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
         deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
         work.note_callers(deletes.iter().map(|delete| &delete.caller));
         for delete in &deletes {
-            traces::asked_by(delete.caller.trace());
+            crate::traces::asked_by(delete.caller.trace());
         }
     }
     batch.lower().await;

@@ -15,7 +15,7 @@ use super::{
     error::ScaleError,
     events::{EventContent, EventReason, asked_for_by},
 };
-use text::shortened;
+use nodegroup::text::shortened;
 
 /// The maximum number of entries of a group.
 const MOST_OF_A_GROUP: usize = 20;

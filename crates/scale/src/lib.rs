@@ -35,6 +35,7 @@ mod size;
 mod tenancy;
 #[cfg(test)]
 mod tests;
+pub mod traces;
 mod turns;
 mod work;
 

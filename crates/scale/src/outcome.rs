@@ -20,7 +20,7 @@ use super::{
     work::{Resized, Work},
 };
 use index::ScaleView;
-use text::shortened;
+use nodegroup::text::shortened;
 
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;
@@ -165,7 +165,7 @@ impl Work {
             "size written"
         );
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
-        traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
+        crate::traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
         self.report(EventContent::scaled(write.from, version.replicas, write.machines));
     }

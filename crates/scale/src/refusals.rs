@@ -4,7 +4,7 @@
 
 use nodegroup::GroupId;
 use parking_lot::Mutex;
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 use tokio::time::Instant;
 
 /// The maximum number of kinds. Those beyond it count as refusals of groups that aren't known.

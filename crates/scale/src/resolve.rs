@@ -9,7 +9,7 @@ use shared_informer::ResourceVersion;
 
 use super::{answer, command::NodeName, error::ScaleError, options::MachinePoolDeletes, work::Work};
 use index::{NodeQuery, Resolved};
-use text::shortened;
+use nodegroup::text::shortened;
 
 /// The maximum length of a Node's id in an answer, in characters.
 const LONGEST_ID: usize = 300;

@@ -17,7 +17,7 @@ use super::{
     size,
     work::Work,
 };
-use traces::Span;
+use crate::traces::Span;
 
 /// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
 /// Cluster Autoscaler sends one Node per call, concurrently, and one smaller size serves the whole batch. Yields are

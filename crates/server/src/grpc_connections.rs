@@ -21,7 +21,7 @@ use hyper_util::{
 };
 use parking_lot::Mutex;
 use prost::bytes::Bytes;
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,

@@ -27,7 +27,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 use tokio::{
     net::TcpStream,
     sync::OwnedSemaphorePermit,

@@ -30,7 +30,7 @@ use shared_informer::{Settings, Spawner};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
-use traces::Traces;
+use scale::traces::Traces;
 
 use crate::{
     host::Host,

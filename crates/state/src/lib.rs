@@ -13,6 +13,7 @@ mod convert;
 pub mod explain;
 mod fleet;
 mod fleet_source;
+pub mod tables;
 #[cfg(test)]
 mod tests;
 

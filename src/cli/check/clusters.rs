@@ -9,7 +9,7 @@ use super::report::{CheckId, Findings};
 use app::Config;
 use connect::{Clients, ConnectError, WorkloadSource, cause};
 use discovery::{CoreResources, Discovered, LookupError, discover_core};
-use rights::Side;
+use super::needed_rights::Side;
 
 /// The versions of Cluster API's group whose fields are known.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];

@@ -9,7 +9,7 @@ use super::{
     SOON,
     report::{CheckId, Findings},
 };
-use prices::PriceFile;
+use app::prices::PriceFile;
 use server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
 
 /// Reports settings that are allowed but deserve attention.

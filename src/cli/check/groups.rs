@@ -16,7 +16,7 @@ use super::{
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
 use index::{Detail, GroupSnapshot, KindState};
-use rights::{Breaks, Right, Side};
+use super::needed_rights::{Breaks, Right, Side};
 use server::{Check, CheckState};
 
 /// The maximum number of node groups in one line.

@@ -6,6 +6,7 @@ mod clusters;
 mod files;
 mod fleet;
 mod groups;
+pub mod needed_rights;
 mod report;
 mod reviews;
 mod rights;
@@ -30,7 +31,7 @@ use super::{
     live_index::LiveIndex,
     printing::{PrintError, json, print, yaml},
 };
-use ::rights::{Needs, Side, not_served};
+use self::needed_rights::{Needs, Side, not_served};
 use app::IndexConfig;
 use connect::WorkloadSource;
 

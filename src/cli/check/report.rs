@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use rights::Right;
+use super::needed_rights::Right;
 
 /// The version of the form. Later additions never change existing fields.
 pub(super) const SCHEMA_VERSION: u32 = 1;

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::PostParams};
 
 use super::clusters::{Clusters, within};
 use connect::cause;
-use rights::Right;
+use super::needed_rights::Right;
 
 /// The number of concurrent reviews.
 const SIDE_BY_SIDE: usize = 8;

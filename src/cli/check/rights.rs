@@ -5,7 +5,7 @@ use super::{
     report::{CheckId, Finding, Findings, RightReport, Status},
     reviews::{AccessReview, Answer},
 };
-use rights::Breaks;
+use super::needed_rights::Breaks;
 
 /// Reports a finding for each permission. A missing one that no current node group needs is a warning.
 pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspection: Option<&Inspection>) {

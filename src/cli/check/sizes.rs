@@ -18,7 +18,7 @@ use super::{
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
 };
-use rights::Breaks;
+use super::needed_rights::Breaks;
 
 const REMEDY: &str = "let the policy or webhook that it names admit this program's user on /scale";
 

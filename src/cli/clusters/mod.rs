@@ -16,7 +16,7 @@ use super::{
     values::timeout,
 };
 use state::{ClusterCondition, FleetCluster, FleetState, SyncState};
-use text::visible;
+use nodegroup::text::visible;
 
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -89,8 +89,8 @@ impl ClustersConfig {
     /// Returns the state as text, ending with a newline.
     fn render(&self, state: &FleetState) -> Result<String, GroupsError> {
         Ok(match self.output {
-            Output::Table => tables::clusters(state, false),
-            Output::Wide => tables::clusters(state, true),
+            Output::Table => state::tables::clusters(state, false),
+            Output::Wide => state::tables::clusters(state, true),
             Output::Json => printing::json(state)?,
             Output::Yaml => printing::yaml(state)?,
         })

@@ -25,7 +25,7 @@ use super::printing::{self, PrintError, print};
 use ::text::visible;
 use index::{Detail, Index, Served};
 use nodegroup::GroupId;
-use prices::{PriceFile, PriceFileError};
+use app::prices::{PriceFile, PriceFileError};
 use state::explain::{
     Explained, Pod, explained,
     report::{Report, SCHEMA_VERSION},

@@ -15,7 +15,7 @@ use super::{DEFAULT_SERVER, UsageError};
 use connect::ClusterRef;
 use server::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, STATE_PATH};
 use state::{FleetState, SCHEMA_VERSION, State};
-use text::visible;
+use nodegroup::text::visible;
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
 const MAX_ANSWER: usize = 256 << 20;

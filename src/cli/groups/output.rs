@@ -3,8 +3,8 @@
 use super::{GroupsError, Output};
 use crate::cli::printing;
 use state::{State, SyncState};
-use tables::{View, table};
-use text::visible;
+use state::tables::{View, table};
+use nodegroup::text::visible;
 
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

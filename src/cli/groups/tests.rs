@@ -13,7 +13,7 @@ use state::{
     ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
     ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
 };
-use tables::{View, table};
+use state::tables::{View, table};
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
     let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned(), detail: None };

@@ -6,10 +6,9 @@ use tracing_subscriber::{
     filter::{FilterFn, filter_fn},
 };
 
-use super::moved::with_new_targets;
 
 /// The crates of this program whose lines are shown at every level: the prefixes of their targets.
-pub(super) const OURS: [&str; 11] = [
+pub(super) const OURS: [&str; 9] = [
     env!("CARGO_CRATE_NAME"),
     "app",
     "change_stream",
@@ -17,10 +16,8 @@ pub(super) const OURS: [&str; 11] = [
     "connect",
     "grpc",
     "index",
-    "prices",
     "scale",
     "server",
-    "traces",
 ];
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
@@ -46,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
             "{word:?} is no level: use off, error, warn, info, debug or trace, or TARGET=LEVEL for one part of the program"
         ));
     }
-    EnvFilter::try_new(with_new_targets(text)).map_err(|error| error.to_string())
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
 /// Libraries' TRACE lines are hidden: they show what is sent and received, including credentials.

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use text::{visible, visible_json};
+use nodegroup::text::{visible, visible_json};
 
 /// The form of events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

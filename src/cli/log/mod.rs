@@ -4,7 +4,6 @@
 mod control;
 mod filter;
 mod lines;
-mod moved;
 mod numbers;
 mod screen;
 #[cfg(test)]

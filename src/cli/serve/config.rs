@@ -23,7 +23,7 @@ use app::{Config, FleetConfig, LogHandle};
 use index::GroupSeries;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
 use server::{GrpcAddress, HostName};
-use traces::OtlpEndpoint;
+use scale::traces::OtlpEndpoint;
 
 /// The configuration of `serve`.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::{
 use capi_autoscaler_provider::cli::CheckId;
 use connect::SecretRef;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use rights::{Needs, Right, Side};
+use capi_autoscaler_provider::cli::needed_rights::{Needs, Right, Side};
 use rstest::rstest;
 use sandbox::{
     Sandbox, SandboxOptions,
@@ -428,7 +428,7 @@ fn every_check_is_documented() {
     let documented: BTreeSet<_> = rows.map(|(name, _)| name).collect();
     let checks: BTreeSet<_> = CheckId::ALL.iter().map(|check| check.as_str()).collect();
     assert!(documented.is_superset(&checks), "{:?}", checks.difference(&documented));
-    for breaks in rights::Breaks::ALL {
+    for breaks in capi_autoscaler_provider::cli::needed_rights::Breaks::ALL {
         assert!(documented.contains(breaks.as_str()), "{}", breaks.as_str());
     }
 }

@@ -26,7 +26,7 @@ use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
 use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
 use state::ServedClusters;
-use traces::Traces;
+use scale::traces::Traces;
 
 /// The options of a fleet's provider.
 #[derive(Clone, Debug)]

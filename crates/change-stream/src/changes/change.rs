@@ -8,7 +8,7 @@ use json_patch::Patch;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::Value;
 
-use text::visible_json;
+use nodegroup::text::visible_json;
 
 use super::{
     ChangedBy, Kind, Line, Snapshot,

@@ -10,7 +10,7 @@ use capi::{ObjectKey, Uid};
 use tokio::time::Instant;
 
 use super::{member::Member, standing::Left};
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 
 /// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
 /// itself after ten minutes without one.

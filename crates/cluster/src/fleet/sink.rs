@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 use super::standing::{Left, Standing};
 use crate::core_kinds::CoreSink;
 use index::{Change, Index, Routed, RoutedKind, Router, Sink, Tag};
-use text::LogLimit;
+use nodegroup::text::LogLimit;
 
 /// The number of lines in a minute about the annotations of one Cluster.
 const LINES: usize = 2;

@@ -3,7 +3,7 @@
 use nodegroup::{InstanceCounts, NodeTemplate, Source};
 
 use crate::{Detail, GroupSnapshot, Index, Stats};
-use metric_families::count;
+use crate::families::count;
 
 /// The metrics of a node group.
 pub(super) struct GroupNumbers {

@@ -34,7 +34,7 @@ use crate::{
     handshake_rate::{HandshakeRate, HandshakeRates},
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
-use text::{LogLimit, PAUSE, shortened};
+use nodegroup::text::{LogLimit, PAUSE, shortened};
 
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Cluster Autoscaler makes one handshake at a time.

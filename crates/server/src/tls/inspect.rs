@@ -19,7 +19,7 @@ use super::{
     load::{self, certificates, validity},
     names::shown,
 };
-use text::visible;
+use nodegroup::text::visible;
 
 /// The content of the files.
 #[derive(Debug)]

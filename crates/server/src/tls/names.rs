@@ -20,7 +20,7 @@ use x509_parser::{
 
 use super::AllowedClients;
 use crate::connection::Client;
-use text::{shortened, visible};
+use nodegroup::text::{shortened, visible};
 
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
 #[derive(Clone, Debug, Eq, PartialEq)]

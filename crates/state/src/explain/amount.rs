@@ -2,7 +2,7 @@
 
 use nodegroup::Quantity;
 
-use text::visible;
+use nodegroup::text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 

@@ -11,7 +11,7 @@ use super::{
     amount::{bytes, cores},
     report::{DriverReport, FitReport, GroupReport, Resource, Stated, TemplateReport, Value},
 };
-use text::visible;
+use nodegroup::text::visible;
 
 /// The short form of the long prefix that many annotation keys share.
 const SHORT_PREFIX: &str = "capacity…/";

@@ -10,7 +10,7 @@ use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
 use server::{AllowedHosts, Checks as _, admin_router, bind, serve_http};
 use state::StateSource;
-use tables::{View, table};
+use state::tables::{View, table};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {

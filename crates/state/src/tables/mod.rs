@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
-use state::explain::amount::{bytes, cores};
-use state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+use crate::explain::amount::{bytes, cores};
+use crate::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
