@@ -30,7 +30,7 @@ use page::StatusPage;
 use scale::ScaleMetrics;
 use server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
-use state::{Selection, StateSource};
+use page::state::{Selection, StateSource};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 

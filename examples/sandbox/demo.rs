@@ -19,8 +19,8 @@ use sandbox::{
     read_manifests,
 };
 use server::Shutdown;
-use state::{Selection, SyncState};
-use state::tables::{View, table};
+use page::state::{Selection, SyncState};
+use page::state::tables::{View, table};
 
 use super::{
     options::Options,

@@ -15,7 +15,7 @@ use page::StatusPage;
 use prometheus_client::encoding::text::encode;
 use server::{ReadinessMetrics, SharedRegistry, StatusAnswer, StatusPages as _, new_registry, probe_router};
 use shared_informer::Spawner;
-use state::{Selection, StateSource};
+use page::state::{Selection, StateSource};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 

@@ -278,7 +278,7 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     let mut stage = client(&servers, &clients.of_uris(&[STAGE]), running.grpc);
     until_served(&mut stage).await;
     let admin = running.app.admin_address().unwrap();
-    let fleet: state::FleetState =
+    let fleet: page::state::FleetState =
         serde_json::from_str(&says(admin, &["clusters", "-o", "json"]).await.unwrap()).unwrap();
     let of_stage = fleet.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
     let caller = &of_stage.callers[0];
@@ -287,7 +287,7 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
 
     let beside_one_that_is_down = says(admin, &["clusters", "-o", "json", "--server", "127.0.0.1:1"]).await.unwrap();
-    let beside_one_that_is_down: state::FleetState = serde_json::from_str(&beside_one_that_is_down).unwrap();
+    let beside_one_that_is_down: page::state::FleetState = serde_json::from_str(&beside_one_that_is_down).unwrap();
     assert_eq!(beside_one_that_is_down.clusters.len(), fleet.clusters.len());
 
     let table = says(admin, &["clusters"]).await.unwrap();

@@ -22,7 +22,7 @@ use page::FleetPage;
 use server::{
     Checks, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry, serve_many_on_own_thread,
 };
-use state::FleetStateSource;
+use page::state::FleetStateSource;
 
 /// The running program of a fleet. Dropping it stops nothing: request the shutdown, and call [`FleetApp::finish`].
 pub struct FleetApp {

@@ -50,7 +50,7 @@ use server::{
     SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
     log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
 };
-use state::{StateSource, StatusSources};
+use page::state::{StateSource, StatusSources};
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for

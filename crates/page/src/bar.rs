@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use state::Group;
+use crate::state::Group;
 
 /// The width of the drawing, in its own units.
 const WIDTH: f64 = 200.0;
@@ -43,7 +43,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state::Counts;
+    use crate::state::Counts;
 
     fn drawn(min_size: i32, size: i32, max_size: i32, running: u64) -> String {
         let counts = Counts { running, ..Counts::default() };

@@ -9,7 +9,7 @@ use super::{
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
-use state::{CallerState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State, SyncState};
+use crate::state::{CallerState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State, SyncState};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);

@@ -12,12 +12,12 @@ use super::{
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{ROWS, View},
 };
-use state::explain::{
+use crate::state::explain::{
     Explained,
     report::GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State};
+use crate::state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {

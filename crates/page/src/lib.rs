@@ -10,6 +10,7 @@ mod listing;
 mod moment;
 mod overview;
 mod shell;
+pub mod state;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -24,7 +25,7 @@ use self::{
     view::View,
 };
 use server::{STYLE_PATH, StatusAnswer, StatusPages};
-use state::{FleetState, FleetStateSource, State, StateSource};
+use crate::state::{FleetState, FleetStateSource, State, StateSource};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");

@@ -4,7 +4,7 @@ use super::{
     condition::Condition,
     view::{Filter, Order, ROWS, View},
 };
-use state::{Group, LeftOutObject, State};
+use crate::state::{Group, LeftOutObject, State};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use state::{Counts, HistoryEntryState, ProblemState, Rollout, Written};
+    use crate::state::{Counts, HistoryEntryState, ProblemState, Rollout, Written};
 
     fn group(name: &str) -> Group {
         Group {

@@ -10,7 +10,7 @@ use super::{
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };
-use state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
+use crate::state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
 
 /// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
 const QUIET: u64 = 120;

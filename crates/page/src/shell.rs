@@ -10,7 +10,7 @@ use super::{
     moment::{Now, span},
     view::View,
 };
-use state::State;
+use crate::state::State;
 use nodegroup::text::visible;
 
 /// The interval in seconds at which the link in the header refreshes a page.

@@ -7,11 +7,11 @@ mod fleet;
 use rstest::rstest;
 
 use super::{group, notice, overview, view::View};
-use state::explain::{
+use crate::state::explain::{
     Explained,
     report::{GroupReport, Stated, TemplateReport, Value},
 };
-use state::{
+use crate::state::{
     CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
     InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, SyncCheck, SyncState, TlsState, Written,
 };

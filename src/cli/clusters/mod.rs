@@ -15,7 +15,7 @@ use super::{
     usage::given,
     values::timeout,
 };
-use state::{ClusterCondition, FleetCluster, FleetState, SyncState};
+use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};
 use nodegroup::text::visible;
 
 /// The flags of `clusters`, as typed.
@@ -89,8 +89,8 @@ impl ClustersConfig {
     /// Returns the state as text, ending with a newline.
     fn render(&self, state: &FleetState) -> Result<String, GroupsError> {
         Ok(match self.output {
-            Output::Table => state::tables::clusters(state, false),
-            Output::Wide => state::tables::clusters(state, true),
+            Output::Table => page::state::tables::clusters(state, false),
+            Output::Wide => page::state::tables::clusters(state, true),
             Output::Json => printing::json(state)?,
             Output::Yaml => printing::yaml(state)?,
         })

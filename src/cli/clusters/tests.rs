@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use state::{CallerState, CallsState, ClusterStanding, DeniedCaller, InformerState, SyncCheck, TlsState};
+use page::state::{CallerState, CallsState, ClusterStanding, DeniedCaller, InformerState, SyncCheck, TlsState};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -47,7 +47,7 @@ fn fleet() -> FleetState {
     let cut =
         FleetCluster { nodes_synced: false, nodes_reason: Some("no route".to_owned()), ..cluster("team-b", "cut") };
     FleetState {
-        schema_version: state::SCHEMA_VERSION,
+        schema_version: page::state::SCHEMA_VERSION,
         taken_at: "2026-01-01T00:00:00Z".to_owned(),
         ready: true,
         clusters: vec![cluster("team-a", "prod"), lost, cut],

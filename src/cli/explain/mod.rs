@@ -26,7 +26,7 @@ use ::text::visible;
 use index::{Detail, Index, Served};
 use nodegroup::GroupId;
 use app::prices::{PriceFile, PriceFileError};
-use state::explain::{
+use page::state::explain::{
     Explained, Pod, explained,
     report::{Report, SCHEMA_VERSION},
 };

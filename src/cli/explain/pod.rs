@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{ExplainError, manifests::documents};
-use state::explain::Pod;
+use page::state::explain::Pod;
 
 /// The paths of the pod spec in some kinds.
 const SPECS: [(&str, &str); 3] =

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
-use state::ProblemState;
-use state::explain::{
+use page::state::ProblemState;
+use page::state::explain::{
     report::{GroupReport, LeftOutReport, PodReport, Report},
     rows::{Row, Tone, plain, rows, short, shown},
 };

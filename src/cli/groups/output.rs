@@ -2,8 +2,8 @@
 
 use super::{GroupsError, Output};
 use crate::cli::printing;
-use state::{State, SyncState};
-use state::tables::{View, table};
+use page::state::{State, SyncState};
+use page::state::tables::{View, table};
 use nodegroup::text::visible;
 
 /// The wanted part of the state.
@@ -86,7 +86,7 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state::SyncCheck;
+    use page::state::SyncCheck;
 
     #[rstest::rstest]
     #[case::right_to_left('\u{202e}')]

@@ -9,7 +9,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use cluster::Fleet;
 use index::encode_groups;
 use index::families::{count, counter, gauge, single_counter};
-use state::{ServedCluster, ServedClusters};
+use page::state::{ServedCluster, ServedClusters};
 
 /// The label of a Cluster's series: `<namespace>/<name>`. The labels `namespace` and `cluster` mean other things.
 const CLUSTER: &str = "workload_cluster";

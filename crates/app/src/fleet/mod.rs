@@ -25,7 +25,7 @@ use cluster::{Fleet, FleetOptions, InformerMetrics, Management, ManagementOption
 use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
 use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
-use state::ServedClusters;
+use page::state::ServedClusters;
 use scale::traces::Traces;
 
 /// The options of a fleet's provider.

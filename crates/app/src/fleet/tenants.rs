@@ -22,7 +22,7 @@ use cluster::{Fleet, Left, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use server::Client;
-use state::{DeniedCallers, ServedCluster, ServedClusters};
+use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 
 /// The parts that the tenants share.
 pub(super) struct Parts {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fleet;
-use state::{CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
+use crate::state::{CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
 
 fn well(name: &str) -> FleetCluster {
     FleetCluster {

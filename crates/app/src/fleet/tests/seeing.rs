@@ -11,7 +11,7 @@ use crate::fleet::{
 };
 use grpc::UnknownGroups as _;
 use server::{DebugError, DebugPages as _};
-use state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
+use page::state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
 use testkit::CapturedLog;
 
 const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";
@@ -174,7 +174,7 @@ async fn calls_for_groups_of_other_clusters_are_counted_and_the_first_one_is_log
     assert_eq!(world.series("foreign_group_calls_total", "team-a/other"), Some(0.0));
     assert_eq!(world.series("denied_calls_total", "team-a/stage"), Some(0.0));
 
-    let member = state::ServedClusters::cluster(&*world.provider.tenants, &key("stage")).unwrap().member;
+    let member = page::state::ServedClusters::cluster(&*world.provider.tenants, &key("stage")).unwrap().member;
     let foreign = ForeignGroups { member, unexpected: Arc::<Unexpected>::default() };
     let asked = |id: &str| foreign.asked_for(&GroupId::parse(id).unwrap(), Some(caller.client()));
     let said = CapturedLog::of(|| {

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use nodegroup::GroupId;
 
-use crate::{InstanceActivity, Selection, State, StateSource, SyncState};
+use crate::state::{InstanceActivity, Selection, State, StateSource, SyncState};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +42,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!(workers.options["scaledownunneededtime"], "20m0s");
     assert_eq!(workers.problems[0].kind, "options");
     let template = workers.template.as_ref().unwrap();
-    let sourced = |value: &crate::SourcedText| (value.value.clone(), value.source.clone());
+    let sourced = |value: &crate::state::SourcedText| (value.value.clone(), value.source.clone());
     assert_eq!(sourced(&template.capacity["cpu"]), ("4".to_owned(), "annotation".to_owned()));
     assert_eq!(sourced(&template.capacity["pods"]), ("110".to_owned(), "default".to_owned()));
     assert_eq!(template.gpus["nvidia.com/gpu"], "2");

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::layout::{lay_out, shown};
-use crate::{State, SyncState, TlsState};
+use crate::state::{State, SyncState, TlsState};
 
 /// Returns a table of checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if
 /// there are none.
@@ -32,7 +32,7 @@ fn certificates(tls: &TlsState, now: &str) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SyncCheck;
+    use crate::state::SyncCheck;
 
     #[test]
     fn a_server_that_is_well_has_no_trouble() {

@@ -225,7 +225,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::ClusterCondition;
+    use crate::state::ClusterCondition;
 
     fn sync(is_connected: bool, nodes: Option<&str>, problem: Option<&str>) -> MemberSync {
         MemberSync { is_connected, nodes: nodes.map(str::to_owned), problem: problem.map(str::to_owned) }
@@ -246,7 +246,7 @@ mod tests {
         #[case] expected: ClusterCondition,
         #[case] why: Option<&str>,
     ) {
-        let calls = crate::CallsState { last_refresh_ago: Some(1), last_refresh_refused: None };
+        let calls = crate::state::CallsState { last_refresh_ago: Some(1), last_refresh_refused: None };
         let cluster = FleetCluster { calls, ..of_sync(None, sync, None) };
         assert_eq!((cluster.conditions(Timestamp::UNIX_EPOCH), cluster.why()), (vec![expected], why));
     }

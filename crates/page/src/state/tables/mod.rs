@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
-use crate::explain::amount::{bytes, cores};
-use crate::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+use crate::state::explain::amount::{bytes, cores};
+use crate::state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";

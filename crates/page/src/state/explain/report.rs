@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProblemState;
+use crate::state::ProblemState;
 
 /// The version of this schema. It changes when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
