@@ -27,10 +27,10 @@ use index::{Detail, GroupMetrics, GroupSeries, Index};
 use jiff::Timestamp;
 use nodegroup::GroupId;
 use page::StatusPage;
+use page::state::{Selection, StateSource};
 use scale::ScaleMetrics;
 use server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
-use page::state::{Selection, StateSource};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 

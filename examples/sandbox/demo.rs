@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
 use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
+use page::state::tables::{View, table};
+use page::state::{Selection, SyncState};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
@@ -19,8 +21,6 @@ use sandbox::{
     read_manifests,
 };
 use server::Shutdown;
-use page::state::{Selection, SyncState};
-use page::state::tables::{View, table};
 
 use super::{
     options::Options,

@@ -5,7 +5,6 @@ use std::{
     fs,
     io::{self, BufRead as _, BufReader, Write},
     net::SocketAddr,
-    num::NonZero,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},

@@ -29,7 +29,7 @@ use thiserror::Error;
 use nodegroup::text::visible_lines;
 
 use check::CheckConfig;
-pub use check::{needed_rights, CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
+pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status, needed_rights};
 use clusters::{ClustersArgs, ClustersConfig};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};

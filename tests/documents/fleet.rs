@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use connect::{ClusterRef, SecretName};
 use capi_autoscaler_provider::cli::needed_rights::{Needs, Side};
+use connect::{ClusterRef, SecretName};
 use serde_json::{Value, json};
 
 use super::{read, yaml};

@@ -13,7 +13,8 @@ fn tree(packages: &[&str], format: &str) -> Vec<String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["tree", "--locked", "--offline", "--edges=normal", "--prefix=none", "--format", format]);
-    let output = command.args(packages.iter().flat_map(|package| ["-p", package])).current_dir(root()).output().unwrap();
+    let output =
+        command.args(packages.iter().flat_map(|package| ["-p", package])).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -38,7 +39,8 @@ fn the_rules_depend_on_no_runtime_and_no_client() {
 
 #[test]
 fn no_helpers_of_tests_are_in_what_ships() {
-    let of_tests = |line: &&String| line.starts_with("sandbox ") || line.starts_with("testkit ") || line.contains("test-support");
+    let of_tests =
+        |line: &&String| line.starts_with("sandbox ") || line.starts_with("testkit ") || line.contains("test-support");
     let tree = tree(&[env!("CARGO_PKG_NAME")], "{p} {f}");
     let found: Vec<_> = tree.iter().filter(of_tests).collect();
     assert!(found.is_empty() && tree.len() > 100, "turn test-support on in dev-dependencies alone: {found:?}");

@@ -3,8 +3,8 @@
 use std::fs;
 
 use app::App;
-use nodegroup::price::{Price, Rates, Tariff};
 use app::prices::PriceFile;
+use nodegroup::price::{Price, Rates, Tariff};
 use proto::cloud_provider_client::CloudProviderClient;
 
 use super::{offline_server, read, root};

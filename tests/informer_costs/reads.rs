@@ -12,10 +12,10 @@ use index::{GroupMetrics, GroupSeries};
 use jiff::Timestamp;
 use nodegroup::GroupId;
 use page::StatusPage;
+use page::state::{Selection, StateSource};
 use prometheus_client::encoding::text::encode;
 use server::{ReadinessMetrics, SharedRegistry, StatusAnswer, StatusPages as _, new_registry, probe_router};
 use shared_informer::Spawner;
-use page::state::{Selection, StateSource};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 

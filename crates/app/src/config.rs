@@ -5,7 +5,6 @@ use std::{
     collections::BTreeSet,
     fmt,
     net::{Ipv4Addr, SocketAddr},
-    num::NonZero,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -22,9 +21,9 @@ use cluster::FleetOptions;
 use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
+use scale::traces::OtlpEndpoint;
 use server::{GrpcAddress, HostName, LogLevels, TlsFiles};
 use shared_informer::Settings;
-use scale::traces::OtlpEndpoint;
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]

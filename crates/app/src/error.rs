@@ -4,10 +4,10 @@ use std::io;
 
 use thiserror::Error;
 
-use connect::ConnectError;
 use crate::prices::PriceFileError;
-use server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
+use connect::ConnectError;
 use scale::traces::TracesError;
+use server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
 
 /// The reason why the program can't start.
 #[derive(Debug, Error)]

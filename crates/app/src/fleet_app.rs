@@ -19,10 +19,10 @@ use super::{
     start_traces,
 };
 use page::FleetPage;
+use page::state::FleetStateSource;
 use server::{
     Checks, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry, serve_many_on_own_thread,
 };
-use page::state::FleetStateSource;
 
 /// The running program of a fleet. Dropping it stops nothing: request the shutdown, and call [`FleetApp::finish`].
 pub struct FleetApp {

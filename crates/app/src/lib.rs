@@ -38,20 +38,20 @@ pub use self::{
     provider::{Provider, ProviderOptions, service_of_index},
 };
 use self::{listeners::Listeners, serving::Serving};
+use crate::prices::{PriceFile, PriceMetrics};
 use cluster::Workload;
 use connect::Access;
 use index::{Change, Freshness as _};
 use nodegroup::{PriceList, Rules};
 use page::StatusPage;
-use crate::prices::{PriceFile, PriceMetrics};
+use page::state::{StateSource, StatusSources};
 use proto::cloud_provider_server::CloudProvider;
+use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 use server::{
     AllowedHosts, Certificates, Check, Checks, DebugPages, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
     SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
     log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
 };
-use page::state::{StateSource, StatusSources};
-use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for
 /// all other tasks.

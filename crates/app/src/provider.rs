@@ -16,8 +16,8 @@ use connect::Clients;
 use discovery::CoreResources;
 use grpc::{CallLogOptions, RpcMetrics, Service};
 use index::{Freshness, GroupMetrics, GroupSeries, Index};
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
 use scale::traces::Traces;
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
 
 /// The options of a provider.
 #[derive(Clone, Debug)]

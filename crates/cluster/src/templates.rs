@@ -32,8 +32,8 @@ use super::{
 use connect::cause;
 use discovery::{Discovered, LookupError};
 use index::{Change, Index, KindState, Sink};
-use server::Check;
 use nodegroup::text::LogLimit;
+use server::Check;
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);

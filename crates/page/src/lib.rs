@@ -24,8 +24,8 @@ use self::{
     shell::{Foreign, Page},
     view::View,
 };
-use server::{STYLE_PATH, StatusAnswer, StatusPages};
 use crate::state::{FleetState, FleetStateSource, State, StateSource};
+use server::{STYLE_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");

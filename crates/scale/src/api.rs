@@ -27,8 +27,8 @@ use super::{
     fields::{GroupObject, MachineMeta, MachineObject},
     tenancy::{MayWrite, Tenancy, WriteBudget},
 };
-use discovery::CoreResources;
 use crate::traces::{Span, Traces};
+use discovery::CoreResources;
 
 /// The number of Machines on one page of a list.
 const PAGE: u32 = 500;

@@ -165,7 +165,11 @@ impl Work {
             "size written"
         );
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
-        crate::traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
+        crate::traces::set(&[
+            ("from", resized.from.into()),
+            ("to", resized.to.into()),
+            ("attempts", resized.attempts.into()),
+        ]);
         *self.resized.lock() = Some(resized);
         self.report(EventContent::scaled(write.from, version.replicas, write.machines));
     }

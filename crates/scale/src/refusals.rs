@@ -3,8 +3,8 @@
 //! done, or may be.
 
 use nodegroup::GroupId;
-use parking_lot::Mutex;
 use nodegroup::text::LogLimit;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The maximum number of kinds. Those beyond it count as refusals of groups that aren't known.
@@ -59,7 +59,7 @@ mod tests {
         let refusals = Refusals::default();
         let logged = (0..10 * MOST).filter(|name| refusals.allows(kind(*name)).is_some()).count();
         assert_eq!(logged, MOST + 1);
-        tokio::time::advance(text::PAUSE).await;
+        tokio::time::advance(nodegroup::text::PAUSE).await;
         let sum: u64 = refusals.take_sums().iter().map(|(_, more)| more).sum();
         assert_eq!(usize::try_from(sum).unwrap(), 10 * MOST - logged);
     }

@@ -93,7 +93,7 @@ impl GrpcListener {
     pub fn open(address: &GrpcAddress, socket_mode: u32, flag: &'static str) -> Result<Self, GrpcListenError> {
         match address {
             GrpcAddress::Tcp(address) => Ok(Self::Tcp(bind(*address, flag)?)),
-            GrpcAddress::Unix(path) => Ok(Self::Unix(UnixSocket::bind(path, rights)?)),
+            GrpcAddress::Unix(path) => Ok(Self::Unix(UnixSocket::bind(path, socket_mode)?)),
         }
     }
 }

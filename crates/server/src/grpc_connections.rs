@@ -6,7 +6,6 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     io,
-    num::NonZero,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,9 +18,9 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
+use nodegroup::text::LogLimit;
 use parking_lot::Mutex;
 use prost::bytes::Bytes;
-use nodegroup::text::LogLimit;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,

@@ -131,12 +131,7 @@ struct Service {
 }
 
 impl Service {
-    fn start(
-        self,
-        address: GrpcAddress,
-        runtime: Runtime,
-        incoming: Incoming,
-    ) -> Result<GrpcThread, GrpcThreadError> {
+    fn start(self, address: GrpcAddress, runtime: Runtime, incoming: Incoming) -> Result<GrpcThread, GrpcThreadError> {
         let (send, ended) = oneshot::channel();
         let serve = move || {
             // However this thread ends, the program must not go on without gRPC.

@@ -43,7 +43,7 @@ pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use status::{STYLE_PATH, StatusAnswer, StatusPages};
 pub use tls::{
-    AllowedClients, AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection,
-    NameError, TlsError, TlsFiles, TlsMetrics, TlsStanding, inspect,
+    AllowedClients, AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError,
+    TlsFiles, TlsMetrics, TlsStanding, inspect,
 };
 pub use unix_socket::{PRIVATE_SOCKET, SocketError, SocketErrorReason, UnixSocket};

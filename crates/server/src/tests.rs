@@ -12,7 +12,6 @@ mod log_level;
 mod pages;
 mod replicas;
 mod shutdown;
-mod threads;
 mod tls;
 mod unix_socket;
 

@@ -7,7 +7,7 @@ use std::{
     os::{
         fd::OwnedFd,
         unix::{
-            fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown},
+            fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
             net::UnixListener,
         },
     },
@@ -113,7 +113,8 @@ fn lock(path: &Path) -> Result<File, SocketErrorReason> {
     name.push(".lock");
     let name = PathBuf::from(name);
     let failed = |error| SocketErrorReason::System { step: "lock", path: name.clone(), error };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE_SOCKET).open(&name).map_err(failed)?;
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE_SOCKET).open(&name).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(SocketErrorReason::InUse),

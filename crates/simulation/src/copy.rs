@@ -25,12 +25,12 @@ use proto::{
     RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
 };
 use scale::ScaleOptions;
+use scale::traces::Traces;
 use server::{Client, Connection};
 use shared_informer::{Settings, Spawner};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
-use scale::traces::Traces;
 
 use crate::{
     host::Host,

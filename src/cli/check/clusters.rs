@@ -5,11 +5,11 @@ use std::time::Instant;
 use capi::KindRef;
 use kube::Client;
 
+use super::needed_rights::Side;
 use super::report::{CheckId, Findings};
 use app::Config;
 use connect::{Clients, ConnectError, WorkloadSource, cause};
 use discovery::{CoreResources, Discovered, LookupError, discover_core};
-use super::needed_rights::Side;
 
 /// The versions of Cluster API's group whose fields are known.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];

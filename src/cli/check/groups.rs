@@ -9,6 +9,7 @@ use std::{
 use capi::{Keys, KindRef, ObjectKey, ScalableKind};
 use nodegroup::{Definition, Excluded, Exclusion, GroupId, Rules, Scope, evaluate::LOST_AT_ZERO, topology};
 
+use super::needed_rights::{Breaks, Right, Side};
 use super::{
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
@@ -16,7 +17,6 @@ use super::{
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
 use index::{Detail, GroupSnapshot, KindState};
-use super::needed_rights::{Breaks, Right, Side};
 use server::{Check, CheckState};
 
 /// The maximum number of node groups in one line.

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 pub(super) use self::args::CheckConfig;
+use self::needed_rights::{Needs, Side, not_served};
 pub use self::{
     args::{CheckArgs, CheckOutput},
     report::{CheckId, Finding, Report, RightReport, Status},
@@ -31,7 +32,6 @@ use super::{
     live_index::LiveIndex,
     printing::{PrintError, json, print, yaml},
 };
-use self::needed_rights::{Needs, Side, not_served};
 use app::IndexConfig;
 use connect::WorkloadSource;
 

@@ -7,8 +7,8 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::{Api, Client, api::PostParams};
 
 use super::clusters::{Clusters, within};
-use connect::cause;
 use super::needed_rights::Right;
+use connect::cause;
 
 /// The number of concurrent reviews.
 const SIDE_BY_SIDE: usize = 8;

@@ -1,11 +1,11 @@
 //! Checks of permissions, by the reviews of them.
 
+use super::needed_rights::Breaks;
 use super::{
     groups::Inspection,
     report::{CheckId, Finding, Findings, RightReport, Status},
     reviews::{AccessReview, Answer},
 };
-use super::needed_rights::Breaks;
 
 /// Reports a finding for each permission. A missing one that no current node group needs is a warning.
 pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspection: Option<&Inspection>) {

@@ -12,13 +12,13 @@ use kube::{
 use nodegroup::GroupId;
 use serde_json::json;
 
+use super::needed_rights::Breaks;
 use super::{
     clusters::within,
     groups::Inspection,
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
 };
-use super::needed_rights::Breaks;
 
 const REMEDY: &str = "let the policy or webhook that it names admit this program's user on /scale";
 

@@ -15,8 +15,8 @@ use super::{
     usage::given,
     values::timeout,
 };
-use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};
 use nodegroup::text::visible;
+use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};
 
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -114,5 +114,6 @@ fn not_called_here(state: &FleetState) -> Option<String> {
     let first = |(_, conditions): (&FleetCluster, Vec<ClusterCondition>)| conditions.first().copied();
     let conditions = state.in_need_first().into_iter().filter_map(first);
     let count = conditions.filter(|condition| *condition == ClusterCondition::NotCalled).count();
-    (count > 0).then(|| format!("Clusters not called here: {count}; they may call another replica: ask each by --server"))
+    (count > 0)
+        .then(|| format!("Clusters not called here: {count}; they may call another replica: ask each by --server"))
 }

@@ -22,10 +22,10 @@ use self::args::Output;
 pub(super) use self::config::ExplainConfig;
 use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, PrintError, print};
-use ::text::visible;
+use app::prices::{PriceFile, PriceFileError};
 use index::{Detail, Index, Served};
 use nodegroup::GroupId;
-use app::prices::{PriceFile, PriceFileError};
+use nodegroup::text::visible;
 use page::state::explain::{
     Explained, Pod, explained,
     report::{Report, SCHEMA_VERSION},

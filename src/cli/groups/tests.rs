@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rstest::rstest;
 
 use super::{Filter, GroupsError, Output, ServerUrl, output};
+use page::state::tables::{View, table};
 use page::state::{
     ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
     ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
 };
-use page::state::tables::{View, table};
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
     let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned(), detail: None };

@@ -21,9 +21,9 @@ use crate::cli::{
 };
 use app::{Config, FleetConfig, LogHandle};
 use index::GroupSeries;
+use scale::traces::OtlpEndpoint;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
 use server::{GrpcAddress, HostName};
-use scale::traces::OtlpEndpoint;
 
 /// The configuration of `serve`.
 #[derive(Clone, Debug)]

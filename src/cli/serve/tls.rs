@@ -136,10 +136,7 @@ fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
     let client_ca: Vec<_> =
         args.tls_client_ca_file.iter().filter_map(|file| given(Some(file))).map(PathBuf::from).collect();
     if client_ca.is_empty() {
-        let vouched = [
-            (&NAMES, allowed.names.is_empty()),
-            (&READ_ONLY, allowed.read_only.is_empty()),
-        ];
+        let vouched = [(&NAMES, allowed.names.is_empty()), (&READ_ONLY, allowed.read_only.is_empty())];
         if let Some((flag, _)) = vouched.into_iter().find(|(_, is_empty)| !is_empty) {
             return Err(missing(flag, &CLIENT_CA, "an authority has to vouch for the clients"));
         }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use capi_autoscaler_provider::cli::CheckId;
+use capi_autoscaler_provider::cli::needed_rights::{Needs, Right, Side};
 use connect::SecretRef;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use capi_autoscaler_provider::cli::needed_rights::{Needs, Right, Side};
 use rstest::rstest;
 use sandbox::{
     Sandbox, SandboxOptions,

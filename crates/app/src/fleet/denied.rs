@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Instant};
 
 use parking_lot::Mutex;
 
-use server::Client;
 use page::state::{DeniedCallers, DeniedClient};
+use server::Client;
 
 /// The maximum number of callers that are known. Of more, those are forgotten that were denied least lately.
 const MOST: usize = 64;

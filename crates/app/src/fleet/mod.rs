@@ -24,9 +24,9 @@ use self::{
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, ManagementOptions};
 use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
-use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
 use page::state::ServedClusters;
 use scale::traces::Traces;
+use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
 
 /// The options of a fleet's provider.
 #[derive(Clone, Debug)]

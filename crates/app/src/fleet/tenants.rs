@@ -20,9 +20,9 @@ use super::{
 };
 use cluster::{Fleet, Left, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
+use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use server::Client;
-use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 
 /// The parts that the tenants share.
 pub(super) struct Parts {

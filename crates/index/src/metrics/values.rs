@@ -2,8 +2,8 @@
 
 use nodegroup::{InstanceCounts, NodeTemplate, Source};
 
-use crate::{Detail, GroupSnapshot, Index, Stats};
 use crate::families::count;
+use crate::{Detail, GroupSnapshot, Index, Stats};
 
 /// The metrics of a node group.
 pub(super) struct GroupNumbers {

@@ -11,7 +11,6 @@ use std::{
     fs,
     io::ErrorKind,
     net::{SocketAddr, TcpListener},
-    num::NonZero,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{

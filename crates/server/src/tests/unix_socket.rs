@@ -25,7 +25,7 @@ use crate::{
 };
 
 async fn serve(path: &Path, mode: u32, shutdown: &CancellationToken) -> GrpcThread {
-    let listener = GrpcListener::open(&GrpcAddress::Unix(path.to_owned()), rights, "--listen").unwrap();
+    let listener = GrpcListener::open(&GrpcAddress::Unix(path.to_owned()), mode, "--listen").unwrap();
     let mut routes = Routes::builder();
     standard_services(&mut routes, true).await.unwrap();
     serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).unwrap()

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::groups::{Client, Filter};
 use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
-use server::{AllowedHosts, Checks as _, admin_router, bind, serve_http};
 use page::state::StateSource;
 use page::state::tables::{View, table};
+use server::{AllowedHosts, Checks as _, admin_router, bind, serve_http};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {
@@ -62,8 +62,8 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
 #[cfg(debug_assertions)]
 #[tokio::test]
 async fn status_numbers_visit_no_machine_and_the_page_of_a_group_visits_only_its_machines() {
-    use server::StatusPages as _;
     use page::state::Selection;
+    use server::StatusPages as _;
 
     let world = World::synced(&fleet()).await;
     world.until_groups(&[WORKERS]).await;

@@ -10,8 +10,8 @@ use crate::fleet::{
     unexpected::{ForeignGroups, Unexpected},
 };
 use grpc::UnknownGroups as _;
-use server::{DebugError, DebugPages as _};
 use page::state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
+use server::{DebugError, DebugPages as _};
 use testkit::CapturedLog;
 
 const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";

@@ -90,7 +90,10 @@ fn last_caller(cluster: &FleetCluster) -> String {
 }
 
 /// Returns a value of each caller.
-fn of_callers<'a>(cluster: &'a FleetCluster, value: impl Fn(&'a crate::state::CallerState) -> Option<&'a str>) -> String {
+fn of_callers<'a>(
+    cluster: &'a FleetCluster,
+    value: impl Fn(&'a crate::state::CallerState) -> Option<&'a str>,
+) -> String {
     let values: Vec<_> = cluster.callers.iter().map(|caller| value(caller).map_or_else(none, shown)).collect();
     if values.is_empty() { none() } else { values.join(", ") }
 }
