@@ -34,8 +34,9 @@ fn the_default_limits_of_http_are_those_of_the_documents() {
     let Limits { total, per_peer, per_identity, age, last_request, headers, write } = Limits::default();
     let [age, last_request, headers] = [age, last_request, headers].map(|it| it.as_secs());
     let text = format!(
-        "{per_peer} of an address and {total} in all, of which the client with the most loses its oldest. One ends after \
-         {age} s, at most {last_request} s later whatever is unread, or after {headers} s without a request"
+        "{per_peer} connections per address and {total} in all; beyond that the client with the most loses its oldest. A \
+         connection ends after {age} s, at most {last_request} s later whatever is unread, or after {headers} s without a \
+         request"
     );
     assert_states(SECURITY, &text);
     assert_eq!((per_identity, write), (None, Duration::from_secs(30)));
@@ -45,17 +46,17 @@ fn the_default_limits_of_http_are_those_of_the_documents() {
 fn the_default_limits_of_grpc_are_those_of_the_documents() {
     let GrpcLimits { connections, silence, overtime, streams, bytes, .. } = GrpcLimits::default();
     let Limits { total, per_peer, per_identity, age, last_request, .. } = connections;
-    assert_states(SECURITY, &format!("{per_peer} of an address or of a socket's user, {total} in all"));
+    assert_states(SECURITY, &format!("{per_peer} connections per address or socket user, {total} in all"));
     assert_eq!((per_identity, silence), (None, Duration::from_secs(1)));
     let (youngest, oldest) = (minutes(age.mul_f64(1.0 - JITTER)), minutes(age));
     let [overtime, last_request] = [overtime, last_request].map(minutes);
     let text = format!(
-        "after {youngest} to {oldest} minutes a second after a loop, or {overtime} minutes later, between calls; a call \
-         that goes on is cut another {last_request} minutes later"
+        "after {youngest} to {oldest} minutes, one second after a loop, or {overtime} minutes later between two calls; a call \
+         that still runs is cut {last_request} minutes after that"
     );
     assert_states(SECURITY, &text);
     let (idle, busy) = (oldest + overtime, oldest + overtime + last_request);
-    assert_states(SECURITY, &format!("ends within {idle} minutes, or with a call under way within {busy}"));
+    assert_states(SECURITY, &format!("ends within {idle} minutes, during a call within {busy}"));
     let text = format!(
         "after {youngest} to {oldest} minutes between two loops, {overtime} later within one, {} later during a call",
         overtime + last_request
@@ -65,10 +66,10 @@ fn the_default_limits_of_grpc_are_those_of_the_documents() {
     let headers = MAX_HEADER_BYTES >> 10;
     let [requests, answers, all] = [bytes.requests, bytes.answers, bytes.total].map(|bytes| bytes >> 20);
     let text = format!(
-        "{streams} calls, {headers} KiB of headers, {requests} MiB of requests under way, {answers} MiB of unread answers"
+        "{streams} calls, {headers} KiB of headers, {requests} MiB of requests and {answers} MiB of unread answers per connection"
     );
     assert_states(SECURITY, &text);
-    assert_states(SECURITY, &format!("; {all} MiB on all"));
+    assert_states(SECURITY, &format!("; {all} MiB on all connections"));
 }
 
 #[test]
@@ -77,8 +78,8 @@ fn the_limits_of_each_client_of_a_fleet_are_those_of_the_documents() {
     let of_identity = connections.per_identity.unwrap();
     let [requests, answers] = [bytes.requests, bytes.answers].map(|bytes| bytes >> 20);
     let text = format!(
-        "an identity has {of_identity} connections to a copy, which have {requests} MiB of requests under way and \
-         {answers} MiB of unread answers together"
+        "an identity has {of_identity} connections per replica, with {requests} MiB of requests and {answers} MiB of unread \
+         answers in all"
     );
     assert_states(SECURITY, &text);
     assert_eq!((connections.per_peer, connections.total, shares_bytes), (1_024, 4_096, true));
