@@ -58,7 +58,8 @@ fn the_default_limits_of_grpc_are_those_of_the_documents() {
     let (idle, busy) = (oldest + overtime, oldest + overtime + last_request);
     assert_states(SECURITY, &format!("ends within {idle} minutes, during a call within {busy}"));
     let text = format!(
-        "after {youngest} to {oldest} minutes between two loops, {overtime} later within one, {} later during a call",
+        "A connection ends between two loops when it is {youngest} to {oldest} minutes old; within a loop it gets \
+         {overtime} minutes more, during a call {}.",
         overtime + last_request
     );
     assert_states(TLS, &text);
@@ -89,7 +90,7 @@ fn the_limits_of_each_client_of_a_fleet_are_those_of_the_documents() {
 fn the_default_rates_of_handshakes_are_those_of_the_documents() {
     let seconds = HANDSHAKE.as_secs();
     let text =
-        format!("A handshake has {seconds} seconds. {OF_ONE_ADDRESS} of an address and {HANDSHAKES_AT_ONCE} in all");
+        format!("A handshake has {seconds} seconds. {OF_ONE_ADDRESS} per address and {HANDSHAKES_AT_ONCE} in total");
     assert_states(TLS, &text);
     assert_eq!(AUTHENTICATED_LATELY, Duration::from_secs(2 * 60 * 60));
     assert_states(TLS, "haven't authenticated within two hours");
@@ -104,9 +105,8 @@ fn the_default_rates_of_handshakes_are_those_of_the_documents() {
     let ([strangers, of_fleet, known, known_of_fleet], [strangers_later, of_fleet_later, later, later_of_fleet]) =
         (at_once, later);
     let text = format!(
-        "A stranger's address may begin 16 handshakes and then two a second, all strangers {strangers} (of a fleet \
-         {of_fleet}) and then {strangers_later} ({of_fleet_later}) a second, another address {known} \
-         ({known_of_fleet}) and {later} ({later_of_fleet})."
+        "| an unknown address | 16 | 2 | | all unknown addresses together | {strangers} ({of_fleet}) | {strangers_later} \
+         ({of_fleet_later}) | | a known address | {known} ({known_of_fleet}) | {later} ({later_of_fleet}) |"
     );
     assert_states(TLS, &text);
 }
