@@ -52,6 +52,8 @@ fn the_texts_of_a_secret_become_its_data() {
 #[case::bad_name(json!({"metadata": {"name": "A", "namespace": "default"}}), 422)]
 #[case::bad_label(json!({"metadata": {"name": "a", "namespace": "default", "labels": {"a": "-"}}}), 422)]
 #[case::other_kind(json!({"kind": "Machine", "metadata": {"name": "a", "namespace": "default"}}), 422)]
+#[case::size_no_number(json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": "many"}}), 422)]
+#[case::negative_size(json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": -1}}), 422)]
 #[case::missing_namespace(json!({"metadata": {"name": "a", "namespace": "none"}}), 404)]
 #[case::owner_without_uid(json!({"metadata": {"name": "a", "namespace": "default", "ownerReferences": [{"name": "x"}]}}), 422)]
 fn an_object_of_a_wrong_form_is_refused(#[case] object: Value, #[case] code: u16) {
