@@ -8,6 +8,8 @@ use std::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::api::flatten;
+
 /// The reason why manifests can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
@@ -65,21 +67,6 @@ fn read_file(path: &Path) -> Result<Vec<Value>, ManifestError> {
         flatten(document, &mut objects);
     }
     Ok(objects)
-}
-
-/// Flattens lists into their items, and drops empty documents.
-fn flatten(document: Value, objects: &mut Vec<Value>) {
-    match document {
-        Value::Null => {}
-        Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
-            if let Some(Value::Array(items)) = map.remove("items") {
-                for item in items {
-                    flatten(item, objects);
-                }
-            }
-        }
-        other => objects.push(other),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Deletes and their cascade: finalizers, dependents by owner references, the contents of a namespace, the objects of a
-//! kind whose definition is deleted.
+//! Deletes and their cascade in the background: finalizers, dependents by owner references, the contents of a
+//! namespace, the objects of a kind whose definition is deleted.
 //!
 //! The store collects garbage at once, where a cluster's garbage collector acts a little later; each step has a
 //! revision of its own. A dependent that is created when its owner is gone, as by a controller whose cache lags behind,
@@ -18,26 +18,9 @@ use super::{
     target::Target,
 };
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
-
-/// The deletion propagation policy, which decides about the dependents of a deleted object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Propagation {
-    /// Dependents are deleted after the object is gone.
-    #[default]
-    Background,
-    /// Dependents are deleted before the object.
-    Foreground,
-    /// Dependents stay, without the object as an owner.
-    Orphan,
-}
-
 /// The options and preconditions of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeleteOptions {
-    /// The policy for dependents.
-    pub propagation: Propagation,
     /// The precondition on the uid.
     pub uid: Option<String>,
     /// The precondition on the resource version.
@@ -87,8 +70,10 @@ pub(crate) fn delete(
         0
     };
     let time = later(&request.time, grace);
-    let deleted = mark_or_remove(store, target, place, options.propagation, Deletion { time: &time, grace });
-    attend(store, place, &request.time);
+    let deleted = mark_or_remove(store, target, place, Deletion { time: &time, grace });
+    if is_namespace(target) {
+        empty_namespace(store, place, &request.time);
+    }
     settle(store, &request.time);
     deleted.ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))
 }
@@ -141,25 +126,11 @@ impl<'t> Deletion<'t> {
     }
 }
 
-/// Removes an object, or marks it as being deleted if finalizers, dependents or contents block it.
-fn mark_or_remove(
-    store: &mut Store,
-    target: &Target,
-    place: &Place,
-    propagation: Propagation,
-    deletion: Deletion<'_>,
-) -> Option<Deleted> {
+/// Removes an object, or marks it as being deleted if finalizers or contents block it.
+fn mark_or_remove(store: &mut Store, target: &Target, place: &Place, deletion: Deletion<'_>) -> Option<Deleted> {
     let object = store.get(place)?.clone();
     let mut next = Value::clone(object.value());
-    let mut wanted: Vec<String> =
-        finalizers(&next).filter(|finalizer| ![ORPHAN, FOREGROUND].contains(finalizer)).map(str::to_owned).collect();
-    match propagation {
-        Propagation::Background => {}
-        Propagation::Foreground => wanted.push(FOREGROUND.to_owned()),
-        Propagation::Orphan => wanted.push(ORPHAN.to_owned()),
-    }
-    set_finalizers(&mut next, &wanted);
-    if wanted.is_empty() && deletion.grace == 0 && !is_namespace(target) {
+    if finalizers(&next).next().is_none() && deletion.grace == 0 && !is_namespace(target) {
         return store.remove(place).map(|last| Deleted::Gone(Arc::clone(last.value())));
     }
     let given = next["metadata"]["deletionGracePeriodSeconds"].as_u64();
@@ -195,68 +166,8 @@ pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
         && !is_namespace(target)
 }
 
-fn set_finalizers(value: &mut Value, wanted: &[String]) {
-    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    if wanted.is_empty() {
-        metadata.remove("finalizers");
-    } else {
-        metadata.insert("finalizers".to_owned(), json!(wanted));
-    }
-}
-
-/// Takes the collector's next step for an object that is marked as being deleted.
-fn attend(store: &mut Store, place: &Place, time: &str) {
-    let Some(object) = store.get(place).cloned() else { return };
-    if text(object.value(), "deletionTimestamp").is_empty() {
-        return;
-    }
-    let uid = text(object.value(), "uid").to_owned();
-    if finalizers(object.value()).any(|finalizer| finalizer == ORPHAN) {
-        for dependent in dependents(store, &uid) {
-            disown(store, &dependent, &[&uid]);
-        }
-        release(store, place, ORPHAN);
-    }
-    if finalizers(object.value()).any(|finalizer| finalizer == FOREGROUND) {
-        for dependent in dependents(store, &uid) {
-            let Some(target) = Target::stored(store, dependent.kind) else { continue };
-            let marked = store.get(&dependent).is_none_or(|held| !text(held.value(), "deletionTimestamp").is_empty());
-            let own = store.get(&dependent).map(|held| text(held.value(), "uid").to_owned()).unwrap_or_default();
-            let has_own = store.dependents(&own).next().is_some();
-            if !marked {
-                let propagation = if has_own { Propagation::Foreground } else { Propagation::Background };
-                mark_or_remove(store, &target, &dependent, propagation, Deletion::now(time));
-                attend(store, &dependent, time);
-            }
-        }
-        let blocked = dependents(store, &uid).iter().any(|dependent| {
-            store.get(dependent).is_some_and(|held| owners(held.value()).any(|(owner, blocks)| blocks && owner == uid))
-        });
-        if !blocked {
-            release(store, place, FOREGROUND);
-        }
-    }
-    if store.find("", "namespaces") == Some(place.kind) {
-        empty_namespace(store, place, time);
-    }
-}
-
 fn dependents(store: &Store, uid: &str) -> Vec<Place> {
     store.dependents(uid).cloned().collect()
-}
-
-/// Removes a finalizer, and the object if it was the last one.
-fn release(store: &mut Store, place: &Place, finalizer: &str) {
-    let Some(object) = store.get(place).cloned() else { return };
-    let Some(target) = Target::stored(store, place.kind) else { return };
-    let left: Vec<String> = finalizers(object.value()).filter(|other| *other != finalizer).map(str::to_owned).collect();
-    let mut next = Value::clone(object.value());
-    set_finalizers(&mut next, &left);
-    if is_finished(&target, &next) {
-        store.remove(place);
-    } else {
-        store.put(place.kind, next);
-    }
 }
 
 /// Removes owners from an object.
@@ -274,8 +185,11 @@ fn disown(store: &mut Store, place: &Place, uids: &[&str]) {
     store.put(place.kind, next);
 }
 
-/// Deletes the contents of a namespace that is being deleted, and the namespace once it is empty.
+/// Deletes the contents of a namespace if it is being deleted, and the namespace once it is empty.
 fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
+    if store.get(place).is_none_or(|object| text(object.value(), "deletionTimestamp").is_empty()) {
+        return;
+    }
     let name = place.key.name.clone();
     let inside: Vec<Place> = store
         .tables()
@@ -289,7 +203,7 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
     let mut left = false;
     for held in inside {
         let Some(target) = Target::stored(store, held.kind) else { continue };
-        mark_or_remove(store, &target, &held, Propagation::Background, Deletion::now(time));
+        mark_or_remove(store, &target, &held, Deletion::now(time));
         left |= store.get(&held).is_some();
     }
     let holds = store.get(place).is_some_and(|object| finalizers(object.value()).next().is_some());
@@ -305,16 +219,11 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
         for dependent in dependents(store, uid) {
             abandon(store, &dependent, time);
         }
-        let waiting: Vec<Place> =
-            owners(gone.value()).filter_map(|(owner, _)| store.place_of(owner).cloned()).collect();
-        for owner in waiting {
-            attend(store, &owner, time);
-        }
         let namespace = text(gone.value(), "namespace");
         if !namespace.is_empty()
             && let Some(kind) = store.find("", "namespaces")
         {
-            attend(store, &Place { kind, key: ObjectKey::new("", namespace) }, time);
+            empty_namespace(store, &Place { kind, key: ObjectKey::new("", namespace) }, time);
         }
         if let Some((group, plural)) = crd::defined_by(gone.value())
             && let Some(kind) = store.find(group, plural)
@@ -328,7 +237,7 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
 pub(crate) fn after_create(store: &mut Store, place: &Place, time: &str) {
     let Some(object) = store.get(place).cloned() else { return };
     let is_late = |uid: &str| store.place_of(uid).is_none() && store.was_removed(uid);
-    if owners(object.value()).any(|(uid, _)| is_late(uid)) {
+    if owners(object.value()).any(is_late) {
         abandon(store, place, time);
         settle(store, time);
     }
@@ -338,12 +247,11 @@ pub(crate) fn after_create(store: &mut Store, place: &Place, time: &str) {
 fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     let Some(object) = store.get(dependent).cloned() else { return };
     let Some(target) = Target::stored(store, dependent.kind) else { return };
-    let (there, absent): (Vec<&str>, Vec<&str>) =
-        owners(object.value()).map(|(uid, _)| uid).partition(|uid| store.place_of(uid).is_some());
+    let (there, absent): (Vec<&str>, Vec<&str>) = owners(object.value()).partition(|uid| store.place_of(uid).is_some());
     if !there.is_empty() {
         disown(store, dependent, &absent);
     } else if text(object.value(), "deletionTimestamp").is_empty() {
-        mark_or_remove(store, &target, dependent, Propagation::Background, Deletion::now(time));
+        mark_or_remove(store, &target, dependent, Deletion::now(time));
     }
 }
 

@@ -1,9 +1,6 @@
 //! The core kinds that every API server has, as far as the sandbox supports them.
 
-use super::{
-    kind::{Column, KindSpec, Rules, VersionSpec},
-    lists::Lists,
-};
+use super::kind::{Column, KindSpec, Rules, VersionSpec};
 
 /// The group of CustomResourceDefinitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
@@ -29,7 +26,7 @@ fn core(group: &str, version: &str, kind: &str) -> KindSpec {
     let spec = KindSpec::new(group, version, kind);
     KindSpec {
         rules: Rules::core(),
-        versions: vec![VersionSpec { status: false, lists: Lists::core(kind), ..VersionSpec::new(version) }],
+        versions: vec![VersionSpec { status: false, ..VersionSpec::new(version) }],
         ..spec
     }
 }
@@ -75,13 +72,13 @@ fn namespaces() -> KindSpec {
 }
 
 fn nodes() -> KindSpec {
-    // The tables compute the first two columns from conditions and labels.
+    // The tables compute columns from conditions, labels and addresses.
     let columns = vec![
         Column::text("Status", NODE_STATUS),
         Column::text("Roles", NODE_ROLES),
         Column::text("Version", ".status.nodeInfo.kubeletVersion"),
-        wide("Internal-IP", ".status.addresses[?(@.type==\"InternalIP\")].address"),
-        wide("External-IP", ".status.addresses[?(@.type==\"ExternalIP\")].address"),
+        wide("Internal-IP", &format!("{NODE_ADDRESS}InternalIP")),
+        wide("External-IP", &format!("{NODE_ADDRESS}ExternalIP")),
         wide("OS-Image", ".status.nodeInfo.osImage"),
         wide("Kernel-Version", ".status.nodeInfo.kernelVersion"),
         wide("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion"),
@@ -93,6 +90,8 @@ fn nodes() -> KindSpec {
 pub(crate) const NODE_STATUS: &str = "node status";
 /// A placeholder for a path: the roles in the labels.
 pub(crate) const NODE_ROLES: &str = "node roles";
+/// The beginning of a placeholder for a path: the address of the type that follows.
+pub(crate) const NODE_ADDRESS: &str = "node address ";
 
 fn pods() -> KindSpec {
     let columns =

@@ -1,13 +1,10 @@
 //! CustomResourceDefinitions: the kind that each defines, and the status that reports it as established.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::{
     core_kinds::EXTENSIONS,
     kind::{Column, KindSpec, Rules, ScalePaths, VersionSpec},
-    lists::Lists,
     object::text,
     refusal::FieldCause,
 };
@@ -93,8 +90,6 @@ fn version_of(version: &Value) -> Option<VersionSpec> {
         status: subresources.get("status").is_some_and(|status| !status.is_null()),
         scale,
         columns: columns(&version["additionalPrinterColumns"]),
-        lists: Lists::of_schema(&version["schema"]["openAPIV3Schema"]),
-        schema: version["schema"].get("openAPIV3Schema").cloned().map(Arc::new),
     })
 }
 

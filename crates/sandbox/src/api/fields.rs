@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::lists::{ListType, Lists};
+use super::lists::merge_keys;
 
 const SELF: &str = ".";
 
@@ -18,19 +18,19 @@ pub(crate) struct FieldSet(BTreeMap<String, FieldSet>);
 
 impl FieldSet {
     /// Returns all fields of an object that can be owned.
-    pub(crate) fn of(object: &Value, lists: &Lists) -> Self {
-        below(object, lists, "")
+    pub(crate) fn of(object: &Value, is_core: bool) -> Self {
+        changed_below(&Value::Null, object, is_core, "")
     }
 
     /// Writes a fingerprint of everything that [`FieldSet::of`] depends on: objects with the same fingerprint have the
     /// same fields.
-    pub(crate) fn write_shape(object: &Value, lists: &Lists, out: &mut Vec<u8>) {
-        write_shape(object, lists, &mut String::new(), out);
+    pub(crate) fn write_shape(object: &Value, is_core: bool, out: &mut Vec<u8>) {
+        write_shape(object, is_core, &mut String::new(), out);
     }
 
     /// Returns the fields of `new` that `old` lacks or has with other values.
-    pub(crate) fn changed(old: &Value, new: &Value, lists: &Lists) -> Self {
-        changed_below(old, new, lists, "")
+    pub(crate) fn changed(old: &Value, new: &Value, is_core: bool) -> Self {
+        changed_below(old, new, is_core, "")
     }
 
     /// Parses `fieldsV1`.
@@ -67,89 +67,6 @@ impl FieldSet {
         });
         Self(rest.collect())
     }
-
-    /// Returns the fields that are in both sets.
-    pub(crate) fn common(&self, other: &Self) -> Self {
-        let common = self.0.iter().filter_map(|(name, below)| {
-            let theirs = other.0.get(name)?;
-            if below.is_empty() || theirs.is_empty() {
-                return Some((name.clone(), Self::default()));
-            }
-            let common = below.common(theirs);
-            (!common.is_empty()).then(|| (name.clone(), common))
-        });
-        Self(common.collect())
-    }
-
-    /// Returns the leaves as paths, such as `.spec.replicas`.
-    pub(crate) fn paths(&self) -> Vec<String> {
-        let mut paths = Vec::new();
-        self.collect_paths("", &mut paths);
-        paths
-    }
-
-    fn collect_paths(&self, path: &str, paths: &mut Vec<String>) {
-        for (name, below) in &self.0 {
-            let path = match name.split_once(':') {
-                Some(("f", field)) => format!("{path}.{field}"),
-                Some(("k", keys)) => {
-                    format!("{path}[{}]", keys.trim_matches(['{', '}']).replace("\":", "\"=").replace('"', ""))
-                }
-                Some((_, value)) => format!("{path}[={value}]"),
-                None => path.to_owned(),
-            };
-            if below.is_empty() {
-                paths.push(path);
-            } else {
-                below.collect_paths(&path, paths);
-            }
-        }
-    }
-
-    /// Removes these fields from an object, and the maps and items that become empty.
-    pub(crate) fn remove_from(&self, value: &mut Value) {
-        match value {
-            Value::Object(map) => {
-                for (name, below) in &self.0 {
-                    let Some(field) = name.strip_prefix("f:") else { continue };
-                    let Some(inner) = map.get_mut(field) else { continue };
-                    if below.is_empty() {
-                        map.remove(field);
-                        continue;
-                    }
-                    below.remove_from(inner);
-                    if is_empty(inner) {
-                        map.remove(field);
-                    }
-                }
-            }
-            Value::Array(items) => items.retain_mut(|item| self.keeps(item)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-    }
-
-    fn keeps(&self, item: &mut Value) -> bool {
-        for (name, below) in &self.0 {
-            if let Some(keys) = name.strip_prefix("k:") {
-                let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
-                if keys.iter().all(|(key, value)| item.get(key) == Some(value)) {
-                    if below.is_empty() || below.0.contains_key(SELF) {
-                        return false;
-                    }
-                    below.remove_from(item);
-                }
-            } else if let Some(value) = name.strip_prefix("v:")
-                && serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item)
-            {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Returns true if the field at `path` belongs to the API and not to a manager.
@@ -170,13 +87,9 @@ fn is_system(path: &str) -> bool {
     SYSTEM.contains(&path)
 }
 
-fn below(value: &Value, lists: &Lists, path: &str) -> FieldSet {
-    changed_below(&Value::Null, value, lists, path)
-}
-
-fn changed_below(old: &Value, new: &Value, lists: &Lists, path: &str) -> FieldSet {
+fn changed_below(old: &Value, new: &Value, is_core: bool, path: &str) -> FieldSet {
     match new {
-        Value::Object(map) if !lists.is_atomic_map(path) => {
+        Value::Object(map) => {
             let mut set = BTreeMap::new();
             for (name, value) in map {
                 let path = format!("{path}.{name}");
@@ -184,7 +97,7 @@ fn changed_below(old: &Value, new: &Value, lists: &Lists, path: &str) -> FieldSe
                 if is_system(&path) || before == Some(value) {
                     continue;
                 }
-                let below = changed_below(before.unwrap_or(&Value::Null), value, lists, &path);
+                let below = changed_below(before.unwrap_or(&Value::Null), value, is_core, &path);
                 // A map that only lost fields has no changed ones.
                 let only_lost = below.is_empty()
                     && before.is_some_and(Value::is_object)
@@ -199,32 +112,32 @@ fn changed_below(old: &Value, new: &Value, lists: &Lists, path: &str) -> FieldSe
             }
             FieldSet(set)
         }
-        Value::Array(items) => changed_items(old, items, lists, path),
-        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => FieldSet::default(),
+        Value::Array(items) => changed_items(old, items, is_core, path),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => FieldSet::default(),
     }
 }
 
-fn changed_items(old: &Value, items: &[Value], lists: &Lists, path: &str) -> FieldSet {
+fn changed_items(old: &Value, items: &[Value], is_core: bool, path: &str) -> FieldSet {
     let before = |keys: &Map<String, Value>| {
         let old = old.as_array().into_iter().flatten();
         old.into_iter().find(|item| keys.iter().all(|(key, value)| item.get(key) == Some(value)))
     };
     let mut set = BTreeMap::new();
-    match lists.apply(path) {
+    match merge_keys(is_core, path) {
         None => {}
-        Some(ListType::Set) => {
+        Some([]) => {
             for item in items.iter().filter(|item| !old.as_array().is_some_and(|old| old.contains(item))) {
                 set.insert(format!("v:{item}"), FieldSet::default());
             }
         }
-        Some(ListType::Map(keys)) => {
+        Some(keys) => {
             for item in items {
                 let keys = keys_of(item, keys);
                 let before = before(&keys);
                 if before == Some(item) {
                     continue;
                 }
-                let mut below = changed_below(before.unwrap_or(&Value::Null), item, lists, &format!("{path}[]"));
+                let mut below = changed_below(before.unwrap_or(&Value::Null), item, is_core, &format!("{path}[]"));
                 if before.is_none() {
                     below.0.insert(SELF.to_owned(), FieldSet::default());
                 }
@@ -242,10 +155,10 @@ const END_OF_NAME: u8 = 0xfd;
 const START: u8 = 0xfe;
 const END: u8 = 0xff;
 
-fn write_shape(value: &Value, lists: &Lists, path: &mut String, out: &mut Vec<u8>) {
+fn write_shape(value: &Value, is_core: bool, path: &mut String, out: &mut Vec<u8>) {
     let outer = path.len();
     match value {
-        Value::Object(map) if !lists.is_atomic_map(path) => {
+        Value::Object(map) => {
             out.push(START);
             for (name, value) in map {
                 path.push('.');
@@ -253,38 +166,38 @@ fn write_shape(value: &Value, lists: &Lists, path: &mut String, out: &mut Vec<u8
                 if !is_system(path) {
                     out.extend_from_slice(name.as_bytes());
                     out.push(END_OF_NAME);
-                    write_shape(value, lists, path, out);
+                    write_shape(value, is_core, path, out);
                 }
                 path.truncate(outer);
             }
             out.push(END);
         }
-        Value::Array(items) => match lists.apply(path) {
+        Value::Array(items) => match merge_keys(is_core, path) {
             None => {}
-            Some(ListType::Set) => out.extend_from_slice(Value::from(items.clone()).to_string().as_bytes()),
-            Some(ListType::Map(keys)) => {
+            Some([]) => out.extend_from_slice(Value::from(items.clone()).to_string().as_bytes()),
+            Some(keys) => {
                 path.push_str("[]");
                 out.push(START);
                 for item in items {
                     out.extend_from_slice(Value::Object(keys_of(item, keys)).to_string().as_bytes());
-                    write_shape(item, lists, path, out);
+                    write_shape(item, is_core, path, out);
                 }
                 out.push(END);
                 path.truncate(outer);
             }
         },
-        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// Returns the key fields of a list's item.
-pub(crate) fn keys_of(item: &Value, keys: &[String]) -> Map<String, Value> {
+fn keys_of(item: &Value, keys: &[&str]) -> Map<String, Value> {
     keys.iter()
         .filter_map(|key| {
             let value = item.get(key).cloned();
             // The only key that the API fills in.
-            let value = value.or_else(|| (key == "protocol").then(|| Value::String("TCP".to_owned())));
-            Some((key.clone(), value?))
+            let value = value.or_else(|| (*key == "protocol").then(|| Value::String("TCP".to_owned())));
+            Some(((*key).to_owned(), value?))
         })
         .collect()
 }
@@ -311,26 +224,17 @@ mod tests {
             "f:spec": {"f:taints": {}},
             "f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:type": {}, "f:status": {}}}},
         });
-        assert_eq!(FieldSet::of(&node, &Lists::core("Node")).to_value(), expected);
+        assert_eq!(FieldSet::of(&node, true).to_value(), expected);
     }
 
     #[test]
     fn only_what_differs_has_changed() {
         let old = json!({"spec": {"replicas": 1, "paused": true}, "metadata": {"labels": {"a": "b"}}});
         let new = json!({"spec": {"replicas": 2}, "metadata": {"labels": {"a": "b", "c": "d"}}});
-        let lists = Lists::default();
-        let changed = FieldSet::changed(&old, &new, &lists);
-        assert_eq!(changed.paths(), [".metadata.labels.c", ".spec.replicas"]);
-        let gone = FieldSet::of(&old, &lists).without(&FieldSet::of(&new, &lists));
-        assert_eq!(gone.paths(), [".spec.paused"]);
-    }
-
-    #[test]
-    fn fields_are_taken_out_with_the_items_that_they_make_up() {
-        let mut node = json!({"status": {"phase": "x", "conditions": [{"type": "A"}, {"type": "B"}]}});
-        let gone =
-            json!({"f:status": {"f:phase": {}, "f:conditions": {"k:{\"type\":\"A\"}": {".": {}, "f:type": {}}}}});
-        FieldSet::parse(&gone).remove_from(&mut node);
-        assert_eq!(node, json!({"status": {"conditions": [{"type": "B"}]}}));
+        let changed = FieldSet::changed(&old, &new, false).to_value();
+        let expected = json!({"f:metadata": {"f:labels": {"f:c": {}}}, "f:spec": {"f:replicas": {}}});
+        assert_eq!(changed, expected);
+        let gone = FieldSet::of(&old, false).without(&FieldSet::of(&new, false));
+        assert_eq!(gone.to_value(), json!({"f:spec": {"f:paused": {}}}));
     }
 }

@@ -1,10 +1,6 @@
 //! The description of a kind: its names, its versions, its subresources. It holds no objects.
 
-use std::{borrow::Cow, fmt, sync::Arc};
-
-use serde_json::Value;
-
-use super::lists::Lists;
+use std::{borrow::Cow, fmt};
 
 /// A served version of a kind, named by group, version and plural as in URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,7 +85,7 @@ pub struct Column {
     pub description: String,
     /// The priority; columns above 0 are only shown by `-o wide`.
     pub priority: i64,
-    /// The path of the value.
+    /// The path of the value, of plain names as `.spec.replicas`.
     pub path: String,
 }
 
@@ -120,25 +116,13 @@ pub struct VersionSpec {
     pub scale: Option<ScalePaths>,
     /// The columns besides name and age.
     pub columns: Vec<Column>,
-    /// The lists that are merged by keys.
-    pub lists: Lists,
-    /// The OpenAPI schema of its objects; without one all fields are accepted unchanged.
-    pub schema: Option<Arc<Value>>,
 }
 
 impl VersionSpec {
     /// Creates a served version with `/status` and without `/scale`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            served: true,
-            status: true,
-            scale: None,
-            columns: Vec::new(),
-            lists: Lists::default(),
-            schema: None,
-        }
+        Self { name: name.to_owned(), served: true, status: true, scale: None, columns: Vec::new() }
     }
 }
 

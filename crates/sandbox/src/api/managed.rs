@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{fields::FieldSet, lists::Lists};
+use super::fields::FieldSet;
 
 /// The manager of a write, and the part of the object that it writes.
 #[derive(Debug, Clone, Copy)]
@@ -15,21 +15,8 @@ pub(crate) struct Writer<'w> {
     pub(crate) time: &'w str,
 }
 
-/// The operation by which fields came to be managed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Apply,
-    Update,
-}
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Apply => "Apply",
-            Self::Update => "Update",
-        }
-    }
-}
+/// The operation of all writes here; a loaded object may have fields that were applied.
+const UPDATE: &str = "Update";
 
 /// The entries of an object's `managedFields`.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +25,7 @@ pub(crate) struct Managers(Vec<Entry>);
 #[derive(Debug, Clone)]
 struct Entry {
     manager: String,
-    operation: Operation,
+    operation: String,
     subresource: String,
     api_version: String,
     time: Value,
@@ -71,58 +58,21 @@ impl Managers {
         (!list.is_empty()).then_some(Value::Array(list))
     }
 
-    /// Returns the fields that this writer has applied.
-    pub(crate) fn applied(&self, writer: Writer<'_>) -> FieldSet {
-        let entry = self.0.iter().find(|entry| entry.is_of(writer, Operation::Apply));
-        entry.map(|entry| entry.fields.clone()).unwrap_or_default()
-    }
-
-    /// Returns the other managers of any of `fields`, as pairs of manager and path.
-    pub(crate) fn conflicts(&self, writer: Writer<'_>, fields: &FieldSet) -> Vec<(String, String)> {
-        let others = self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply));
-        others
-            .flat_map(|entry| {
-                let who = entry.described();
-                entry.fields.common(fields).paths().into_iter().map(move |path| (who.clone(), path))
-            })
-            .collect()
-    }
-
-    /// Returns all fields that others manage.
-    pub(crate) fn of_others(&self, writer: Writer<'_>) -> FieldSet {
-        let mut all = FieldSet::default();
-        for entry in self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply)) {
-            all.add(&entry.fields);
-        }
-        all
-    }
-
-    /// Records that the writer has applied `applied`, which changed `changed` and removed `gone`.
-    pub(crate) fn apply(&mut self, writer: Writer<'_>, applied: FieldSet, changed: &FieldSet, gone: &FieldSet) {
-        self.drop_fields(gone, |_| true);
-        self.drop_fields(changed, |entry| !entry.is_of(writer, Operation::Apply));
-        let old = self.applied(writer);
-        if old != applied || !changed.is_empty() || !gone.is_empty() {
-            self.0.retain(|entry| !entry.is_of(writer, Operation::Apply));
-            self.0.push(Entry::new(writer, Operation::Apply, applied));
-        }
-    }
-
     /// Records that the writer has changed an object from `old` to `new`.
-    pub(crate) fn update(&mut self, writer: Writer<'_>, old: &Value, new: &Value, lists: &Lists) {
-        let changed = FieldSet::changed(old, new, lists);
-        let gone = FieldSet::of(old, lists).without(&FieldSet::of(new, lists));
+    pub(crate) fn update(&mut self, writer: Writer<'_>, old: &Value, new: &Value, is_core: bool) {
+        let changed = FieldSet::changed(old, new, is_core);
+        let gone = FieldSet::of(old, is_core).without(&FieldSet::of(new, is_core));
         self.drop_fields(&gone, |_| true);
         if changed.is_empty() {
             return;
         }
-        self.drop_fields(&changed, |entry| !entry.is_of(writer, Operation::Update));
-        match self.0.iter_mut().find(|entry| entry.is_of(writer, Operation::Update)) {
+        self.drop_fields(&changed, |entry| !entry.is_of(writer));
+        match self.0.iter_mut().find(|entry| entry.is_of(writer)) {
             Some(entry) => {
                 entry.fields.add(&changed);
                 entry.time = json!(writer.time);
             }
-            None => self.0.push(Entry::new(writer, Operation::Update, changed)),
+            None => self.0.push(Entry::new(writer, changed)),
         }
     }
 
@@ -134,10 +84,10 @@ impl Managers {
 }
 
 impl Entry {
-    fn new(writer: Writer<'_>, operation: Operation, fields: FieldSet) -> Self {
+    fn new(writer: Writer<'_>, fields: FieldSet) -> Self {
         Self {
             manager: writer.manager.to_owned(),
-            operation,
+            operation: UPDATE.to_owned(),
             subresource: writer.subresource.to_owned(),
             api_version: writer.api_version.to_owned(),
             time: json!(writer.time),
@@ -149,7 +99,7 @@ impl Entry {
         let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         Self {
             manager: text("manager"),
-            operation: if entry["operation"] == "Apply" { Operation::Apply } else { Operation::Update },
+            operation: text("operation"),
             subresource: text("subresource"),
             api_version: text("apiVersion"),
             time: entry["time"].clone(),
@@ -160,7 +110,7 @@ impl Entry {
     fn into_value(self) -> Value {
         let mut entry = json!({
             "manager": self.manager,
-            "operation": self.operation.name(),
+            "operation": self.operation,
             "apiVersion": self.api_version,
             "time": self.time,
             "fieldsType": "FieldsV1",
@@ -172,21 +122,7 @@ impl Entry {
         entry
     }
 
-    fn is_of(&self, writer: Writer<'_>, operation: Operation) -> bool {
-        self.manager == writer.manager && self.operation == operation && self.subresource == writer.subresource
-    }
-
-    /// Returns the manager as messages about conflicts name it.
-    fn described(&self) -> String {
-        let mut text = format!("{:?}", self.manager);
-        if self.operation == Operation::Update {
-            let subresource = if self.subresource.is_empty() {
-                String::new()
-            } else {
-                format!(" with subresource {:?}", self.subresource)
-            };
-            text = format!("{text}{subresource} using {}", self.api_version);
-        }
-        text
+    fn is_of(&self, writer: Writer<'_>) -> bool {
+        self.manager == writer.manager && self.operation == UPDATE && self.subresource == writer.subresource
     }
 }

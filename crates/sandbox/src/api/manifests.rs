@@ -208,11 +208,11 @@ impl Loader<'_> {
     fn managed_fields(&mut self, target: &Target, value: &Value) -> Option<Arc<SharedFields>> {
         let api_version = target.api_version();
         let mut shape = format!("{}/{api_version}/", target.spec.plural).into_bytes();
-        FieldSet::write_shape(value, &target.version.lists, &mut shape);
+        FieldSet::write_shape(value, target.spec.rules.strategic, &mut shape);
         let request = self.request;
         let shared = self.shared.entry(shape).or_insert_with(|| {
             let mut managers = Managers::default();
-            managers.update(request.writer("", &api_version), &Value::Null, value, &target.version.lists);
+            managers.update(request.writer("", &api_version), &Value::Null, value, target.spec.rules.strategic);
             managers.into_value().map(|list| Arc::new(SharedFields::new(list)))
         });
         shared.clone()
@@ -220,7 +220,7 @@ impl Loader<'_> {
 }
 
 /// Flattens lists into their items, and drops empty documents.
-fn flatten(document: Value, objects: &mut Vec<Value>) {
+pub(crate) fn flatten(document: Value, objects: &mut Vec<Value>) {
     match document {
         Value::Null => {}
         Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 
-mod apply;
 mod collect;
 mod core_kinds;
 mod crd;
@@ -29,7 +28,6 @@ mod refusal;
 mod replicas;
 mod request;
 mod scale;
-mod schema;
 mod selector;
 mod store;
 mod strategic;
@@ -38,23 +36,24 @@ mod target;
 mod tests;
 mod write;
 
-pub use collect::{DeleteOptions, Deleted, Propagation};
+pub use collect::{DeleteOptions, Deleted};
 pub use events::Event;
 pub use history::ChangeKind;
 pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec};
-pub use lists::{ListType, Lists};
 pub use manifests::LoadError;
 pub use patch::PatchKind;
 pub use refusal::{FieldCause, Refusal};
 pub use request::Subresource;
 pub use selector::{FieldSelector, LabelSelector, Selection};
 
-pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ROLES, NODE_STATUS};
+pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS};
 pub(crate) use crd::priority;
 pub(crate) use events::{seen, too_old};
 pub(crate) use history::{Change, Forgotten, History};
+pub(crate) use manifests::flatten;
 pub(crate) use object::{Object, text};
-pub(crate) use page::{Page, PageQuery, When, parse_revision};
+pub(crate) use page::{Page, PageQuery, parse_revision};
+pub(crate) use replicas::at;
 pub(crate) use scale::ScaleWrite;
 pub(crate) use target::Target;
 
@@ -280,11 +279,11 @@ impl Api {
         self.write(resource, |store, target, request| {
             check_subresource(target, subresource)?;
             let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
-            patch::patch(store, target, &place, kind, subresource, body, request)
+            patch::patch(store, target, &place, kind, subresource, &body, request)
         })
     }
 
-    /// Deletes an object, or marks it as being deleted if finalizers or dependents block it.
+    /// Deletes an object, or marks it as being deleted if finalizers or contents block it.
     pub fn delete(
         &self,
         resource: &Resource,

@@ -188,11 +188,8 @@ pub(crate) fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns the uids of an object's owners, each with true if the object blocks the owner's deletion.
-pub(crate) fn owners(value: &Value) -> impl Iterator<Item = (&str, bool)> {
+/// Returns the uids of an object's owners.
+pub(crate) fn owners(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.get("metadata").and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(|owner| {
-        let blocks = owner.get("blockOwnerDeletion").and_then(Value::as_bool).unwrap_or_default();
-        Some((owner.get("uid")?.as_str()?, blocks))
-    })
+    list.into_iter().flatten().filter_map(|owner| owner.get("uid")?.as_str())
 }

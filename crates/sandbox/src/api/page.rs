@@ -5,22 +5,12 @@ use std::sync::Arc;
 
 use super::{Api, Forgotten, Object, Refusal, Resource, Target, object::ObjectKey, selector::Selection};
 
-/// The state that a list shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    /// The latest state.
-    Now,
-    /// A state that isn't older than this revision; the latest one is returned.
-    NotOlderThan(u64),
-    /// The state of this revision.
-    Exactly(u64),
-}
-
 /// The parameters of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct PageQuery {
     pub(crate) selection: Selection,
-    pub(crate) when: When,
+    /// The revision that the list must not be older than.
+    pub(crate) not_older_than: Option<u64>,
     /// The maximum number of objects of a page; `None` for all.
     pub(crate) limit: Option<usize>,
     /// The `continue` token of the previous page.
@@ -29,7 +19,7 @@ pub(crate) struct PageQuery {
 
 impl PageQuery {
     pub(crate) fn all(selection: Selection) -> Self {
-        Self { selection, when: When::Now, limit: None, token: None }
+        Self { selection, not_older_than: None, limit: None, token: None }
     }
 }
 
@@ -93,14 +83,9 @@ impl Api {
         let target = self.find(&store, resource)?;
         query.selection.fields.check(&target.spec)?;
         let now = store.revision();
-        let at = match (&token, query.when) {
-            (Some(token), _) => token.revision,
-            (None, When::Exactly(revision)) => Some(revision),
-            (None, When::NotOlderThan(revision)) if revision > now => return Err(too_new(revision, now)),
-            (None, When::Now | When::NotOlderThan(_)) => None,
-        };
-        if let Some(at) = at.filter(|at| *at > now) {
-            return Err(too_new(at, now));
+        let at = token.as_ref().and_then(|token| token.revision);
+        if let Some(wanted) = at.or(query.not_older_than).filter(|wanted| *wanted > now) {
+            return Err(too_new(wanted, now));
         }
         let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
         let limit = query.limit.unwrap_or(usize::MAX);
@@ -120,7 +105,7 @@ impl Api {
             count
         });
         drop(store);
-        walked.map_err(|forgotten| expired(token.as_ref(), at.unwrap_or(now), forgotten))?;
+        walked.map_err(|Forgotten { .. }| expired(token.as_ref()))?;
         let revision = at.unwrap_or(now);
         let remaining = match &token {
             Some(token) => token.remaining.map(|remaining| remaining.saturating_sub(objects.len())),
@@ -142,17 +127,13 @@ fn too_new(wanted: u64, now: u64) -> Refusal {
     Refusal { details: Some(Box::new(details)), ..Refusal::new(504, "Timeout", message) }
 }
 
-fn expired(token: Option<&Token>, wanted: u64, forgotten: Forgotten) -> Refusal {
-    let Some(token) = token else {
-        let message = format!("The resourceVersion for the provided list is too old: {wanted} ({})", forgotten.oldest);
-        return Refusal::expired(message);
-    };
+fn expired(token: Option<&Token>) -> Refusal {
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
                    new list without the continue parameter, or use the continue token in this response to retrieve \
                    the remainder of the results from the latest state, which may not be consistent with what came \
                    before.";
-    let newer = Token { revision: None, remaining: None, after: token.after.clone() };
-    Refusal { continue_token: Some(newer.to_text()), ..Refusal::expired(message) }
+    let newer = token.map(|token| Token { revision: None, remaining: None, after: token.after.clone() }.to_text());
+    Refusal { continue_token: newer, ..Refusal::expired(message) }
 }
 
 /// Parses a client's `resourceVersion`.

@@ -1,4 +1,4 @@
-//! Patches of all four kinds: each returns a new state of the object, which is then checked like any update.
+//! Patches of all kinds: each returns a new state of the object, which is then checked like any update.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    apply, meta,
+    meta,
     object::text,
     refusal::{FieldCause, Refusal},
     request::{Request, Subresource},
@@ -26,11 +26,6 @@ pub enum PatchKind {
     Json,
     /// `application/strategic-merge-patch+json`, for core kinds.
     Strategic,
-    /// `application/apply-patch+yaml`: server-side apply.
-    Apply {
-        /// True to take over fields that others manage.
-        force: bool,
-    },
 }
 
 /// The maximum number of operations of a JSON patch.
@@ -43,15 +38,12 @@ pub(crate) fn patch(
     place: &Place,
     kind: PatchKind,
     subresource: Subresource,
-    body: Value,
+    body: &Value,
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
-    if let PatchKind::Apply { force } = kind {
-        return apply::apply(store, target, place, subresource, body, force, request);
-    }
     let old = store.get(place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))?;
     let mut value = (*old.under(&target.api_version())).clone();
-    change(target, &mut value, kind, &body)?;
+    change(target, &mut value, kind, body)?;
     accept(target, place, old.value(), &mut value)?;
     write::replace(store, target, &old, subresource, value, subresource.name(), request)
 }
@@ -79,7 +71,7 @@ fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Res
 /// Applies a patch to a value.
 pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: &Value) -> Result<(), Refusal> {
     match kind {
-        PatchKind::Merge | PatchKind::Apply { .. } => {
+        PatchKind::Merge => {
             if !body.is_object() {
                 return Err(Refusal::bad_request("a merge patch must be a JSON object"));
             }
@@ -91,14 +83,12 @@ pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: 
             if !body.is_object() {
                 return Err(Refusal::bad_request("a strategic merge patch must be a JSON object"));
             }
-            strategic::merge(value, body, &target.version.lists)
-                .map_err(|error| Refusal::new(422, "Invalid", error.to_string()))
+            strategic::merge(value, body, "")
+                .map_err(|what| Refusal::new(422, "Invalid", format!("the sandbox doesn't know the directive {what}")))
         }
-        PatchKind::Strategic => Err(Refusal::unsupported_media_type(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/apply-patch+yaml",
-        ])),
+        PatchKind::Strategic => {
+            Err(Refusal::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"]))
+        }
     }
 }
 

@@ -111,22 +111,6 @@ impl Refusal {
         Self::conflict(kind, name, why)
     }
 
-    /// 409: other managers own fields that an apply would change, given as pairs of manager and field.
-    #[must_use]
-    pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let (count, plural) = (conflicts.len(), if conflicts.len() == 1 { "" } else { "s" });
-        let list: Vec<String> =
-            conflicts.iter().map(|(manager, field)| format!("conflict with {manager}: {field}")).collect();
-        let message = format!("Apply failed with {count} conflict{plural}: {}", list.join("\n"));
-        let causes: Vec<Value> = conflicts
-            .iter()
-            .map(|(manager, field)| {
-                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": field})
-            })
-            .collect();
-        Self::new(409, "Conflict", message).with(json!({"causes": causes}))
-    }
-
     /// 422: fields of the object are invalid.
     #[must_use]
     pub fn invalid(kind: &KindSpec, name: &str, causes: &[FieldCause]) -> Self {

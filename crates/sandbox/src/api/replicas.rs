@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::target::Target;
+use super::{refusal::FieldCause, target::Target};
 
 /// Returns an object written as a Scale, without a size of 0: a Scale omits it, so that nobody comes to manage it.
 pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Value> {
@@ -25,6 +25,14 @@ pub(crate) fn is_managed(target: &Target, object: &Value) -> bool {
     let field = paths.spec_replicas.replace('.', "/f:");
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries.map(|entry| &entry["fieldsV1"]).any(|fields| fields.pointer(&field).is_some())
+}
+
+/// Returns the fault of a size that is no whole number from 0.
+pub(crate) fn fault(target: &Target, object: &Value) -> Option<FieldCause> {
+    let path = &target.version.scale.as_ref()?.spec_replicas;
+    let size = at(object, path).filter(|size| !size.is_null() && size.as_u64().is_none())?;
+    let why = "must be a whole number greater than or equal to 0";
+    Some(FieldCause::invalid(path.trim_start_matches('.'), &size.to_string(), why))
 }
 
 /// Returns the value at a path such as `.spec.replicas`.

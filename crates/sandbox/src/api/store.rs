@@ -222,14 +222,14 @@ impl Store {
         if !uid.is_empty() {
             self.uids.insert(uid.to_owned(), place.clone());
         }
-        for (owner, _) in owners(value) {
+        for owner in owners(value) {
             self.dependents.entry(owner.to_owned()).or_default().insert(place.clone());
         }
     }
 
     fn unlink(&mut self, place: &Place, value: &Value) {
         self.uids.remove(text(value, "uid"));
-        for (owner, _) in owners(value) {
+        for owner in owners(value) {
             if let Some(places) = self.dependents.get_mut(owner) {
                 places.remove(place);
                 if places.is_empty() {

@@ -1,155 +1,70 @@
-//! Strategic merge patches, which merge some lists by keys and support directives.
+//! Strategic merge patches of core kinds, which merge some lists by a key. An order of elements is ignored.
 
 use serde_json::{Map, Value};
 
-use super::lists::{ListType, Lists};
+use super::lists::merge_keys;
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
-const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
-const ORDER: &str = "$setElementOrder/";
 
-/// A patch that is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct BadPatch(String);
-
-/// Applies `patch` to `target`.
-pub(crate) fn merge(target: &mut Value, patch: &Value, lists: &Lists) -> Result<(), BadPatch> {
-    merge_value(target, patch, lists, "")
-}
-
-fn merge_value(target: &mut Value, patch: &Value, lists: &Lists, at: &str) -> Result<(), BadPatch> {
+/// Applies `patch` to the value at the path `at`. Fails with the directive that isn't supported.
+pub(crate) fn merge(target: &mut Value, patch: &Value, at: &str) -> Result<(), String> {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();
         return Ok(());
     };
-    match patch.get(PATCH).and_then(Value::as_str) {
-        Some("replace") => {
-            *target = Value::Object(patch.iter().filter(|(key, _)| *key != PATCH).map(owned).collect());
-            return Ok(());
-        }
-        Some("delete") => {
-            *target = Value::Object(Map::new());
-            return Ok(());
-        }
-        Some("merge") | None => {}
-        Some(other) => return Err(BadPatch(format!("unknown $patch directive {other:?} at {at}"))),
-    }
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
     let Some(map) = target.as_object_mut() else { return Ok(()) };
-    for (key, value) in patch.iter().filter(|(key, _)| !key.starts_with('$')) {
-        merge_field(map, key, value, lists, &format!("{at}.{key}"))?;
+    for (key, value) in patch {
+        if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
+            if let (Some(items), Some(gone)) = (map.get_mut(list).and_then(Value::as_array_mut), value.as_array()) {
+                items.retain(|item| !gone.contains(item));
+            }
+        } else if key == RETAIN || key.starts_with("$setElementOrder/") {
+            // The keys are retained below, and elements keep the order they have.
+        } else if key.starts_with('$') {
+            return Err(format!("{key}: {value}"));
+        } else if value.is_null() || value[PATCH] == "delete" {
+            map.remove(key);
+        } else {
+            let at = format!("{at}.{key}");
+            let target = map.entry(key.as_str()).or_insert(Value::Null);
+            match value.as_array() {
+                Some(items) => merge_list(target, items, &at)?,
+                None => merge(target, value, &at)?,
+            }
+        }
     }
-    directives(map, patch, lists, at);
+    if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
+        map.retain(|key, _| kept.iter().any(|kept| kept == key));
+    }
     Ok(())
 }
 
-fn owned((key, value): (&String, &Value)) -> (String, Value) {
-    (key.clone(), value.clone())
-}
-
-fn merge_field(
-    map: &mut Map<String, Value>,
-    key: &str,
-    patch: &Value,
-    lists: &Lists,
-    at: &str,
-) -> Result<(), BadPatch> {
-    match patch {
-        Value::Null => {
-            map.remove(key);
-            Ok(())
-        }
-        Value::Object(directive) if directive.get(PATCH).and_then(Value::as_str) == Some("delete") => {
-            map.remove(key);
-            Ok(())
-        }
-        Value::Array(items) => {
-            let target = map.entry(key).or_insert_with(|| Value::Array(Vec::new()));
-            merge_list(target, items, lists, at)
-        }
-        Value::Object(_) => merge_value(map.entry(key).or_insert(Value::Null), patch, lists, at),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            map.insert(key.to_owned(), patch.clone());
-            Ok(())
-        }
-    }
-}
-
-fn merge_list(target: &mut Value, patch: &[Value], lists: &Lists, at: &str) -> Result<(), BadPatch> {
-    let Some(rule) = lists.strategic(at) else {
-        *target = Value::Array(patch.to_vec());
+fn merge_list(target: &mut Value, patch: &[Value], at: &str) -> Result<(), String> {
+    let Some(keys) = merge_keys(true, at) else {
+        *target = Value::from(patch.to_vec());
         return Ok(());
     };
     if !target.is_array() {
         *target = Value::Array(Vec::new());
     }
     let Some(items) = target.as_array_mut() else { return Ok(()) };
-    let keys = match rule {
-        ListType::Set => {
-            for item in patch {
-                if !items.contains(item) {
-                    items.push(item.clone());
-                }
-            }
-            return Ok(());
-        }
-        ListType::Map(keys) => keys,
-    };
-    if patch.iter().any(|item| item.get(PATCH).and_then(Value::as_str) == Some("replace")) {
-        *items = patch.iter().filter(|item| item.get(PATCH).is_none()).cloned().collect();
-        return Ok(());
-    }
     for item in patch {
-        let found = |other: &Value| keys.iter().all(|key| other.get(key) == item.get(key));
-        if let Some(key) = keys.iter().find(|key| item.get(key.as_str()).is_none()) {
-            return Err(BadPatch(format!("map: {item} does not contain declared merge key: {key} (at {at})")));
-        }
-        if item.get(PATCH).and_then(Value::as_str) == Some("delete") {
-            items.retain(|other| !found(other));
-        } else if let Some(existing) = items.iter_mut().find(|other| found(other)) {
-            merge_value(existing, item, lists, &format!("{at}[]"))?;
+        let is_same = |known: &Value| keys.first().map_or(known == item, |key| known.get(key) == item.get(key));
+        if item[PATCH] == "delete" {
+            items.retain(|known| !is_same(known));
+        } else if let Some(known) = items.iter_mut().find(|known| is_same(known)) {
+            merge(known, item, &format!("{at}[]"))?;
         } else {
-            let mut new = Value::Object(Map::new());
-            merge_value(&mut new, item, lists, &format!("{at}[]"))?;
+            let mut new = Value::Null;
+            merge(&mut new, item, &format!("{at}[]"))?;
             items.push(new);
         }
     }
     Ok(())
-}
-
-fn directives(map: &mut Map<String, Value>, patch: &Map<String, Value>, lists: &Lists, at: &str) {
-    for (directive, value) in patch {
-        let Some(wanted) = value.as_array() else { continue };
-        if directive == RETAIN {
-            map.retain(|key, _| wanted.iter().any(|kept| kept.as_str() == Some(key)));
-        } else if let Some(list) = directive.strip_prefix(DELETE_FROM) {
-            if let Some(items) = map.get_mut(list).and_then(Value::as_array_mut) {
-                items.retain(|item| !wanted.contains(item));
-            }
-        } else if let Some(list) = directive.strip_prefix(ORDER)
-            && let Some(items) = map.get_mut(list).and_then(Value::as_array_mut)
-        {
-            let keys = match lists.strategic(&format!("{at}.{list}")) {
-                Some(ListType::Map(keys)) => keys.as_slice(),
-                Some(ListType::Set) | None => &[],
-            };
-            let place = |item: &Value| {
-                let same = |wanted: &&Value| {
-                    if keys.is_empty() {
-                        *wanted == item
-                    } else {
-                        keys.iter().all(|key| wanted.get(key) == item.get(key))
-                    }
-                };
-                wanted.iter().position(|wanted| same(&wanted)).unwrap_or(usize::MAX)
-            };
-            items.sort_by_key(place);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -160,81 +75,41 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case::conditions_by_type(
-        "Node",
-        json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}}),
-        json!({"status": {"conditions": [{"type": "B", "status": "False"}, {"type": "C"}]}}),
-        json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}, {"type": "C"}]}}),
+    #[case::null_removes(json!({"a": 1, "b": 2}), json!({"a": null}), json!({"b": 2}))]
+    #[case::by_the_key(
+        json!({"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]}),
+        json!({"conditions": [{"type": "A", "status": "False"}, {"type": "C"}]}),
+        json!({"conditions": [{"type": "A", "status": "False"}, {"type": "B"}, {"type": "C"}]}),
     )]
-    #[case::taints_as_one(
-        "Node",
-        json!({"spec": {"taints": [{"key": "a"}]}}),
-        json!({"spec": {"taints": [{"key": "b"}]}}),
-        json!({"spec": {"taints": [{"key": "b"}]}}),
+    #[case::without_a_key_as_one(
+        json!({"taints": [{"key": "a"}]}),
+        json!({"taints": [{"key": "b"}]}),
+        json!({"taints": [{"key": "b"}]}),
     )]
-    #[case::null_removes("Node", json!({"spec": {"a": 1, "b": 2}}), json!({"spec": {"a": null}}), json!({"spec": {"b": 2}}))]
-    #[case::item_deleted(
-        "Pod",
-        json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
-        json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}),
-        json!({"spec": {"containers": [{"name": "b"}]}}),
+    #[case::within_an_item(
+        json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "name": "x"}]}]}),
+        json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "protocol": "UDP"}]}]}),
+        json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "name": "x", "protocol": "UDP"}]}]}),
     )]
-    #[case::env_of_a_container(
-        "Pod",
-        json!({"spec": {"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}]}]}}),
-        json!({"spec": {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}}),
-        json!({"spec": {"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]}]}}),
+    #[case::deleted(
+        json!({"volumes": [{"name": "a"}, {"name": "b"}], "c": {}}),
+        json!({"volumes": [{"name": "a", "$patch": "delete"}, {"name": "z", "$patch": "delete"}], "c": {"$patch": "delete"}}),
+        json!({"volumes": [{"name": "b"}]}),
     )]
-    #[case::list_replaced(
-        "Pod",
-        json!({"spec": {"volumes": [{"name": "a"}]}}),
-        json!({"spec": {"volumes": [{"name": "b"}, {"$patch": "replace"}]}}),
-        json!({"spec": {"volumes": [{"name": "b"}]}}),
+    #[case::of_plain_values(
+        json!({"podCIDRs": ["a", "b"]}),
+        json!({"podCIDRs": ["c", "a"], "$deleteFromPrimitiveList/podCIDRs": ["b"], "$setElementOrder/podCIDRs": ["c", "a"]}),
+        json!({"podCIDRs": ["a", "c"]}),
     )]
-    #[case::finalizers_are_a_set(
-        "ConfigMap",
-        json!({"metadata": {"finalizers": ["a"]}}),
-        json!({"metadata": {"finalizers": ["b", "a"]}}),
-        json!({"metadata": {"finalizers": ["a", "b"]}}),
-    )]
-    #[case::from_a_set(
-        "ConfigMap",
-        json!({"metadata": {"finalizers": ["a", "b"]}}),
-        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
-        json!({"metadata": {"finalizers": ["b"]}}),
-    )]
-    #[case::owners_by_uid(
-        "ConfigMap",
-        json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}}),
-        json!({"metadata": {"ownerReferences": [{"uid": "1", "controller": true}]}}),
-        json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a", "controller": true}]}}),
-    )]
-    #[case::order(
-        "Pod",
-        json!({"spec": {"volumes": [{"name": "a"}, {"name": "b"}]}}),
-        json!({"spec": {"$setElementOrder/volumes": [{"name": "b"}, {"name": "a"}]}}),
-        json!({"spec": {"volumes": [{"name": "b"}, {"name": "a"}]}}),
-    )]
-    #[case::retained_keys(
-        "Pod",
-        json!({"spec": {"a": 1, "b": 2}}),
-        json!({"spec": {"c": 3, "$retainKeys": ["b", "c"]}}),
-        json!({"spec": {"b": 2, "c": 3}}),
-    )]
-    #[case::map_replaced(
-        "Pod",
-        json!({"spec": {"a": 1}}),
-        json!({"spec": {"$patch": "replace", "b": 2}}),
-        json!({"spec": {"b": 2}}),
-    )]
-    fn a_strategic_merge(#[case] kind: &str, #[case] mut target: Value, #[case] patch: Value, #[case] expected: Value) {
-        merge(&mut target, &patch, &Lists::core(kind)).unwrap();
+    #[case::retained_keys(json!({"a": 1, "b": 2}), json!({"c": 3, "$retainKeys": ["b", "c"]}), json!({"b": 2, "c": 3}))]
+    fn a_strategic_merge(#[case] mut target: Value, #[case] patch: Value, #[case] expected: Value) {
+        merge(&mut target, &patch, "").unwrap();
         assert_eq!(target, expected);
     }
 
     #[test]
-    fn an_item_without_its_key_is_refused() {
-        let patch = json!({"spec": {"volumes": [{"emptyDir": {}}]}});
-        assert!(merge(&mut json!({}), &patch, &Lists::core("Pod")).is_err());
+    fn a_directive_that_is_not_supported_is_refused() {
+        let patch = json!({"volumes": [{"$patch": "replace"}]});
+        assert!(merge(&mut json!({}), &patch, "").is_err());
     }
 }

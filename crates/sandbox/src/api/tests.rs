@@ -33,10 +33,10 @@ fn machine(name: &str) -> Value {
     json!({"metadata": {"namespace": "default", "name": name}, "spec": {}})
 }
 
-fn owned_by(mut object: Value, owner: &Value, blocks: bool) -> Value {
+fn owned_by(mut object: Value, owner: &Value) -> Value {
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": blocks,
+        "uid": owner["metadata"]["uid"],
     }]);
     object
 }

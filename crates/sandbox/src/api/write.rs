@@ -6,14 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     collect, defaults,
-    fields::FieldSet,
     managed::Managers,
     meta,
     object::{Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
     replicas,
     request::{Request, Subresource, check_preconditions},
-    schema,
     store::{Place, Store},
     target::Target,
 };
@@ -40,7 +38,6 @@ pub(crate) fn create(
     if target.spec.rules.create_drops_status && target.version.status {
         remove(&mut value, "status");
     }
-    admit(target, None, &mut value)?;
     value["apiVersion"] = json!(target.storage_api_version());
     defaults::fill(&target.spec, &mut value, &request.time);
     validate(target, &value)?;
@@ -52,7 +49,7 @@ pub(crate) fn create(
     let api_version = target.api_version();
     if Managers::of(&value).is_empty() {
         let mut managers = Managers::default();
-        managers.update(request.writer("", &api_version), &Value::Null, &value, &target.version.lists);
+        managers.update(request.writer("", &api_version), &Value::Null, &value, target.spec.rules.strategic);
         managers.store(&mut value);
     }
     if request.dry_run {
@@ -120,16 +117,10 @@ fn set_system_fields(target: &Target, value: &mut Value, time: &str) {
     }
 }
 
-/// Brings a value into the form that the schema of its kind requires.
-pub(crate) fn admit(target: &Target, old: Option<&Value>, value: &mut Value) -> Result<(), Refusal> {
-    let Some(schema) = &target.version.schema else { return Ok(()) };
-    let causes = schema::admit(schema, old, value);
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
-}
-
 fn validate(target: &Target, value: &Value) -> Result<(), Refusal> {
     let mut causes = meta::causes(&target.spec, value);
     causes.extend(defaults::causes(&target.spec, value));
+    causes.extend(replicas::fault(target, value));
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
 }
 
@@ -210,7 +201,6 @@ pub(crate) fn replace(
         // Clients don't write this field.
         copy_field(old.value(), &mut next, "managedFields");
     }
-    admit(target, Some(old.value()), &mut next)?;
     if same(old.value(), &next) {
         return Ok(Arc::clone(old.value()));
     }
@@ -222,10 +212,10 @@ pub(crate) fn replace(
         Subresource::Scale if !replicas::is_managed(target, old.value()) => {}
         Subresource::Scale => {
             let as_managed = replicas::as_managed(target, &next);
-            managers.update(writer, old.value(), &as_managed, &target.version.lists);
+            managers.update(writer, old.value(), &as_managed, target.spec.rules.strategic);
         }
         Subresource::Main | Subresource::Status => {
-            managers.update(writer, old.value(), &next, &target.version.lists);
+            managers.update(writer, old.value(), &next, target.spec.rules.strategic);
         }
     }
     managers.store(&mut next);
@@ -234,7 +224,7 @@ pub(crate) fn replace(
 
 /// Increments the generation if more than metadata and status has changed, checks the last rules, and stores the
 /// object; removes it if only its finalizers kept it.
-pub(crate) fn finish(
+fn finish(
     store: &mut Store,
     target: &Target,
     old: &Arc<Object>,
@@ -301,7 +291,7 @@ fn copy_top(from: &Value, to: &mut Value, field: &str) {
 }
 
 /// Copies a field of the metadata, or removes it if it is absent.
-pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
+fn copy_field(from: &Value, to: &mut Value, field: &str) {
     let Some(metadata) = to.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match from["metadata"].get(field) {
         Some(value) => metadata.insert(field.to_owned(), value.clone()),
@@ -316,7 +306,7 @@ fn remove(value: &mut Value, field: &str) {
 }
 
 /// Returns true if two states differ only in their managers and resourceVersion.
-pub(crate) fn same(old: &Value, new: &Value) -> bool {
+fn same(old: &Value, new: &Value) -> bool {
     equal_but(old, new, &["metadata"])
         && equal_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
 }
@@ -350,9 +340,4 @@ fn check_finalizers(target: &Target, old: &Value, next: &Value) -> Result<(), Re
     );
     let cause = FieldCause::forbidden("metadata.finalizers", &why);
     Err(Refusal::invalid(&target.spec, text(old, "name"), &[cause]))
-}
-
-/// Returns the fields that changed between two states, for server-side apply.
-pub(crate) fn changed(target: &Target, old: &Value, new: &Value) -> FieldSet {
-    FieldSet::changed(old, new, &target.version.lists)
 }

@@ -17,7 +17,6 @@ pub(super) enum Patch {
     Json,
     Merge,
     Strategic,
-    Apply,
 }
 
 impl Patch {
@@ -26,7 +25,6 @@ impl Patch {
             Self::Json => "application/json-patch+json",
             Self::Merge => "application/merge-patch+json",
             Self::Strategic => "application/strategic-merge-patch+json",
-            Self::Apply => "application/apply-patch+yaml",
         }
     }
 }

@@ -17,11 +17,6 @@ pub(super) fn cases() -> Vec<Case> {
         case!(defining::a_kind_that_is_deleted_takes_its_objects_along),
         case!(defining::a_watch_ends_with_its_kind),
         case!(defining::a_version_can_be_withdrawn),
-        case!(defining::a_kind_may_live_in_no_namespace),
-        case!(defining::a_kind_may_have_no_subresources),
-        case!(defining::columns_can_be_changed),
-        case!(defining::a_definition_must_have_the_name_of_its_resource),
-        case!(defining::a_definition_is_listed_and_read_like_any_object),
     ]
 }
 
@@ -133,84 +128,5 @@ async fn a_version_can_be_withdrawn(subject: &Subject<'_>) -> Result<()> {
     let read = subject.get(format!("{path}/a")).expect(200).await?;
     ensure!(read["spec"]["replicas"] == 1, "{read}");
     subject.delete(format!("{CRDS}/{name}")).expect(200).await?;
-    Ok(())
-}
-
-async fn a_kind_may_live_in_no_namespace(subject: &Subject<'_>) -> Result<()> {
-    let mut global = definition("Global");
-    global["spec"]["scope"] = json!("Cluster");
-    subject.post(CRDS, &global).expect(201).await?;
-    let path = format!("/apis/{GROUP}/{VERSION}/globals");
-    served(subject, &path).await?;
-    let created = subject.post(path.as_str(), &object("Global", "a")).expect(201).await?;
-    ensure!(created["metadata"]["namespace"].is_null(), "{created}");
-    let read = subject.get(format!("{path}/a")).expect(200).await?;
-    ensure!(read == created, "{read}");
-    let within = subject.get(subject.widgets().replace("widgets", "globals/a")).answer().await?;
-    ensure!(within.status == 404, "{} was answered with {}", within.request, within.status);
-    subject.delete(format!("{CRDS}/globals.{GROUP}")).expect(200).await?;
-    Ok(())
-}
-
-async fn a_kind_may_have_no_subresources(subject: &Subject<'_>) -> Result<()> {
-    let mut plain = definition("Plain");
-    for version in plain["spec"]["versions"].as_array_mut().into_iter().flatten() {
-        version["subresources"].take();
-        version["additionalPrinterColumns"].take();
-    }
-    subject.post(CRDS, &plain).expect(201).await?;
-    let path = subject.widgets().replace("widgets", "plains");
-    served(subject, &path).await?;
-    let mut with_status = object("Plain", "a");
-    with_status["status"] = json!({ "phase": "Ready" });
-    let created = subject.post(path.as_str(), &with_status).expect(201).await?;
-    ensure!(created["status"]["phase"] == "Ready", "{created}");
-    let status = json!({ "status": { "phase": "Failed" } });
-    let patched = subject.patch(format!("{path}/a"), Patch::Merge, &status).expect(200).await?;
-    // Without the status subresource, any change outside metadata increments the generation.
-    ensure!(patched["status"]["phase"] == "Failed" && patched["metadata"]["generation"] == 2, "{patched}");
-    for subresource in ["status", "scale"] {
-        let answer = subject.get(format!("{path}/a/{subresource}")).answer().await?;
-        ensure!(answer.status == 404, "{} was answered with {}", answer.request, answer.status);
-    }
-    let table = subject.get(path).accept("application/json;as=Table;v=v1;g=meta.k8s.io").expect(200).await?;
-    let columns: Vec<_> = table["columnDefinitions"].as_array().into_iter().flatten().map(|c| &c["name"]).collect();
-    ensure!(columns == ["Name", "Age"], "{table}");
-    subject.delete(format!("{CRDS}/plains.{GROUP}")).expect(200).await?;
-    Ok(())
-}
-
-async fn columns_can_be_changed(subject: &Subject<'_>) -> Result<()> {
-    let (name, path) = define(subject, "Dressed").await?;
-    let columns = json!([{ "name": "Size", "type": "integer", "jsonPath": ".spec.replicas" }]);
-    let change = json!([{ "op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns }]);
-    subject.patch(format!("{CRDS}/{name}"), Patch::Json, &change).expect(200).await?;
-    eventually("the new columns", async || {
-        let call = subject.get(path.as_str()).accept("application/json;as=Table;v=v1;g=meta.k8s.io");
-        let table = call.expect(200).await?;
-        let columns: Vec<_> = table["columnDefinitions"].as_array().into_iter().flatten().map(|c| &c["name"]).collect();
-        ensure!(columns == ["Name", "Size"], "{table}");
-        Ok(())
-    })
-    .await?;
-    subject.delete(format!("{CRDS}/{name}")).expect(200).await?;
-    Ok(())
-}
-
-async fn a_definition_must_have_the_name_of_its_resource(subject: &Subject<'_>) -> Result<()> {
-    let mut wrong = definition("Wrong");
-    wrong["metadata"]["name"] = json!(format!("others.{GROUP}"));
-    subject.post(CRDS, &wrong).refused(422, "Invalid").await?;
-    Ok(())
-}
-
-async fn a_definition_is_listed_and_read_like_any_object(subject: &Subject<'_>) -> Result<()> {
-    let name = format!("widgets.{GROUP}");
-    let list = subject.get(CRDS).query("fieldSelector", &format!("metadata.name={name}")).expect(200).await?;
-    ensure!(list["kind"] == "CustomResourceDefinitionList" && names(&list)? == [name.as_str()], "{list}");
-    let read = subject.get(format!("{CRDS}/{name}")).expect(200).await?;
-    ensure!(read["spec"]["names"]["listKind"] == "WidgetList", "{read}");
-    ensure!(condition_of(&read, "Established") == "True", "{read}");
-    subject.post(CRDS, &definition("Widget")).refused(409, "AlreadyExists").await?;
     Ok(())
 }

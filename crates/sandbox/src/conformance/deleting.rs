@@ -7,27 +7,20 @@ use super::{
     Case, Needs, Subject,
     call::Patch,
     case,
-    objects::{GROUP, config_map, labelled, names, version, widget},
+    objects::{GROUP, config_map, version, widget},
     subject::eventually,
 };
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(deleting::an_object_is_gone_and_its_name_free),
-        case!(deleting::a_deletion_of_a_missing_object_is_not_found),
         case!(deleting::preconditions_must_hold),
-        case!(deleting::options_may_come_in_the_body_or_the_query),
         case!(deleting::a_dry_run_deletes_nothing),
         case!(deleting::finalizers_keep_an_object_until_the_last_one_goes),
         case!(deleting::deleting_twice_is_as_deleting_once),
         case!(deleting::an_object_that_is_going_takes_changes_but_no_finalizer),
-        case!(deleting::a_collection_is_deleted_by_selector),
-        case!(deleting::a_foreground_or_orphan_deletion_adds_its_finalizer_and_a_background_one_adds_none),
-        case!(deleting::an_unknown_way_to_treat_dependents_is_refused),
         case!(deleting::a_bound_pod_is_given_time_to_end),
         case!(deleting::dependents_follow_their_owner).needs(Needs::GarbageCollector),
-        case!(deleting::dependents_stay_when_orphaned).needs(Needs::GarbageCollector),
-        case!(deleting::in_the_foreground_dependents_go_first).needs(Needs::GarbageCollector),
     ]
 }
 
@@ -54,12 +47,6 @@ async fn an_object_is_gone_and_its_name_free(subject: &Subject<'_>) -> Result<()
     Ok(())
 }
 
-async fn a_deletion_of_a_missing_object_is_not_found(subject: &Subject<'_>) -> Result<()> {
-    let status = subject.delete(subject.widget("a")).refused(404, "NotFound").await?;
-    ensure!(status["details"] == json!({ "name": "a", "group": GROUP, "kind": "widgets" }), "{status}");
-    Ok(())
-}
-
 fn options(part: &str, value: &Value) -> Value {
     let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
     options[part] = value.clone();
@@ -77,19 +64,6 @@ async fn preconditions_must_hold(subject: &Subject<'_>) -> Result<()> {
     let right = json!({ "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] });
     subject.delete(subject.widget("a")).json(&options("preconditions", &right)).expect(200).await?;
     subject.get(subject.widget("a")).refused(404, "NotFound").await?;
-    Ok(())
-}
-
-async fn options_may_come_in_the_body_or_the_query(subject: &Subject<'_>) -> Result<()> {
-    for name in ["a", "b", "c"] {
-        create(subject, name).await?;
-    }
-    subject.delete(subject.widget("a")).query("gracePeriodSeconds", "0").expect(200).await?;
-    subject.delete(subject.widget("b")).json(&options("gracePeriodSeconds", &json!(0))).expect(200).await?;
-    // The fields `kind` and `apiVersion` may be omitted.
-    subject.delete(subject.widget("c")).json(&json!({})).expect(200).await?;
-    let list = subject.get(subject.widgets()).expect(200).await?;
-    ensure!(names(&list)?.is_empty(), "{list}");
     Ok(())
 }
 
@@ -149,42 +123,6 @@ async fn an_object_that_is_going_takes_changes_but_no_finalizer(subject: &Subjec
     Ok(())
 }
 
-async fn a_collection_is_deleted_by_selector(subject: &Subject<'_>) -> Result<()> {
-    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
-        subject.post(subject.widgets(), &labelled(name, &json!({ "app": app }))).expect(201).await?;
-    }
-    let deleted = subject.delete(subject.widgets()).query("labelSelector", "app=x").expect(200).await?;
-    ensure!(deleted["kind"] == "WidgetList" && names(&deleted)? == ["a", "c"], "{deleted}");
-    let list = subject.get(subject.widgets()).expect(200).await?;
-    ensure!(names(&list)? == ["b"], "{list}");
-    subject.delete(subject.widgets()).expect(200).await?;
-    let list = subject.get(subject.widgets()).expect(200).await?;
-    ensure!(names(&list)?.is_empty(), "{list}");
-    Ok(())
-}
-
-async fn a_foreground_or_orphan_deletion_adds_its_finalizer_and_a_background_one_adds_none(
-    subject: &Subject<'_>,
-) -> Result<()> {
-    for (name, policy, finalizer) in [("a", "Foreground", "foregroundDeletion"), ("b", "Orphan", "orphan")] {
-        create_held(subject, name, &["example.com/a"]).await?;
-        let call = subject.delete(subject.widget(name)).json(&options("propagationPolicy", &json!(policy)));
-        let deleting = call.expect(200).await?;
-        ensure!(deleting["metadata"]["finalizers"] == json!(["example.com/a", finalizer]), "{policy}: {deleting}");
-    }
-    create_held(subject, "c", &["example.com/a"]).await?;
-    let deleting = subject.delete(subject.widget("c")).query("propagationPolicy", "Background").expect(200).await?;
-    ensure!(deleting["metadata"]["finalizers"] == json!(["example.com/a"]), "{deleting}");
-    Ok(())
-}
-
-async fn an_unknown_way_to_treat_dependents_is_refused(subject: &Subject<'_>) -> Result<()> {
-    create(subject, "a").await?;
-    let call = subject.delete(subject.widget("a")).json(&options("propagationPolicy", &json!("Maybe")));
-    call.refused(422, "Invalid").await?;
-    Ok(())
-}
-
 async fn a_bound_pod_is_given_time_to_end(subject: &Subject<'_>) -> Result<()> {
     let pods = subject.core("pods");
     for (name, node) in [("bound", Some("left")), ("free", None)] {
@@ -225,33 +163,4 @@ async fn dependents_follow_their_owner(subject: &Subject<'_>) -> Result<()> {
     family(subject).await?;
     subject.delete(subject.widget("owner")).expect(200).await?;
     gone(subject, subject.core("configmaps/child")).await
-}
-
-async fn dependents_stay_when_orphaned(subject: &Subject<'_>) -> Result<()> {
-    family(subject).await?;
-    subject.delete(subject.widget("owner")).query("propagationPolicy", "Orphan").expect(200).await?;
-    gone(subject, subject.widget("owner")).await?;
-    let child = subject.get(subject.core("configmaps/child")).expect(200).await?;
-    ensure!(child["metadata"]["ownerReferences"].is_null(), "{child}");
-    Ok(())
-}
-
-async fn in_the_foreground_dependents_go_first(subject: &Subject<'_>) -> Result<()> {
-    family(subject).await?;
-    let hold = json!({ "metadata": { "finalizers": ["example.com/a"] } });
-    let child = subject.core("configmaps/child");
-    subject.patch(child.as_str(), Patch::Merge, &hold).expect(200).await?;
-    subject.delete(subject.widget("owner")).query("propagationPolicy", "Foreground").expect(200).await?;
-    eventually("the dependent being deleted", async || {
-        let object = subject.get(child.as_str()).expect(200).await?;
-        ensure!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
-        Ok(())
-    })
-    .await?;
-    let owner = subject.get(subject.widget("owner")).expect(200).await?;
-    ensure!(owner["metadata"]["finalizers"] == json!(["foregroundDeletion"]), "{owner}");
-    let free = json!({ "metadata": { "finalizers": null } });
-    subject.patch(child.as_str(), Patch::Merge, &free).expect(200).await?;
-    gone(subject, child).await?;
-    gone(subject, subject.widget("owner")).await
 }

@@ -12,34 +12,11 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(discovery::the_version_is_answered),
-        case!(discovery::the_core_group_names_its_version),
         case!(discovery::a_group_is_listed_with_its_versions_the_preferred_one_first),
-        case!(discovery::one_group_is_answered_alone),
         case!(discovery::the_resources_of_a_version_are_listed_with_names_verbs_and_scope),
-        case!(discovery::subresources_are_resources_of_their_own),
-        case!(discovery::core_kinds_are_listed_with_their_scope),
         case!(discovery::aggregated_discovery_holds_groups_versions_and_resources),
-        case!(discovery::aggregated_discovery_of_the_core_group_is_apart),
         case!(discovery::an_unknown_group_version_or_kind_is_not_found),
     ]
-}
-
-async fn the_version_is_answered(subject: &Subject<'_>) -> Result<()> {
-    let version = subject.get("/version").expect(200).await?;
-    for part in ["major", "minor", "gitVersion"] {
-        ensure!(version[part].as_str().is_some_and(|text| !text.is_empty()), "no {part} in {version}");
-    }
-    ensure!(version["major"] == "1", "{version}");
-    ensure!(version["gitVersion"].as_str().is_some_and(|text| text.starts_with("v1.")), "{version}");
-    Ok(())
-}
-
-async fn the_core_group_names_its_version(subject: &Subject<'_>) -> Result<()> {
-    let found = subject.get("/api").expect(200).await?;
-    ensure!(found["kind"] == "APIVersions", "{found}");
-    ensure!(found["versions"] == json!(["v1"]), "{found}");
-    Ok(())
 }
 
 fn expected_group() -> Value {
@@ -62,15 +39,6 @@ async fn a_group_is_listed_with_its_versions_the_preferred_one_first(subject: &S
     Ok(())
 }
 
-async fn one_group_is_answered_alone(subject: &Subject<'_>) -> Result<()> {
-    let found = subject.get(format!("/apis/{GROUP}")).expect(200).await?;
-    let mut expected = expected_group();
-    expected["kind"] = json!("APIGroup");
-    expected["apiVersion"] = json!("v1");
-    ensure!(found == expected, "{found}");
-    Ok(())
-}
-
 async fn resources(subject: &Subject<'_>, path: &str) -> Result<Vec<Value>> {
     let found = subject.get(path).expect(200).await?;
     ensure!(found["kind"] == "APIResourceList", "{found}");
@@ -83,14 +51,11 @@ fn named<'a>(resources: &'a [Value], name: &str) -> Result<&'a Value> {
     resources.iter().find(|resource| resource["name"] == name).with_context(|| format!("no resource {name}"))
 }
 
-fn verbs(resource: &Value) -> Vec<&str> {
-    let mut verbs: Vec<&str> = resource["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    verbs.sort_unstable();
-    verbs
+/// Returns true if a resource has the verbs that clients use here; a server may have more.
+fn has_verbs(resource: &Value) -> bool {
+    let has = |verb| resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|one| one == verb));
+    ["create", "delete", "get", "list", "patch", "update", "watch"].into_iter().all(has)
 }
-
-const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 async fn the_resources_of_a_version_are_listed_with_names_verbs_and_scope(subject: &Subject<'_>) -> Result<()> {
     for version in [VERSION, OLD_VERSION] {
@@ -100,42 +65,8 @@ async fn the_resources_of_a_version_are_listed_with_names_verbs_and_scope(subjec
             ["kind", "singularName", "shortNames", "categories", "namespaced"].map(|part| widgets[part].clone());
         let expected = [json!("Widget"), json!("widget"), json!(["wix"]), json!(["conformance"]), json!(true)];
         ensure!(names == expected, "{widgets}");
-        ensure!(verbs(widgets) == ALL_VERBS, "{widgets}");
+        ensure!(has_verbs(widgets), "{widgets}");
     }
-    Ok(())
-}
-
-async fn subresources_are_resources_of_their_own(subject: &Subject<'_>) -> Result<()> {
-    let resources = resources(subject, &format!("/apis/{GROUP}/{VERSION}")).await?;
-    let status = named(&resources, "widgets/status")?;
-    ensure!(status["kind"] == "Widget" && status["namespaced"] == true && status["singularName"] == "", "{status}");
-    ensure!(verbs(status) == SUBRESOURCE_VERBS, "{status}");
-    let scale = named(&resources, "widgets/scale")?;
-    let kind = ["group", "version", "kind"].map(|part| scale[part].as_str().unwrap_or_default());
-    ensure!(kind == ["autoscaling", "v1", "Scale"], "{scale}");
-    ensure!(verbs(scale) == SUBRESOURCE_VERBS, "{scale}");
-    Ok(())
-}
-
-async fn core_kinds_are_listed_with_their_scope(subject: &Subject<'_>) -> Result<()> {
-    let resources = resources(subject, "/api/v1").await?;
-    let rows = [
-        ("nodes", "Node", "node", false, json!(["no"])),
-        ("namespaces", "Namespace", "namespace", false, json!(["ns"])),
-        ("pods", "Pod", "pod", true, json!(["po"])),
-        ("configmaps", "ConfigMap", "configmap", true, json!(["cm"])),
-        ("secrets", "Secret", "secret", true, Value::Null),
-        ("events", "Event", "event", true, json!(["ev"])),
-    ];
-    for (plural, kind, singular, namespaced, short) in rows {
-        let found = named(&resources, plural)?;
-        let parts = ["kind", "singularName", "namespaced", "shortNames"].map(|part| found[part].clone());
-        ensure!(parts == [json!(kind), json!(singular), json!(namespaced), short], "{found}");
-        for verb in ["create", "delete", "get", "list", "patch", "update", "watch"] {
-            ensure!(verbs(found).contains(&verb), "no {verb} in {found}");
-        }
-    }
-    ensure!(verbs(named(&resources, "nodes/status")?) == SUBRESOURCE_VERBS, "{resources:?}");
     Ok(())
 }
 
@@ -165,22 +96,12 @@ async fn aggregated_discovery_holds_groups_versions_and_resources(subject: &Subj
     let expected =
         [json!("widgets"), kind, json!("Namespaced"), json!("widget"), json!(["wix"]), json!(["conformance"])];
     ensure!(parts == expected, "{widgets}");
-    ensure!(verbs(widgets) == ALL_VERBS, "{widgets}");
+    ensure!(has_verbs(widgets), "{widgets}");
     let subresources = widgets["subresources"].as_array().context("no subresources")?;
     let mut kinds: Vec<_> =
         subresources.iter().map(|sub| (&sub["subresource"], &sub["responseKind"]["kind"])).collect();
     kinds.sort_unstable_by_key(|(name, _)| name.to_string());
     ensure!(kinds == [(&json!("scale"), &json!("Scale")), (&json!("status"), &json!("Widget"))], "{widgets}");
-    Ok(())
-}
-
-async fn aggregated_discovery_of_the_core_group_is_apart(subject: &Subject<'_>) -> Result<()> {
-    let groups = aggregated(subject, "/api").await?;
-    let [core] = groups.as_slice() else { anyhow::bail!("not one group: {groups:?}") };
-    ensure!(core["metadata"]["name"].as_str().unwrap_or_default().is_empty(), "{core}");
-    let resources = core["versions"][0]["resources"].as_array().context("no resources")?;
-    let node = resources.iter().find(|resource| resource["resource"] == "nodes").context("no nodes")?;
-    ensure!(node["scope"] == "Cluster" && node["responseKind"]["kind"] == "Node", "{node}");
     Ok(())
 }
 

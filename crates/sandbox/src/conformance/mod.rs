@@ -1,7 +1,6 @@
 //! The behaviour of a Kubernetes API, as cases that run on the sandbox and on a real API server alike, so that the
 //! sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and answers.
 
-mod applying;
 mod call;
 mod creating;
 mod defining;
@@ -114,7 +113,6 @@ pub fn cases() -> Vec<Case> {
         updating::cases(),
         deleting::cases(),
         patching::cases(),
-        applying::cases(),
         scaling::cases(),
         negotiating::cases(),
         defining::cases(),

@@ -7,7 +7,7 @@ use super::{
     Case, Subject,
     call::Patch,
     case,
-    objects::{labelled, names, node, pod, widget},
+    objects::{labelled, names, pod, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -16,9 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(selecting::a_wrong_label_selector_is_refused),
         case!(selecting::fields_select_by_name_and_namespace),
         case!(selecting::pods_are_selected_by_node_and_phase),
-        case!(selecting::nodes_are_selected_by_name),
         case!(selecting::a_field_that_is_not_selectable_is_refused),
-        case!(selecting::both_selectors_must_hold),
     ]
 }
 
@@ -114,15 +112,6 @@ async fn pods_are_selected_by_node_and_phase(subject: &Subject<'_>) -> Result<()
     Ok(())
 }
 
-async fn nodes_are_selected_by_name(subject: &Subject<'_>) -> Result<()> {
-    let name = subject.unique("node");
-    subject.post("/api/v1/nodes", &node(&name)).expect(201).await?;
-    let list = subject.get("/api/v1/nodes").query("fieldSelector", &format!("metadata.name={name}"));
-    let list = list.expect(200).await?;
-    ensure!(names(&list)? == [name], "{list}");
-    Ok(())
-}
-
 async fn a_field_that_is_not_selectable_is_refused(subject: &Subject<'_>) -> Result<()> {
     for (path, selector) in [
         (subject.widgets(), "spec.replicas=1"),
@@ -134,15 +123,5 @@ async fn a_field_that_is_not_selectable_is_refused(subject: &Subject<'_>) -> Res
         let call = subject.get(path).query("fieldSelector", selector);
         call.refused(400, "BadRequest").await.with_context(|| format!("the selector {selector:?}"))?;
     }
-    Ok(())
-}
-
-async fn both_selectors_must_hold(subject: &Subject<'_>) -> Result<()> {
-    for name in ["a", "b"] {
-        subject.post(subject.widgets(), &labelled(name, &json!({ "app": "x" }))).expect(201).await?;
-    }
-    let list = subject.get(subject.widgets()).query("labelSelector", "app=x").query("fieldSelector", "metadata.name=b");
-    let list = list.expect(200).await?;
-    ensure!(names(&list)? == ["b"], "{list}");
     Ok(())
 }

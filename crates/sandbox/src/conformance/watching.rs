@@ -1,14 +1,13 @@
 //! Cases of watches.
 
 use anyhow::{Context, Result, ensure};
-use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::{
     Case, Subject,
     call::{Call, Patch},
     case,
-    objects::{config_map, event, labelled, names, pod, version, widget},
+    objects::{event, labelled, names, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -18,21 +17,12 @@ pub(super) fn cases() -> Vec<Case> {
         case!(watching::changes_come_in_their_order_with_their_versions),
         case!(watching::a_delete_brings_the_last_state_with_the_version_of_the_delete),
         case!(watching::entering_a_selector_is_an_add_and_leaving_it_a_delete),
-        case!(watching::entering_and_leaving_holds_for_fields_too),
-        case!(watching::a_burst_of_changes_arrives_complete_and_in_order),
-        case!(watching::events_of_core_kinds_name_the_kind),
-        case!(watching::a_watch_is_of_one_namespace_or_of_all),
-        case!(watching::a_watch_can_be_of_one_name),
-        case!(watching::a_watch_ends_after_its_time),
         case!(watching::a_bookmark_ends_the_initial_events),
         case!(watching::a_stream_of_nothing_has_its_bookmark_too),
         case!(watching::a_bookmark_comes_before_a_watch_ends),
-        case!(watching::bookmarks_carry_nothing_but_kind_and_version),
         case!(watching::initial_events_can_be_left_out),
         case!(watching::a_version_that_is_too_old_has_expired).forgets(),
         case!(watching::a_watch_under_way_outlives_forgetting).forgets(),
-        case!(watching::parameters_that_make_no_sense_are_refused),
-        case!(watching::a_watch_takes_the_form_of_a_table_or_of_metadata),
     ]
 }
 
@@ -135,85 +125,6 @@ async fn entering_a_selector_is_an_add_and_leaving_it_a_delete(subject: &Subject
     Ok(())
 }
 
-async fn entering_and_leaving_holds_for_fields_too(subject: &Subject<'_>) -> Result<()> {
-    let pods = subject.core("pods");
-    let start = version(&subject.get(pods.as_str()).expect(200).await?)?.to_string();
-    let unfinished = "spec.nodeName=left,status.phase!=Succeeded";
-    let call = subject.get(pods.as_str()).query("resourceVersion", &start).query("fieldSelector", unfinished);
-    let mut watch = call.watch().await?;
-    for (name, node) in [("a", "right"), ("b", "left")] {
-        subject.post(pods.as_str(), &pod(name, Some(node))).expect(201).await?;
-    }
-    for phase in ["Running", "Succeeded"] {
-        let status = json!({ "status": { "phase": phase } });
-        subject.patch(format!("{pods}/b/status"), Patch::Merge, &status).expect(200).await?;
-    }
-    watch.expect("ADDED", "b").await?;
-    watch.expect("MODIFIED", "b").await?;
-    let left = watch.expect("DELETED", "b").await?;
-    ensure!(left["status"]["phase"] == "Running", "not the last state that was selected: {left}");
-    Ok(())
-}
-
-async fn a_burst_of_changes_arrives_complete_and_in_order(subject: &Subject<'_>) -> Result<()> {
-    const OBJECTS: usize = 50;
-    let mut watch = from(subject, &now(subject).await?).watch().await?;
-    let names: Vec<String> = (0..OBJECTS).map(|number| format!("w{number}")).collect();
-    let created = try_join_all(names.iter().map(|name| create(subject, name))).await?;
-    let mut expected = Vec::new();
-    for object in &created {
-        expected.push((version(object)?, object["metadata"]["name"].as_str().unwrap_or_default()));
-    }
-    expected.sort_unstable();
-    for (version_of_it, name) in expected {
-        let object = watch.expect("ADDED", name).await?;
-        ensure!(version(&object)? == version_of_it, "{object}");
-    }
-    Ok(())
-}
-
-async fn events_of_core_kinds_name_the_kind(subject: &Subject<'_>) -> Result<()> {
-    subject.post(subject.core("configmaps"), &config_map("a", &json!({}))).expect(201).await?;
-    let object = subject.get(subject.core("configmaps")).watch().await?.expect("ADDED", "a").await?;
-    ensure!(object["kind"] == "ConfigMap" && object["apiVersion"] == "v1", "{object}");
-    Ok(())
-}
-
-async fn a_watch_is_of_one_namespace_or_of_all(subject: &Subject<'_>) -> Result<()> {
-    let other = subject.unique("other");
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": other } });
-    subject.post("/api/v1/namespaces", &namespace).expect(201).await?;
-    let start = now(subject).await?;
-    let theirs = subject.widgets().replace(subject.namespace(), &other);
-    let all = subject.widgets().replace(&format!("namespaces/{}/", subject.namespace()), "");
-    let label = format!("case={}", subject.namespace());
-    let mut everywhere =
-        subject.get(all).query("resourceVersion", &start).query("labelSelector", &label).watch().await?;
-    let mut here = from(subject, &start).watch().await?;
-    let object = |name: &str| labelled(name, &json!({ "case": subject.namespace() }));
-    subject.post(theirs, &object("a")).expect(201).await?;
-    subject.post(subject.widgets(), &object("b")).expect(201).await?;
-    here.expect("ADDED", "b").await?;
-    everywhere.expect("ADDED", "a").await?;
-    everywhere.expect("ADDED", "b").await?;
-    Ok(())
-}
-
-async fn a_watch_can_be_of_one_name(subject: &Subject<'_>) -> Result<()> {
-    let start = now(subject).await?;
-    let mut watch = from(subject, &start).query("fieldSelector", "metadata.name=b").watch().await?;
-    for name in ["a", "b"] {
-        create(subject, name).await?;
-    }
-    watch.expect("ADDED", "b").await?;
-    Ok(())
-}
-
-async fn a_watch_ends_after_its_time(subject: &Subject<'_>) -> Result<()> {
-    let mut watch = from(subject, &now(subject).await?).query("timeoutSeconds", "1").watch().await?;
-    watch.ended().await
-}
-
 fn initial(subject: &Subject<'_>) -> Call {
     let call = subject.get(subject.widgets()).query("sendInitialEvents", "true");
     call.query("resourceVersionMatch", "NotOlderThan").query("allowWatchBookmarks", "true")
@@ -265,16 +176,6 @@ async fn a_bookmark_comes_before_a_watch_ends(subject: &Subject<'_>) -> Result<(
     Ok(())
 }
 
-async fn bookmarks_carry_nothing_but_kind_and_version(subject: &Subject<'_>) -> Result<()> {
-    let bookmark = initial(subject).watch().await?.bookmark().await?;
-    ensure!(bookmark["kind"] == "Widget", "{bookmark}");
-    ensure!(
-        bookmark["spec"].is_null() && bookmark["metadata"]["name"].as_str().unwrap_or_default().is_empty(),
-        "{bookmark}"
-    );
-    Ok(())
-}
-
 async fn initial_events_can_be_left_out(subject: &Subject<'_>) -> Result<()> {
     let created = create(subject, "a").await?;
     let call = subject.get(subject.widgets()).query("sendInitialEvents", "false");
@@ -316,35 +217,5 @@ async fn a_watch_under_way_outlives_forgetting(subject: &Subject<'_>) -> Result<
     subject.forget_history().await?;
     create(subject, "b").await?;
     watch.expect("ADDED", "b").await?;
-    Ok(())
-}
-
-async fn parameters_that_make_no_sense_are_refused(subject: &Subject<'_>) -> Result<()> {
-    let invalid: [&[(&str, &str)]; 4] = [
-        &[("sendInitialEvents", "true")],
-        &[("sendInitialEvents", "true"), ("resourceVersionMatch", "Exact"), ("resourceVersion", "1")],
-        &[("resourceVersionMatch", "NotOlderThan")],
-        &[("resourceVersionMatch", "NotOlderThan"), ("resourceVersion", "1")],
-    ];
-    for row in invalid {
-        let call = subject.get(subject.widgets()).query("watch", "true");
-        let call = row.iter().fold(call, |call, (name, value)| call.query(name, value));
-        call.refused(422, "Invalid").await.with_context(|| format!("{row:?}"))?;
-    }
-    for (name, value) in [("timeoutSeconds", "soon"), ("labelSelector", "a in"), ("fieldSelector", "spec.a=b")] {
-        let call = subject.get(subject.widgets()).query("watch", "true").query(name, value).answer().await?;
-        ensure!(call.status == 400, "{} was answered with {}: {}", call.request, call.status, call.text);
-    }
-    Ok(())
-}
-
-async fn a_watch_takes_the_form_of_a_table_or_of_metadata(subject: &Subject<'_>) -> Result<()> {
-    create(subject, "a").await?;
-    for (form, kind) in [("Table", "Table"), ("PartialObjectMetadata", "PartialObjectMetadata")] {
-        let call = subject.get(subject.widgets());
-        let mut watch = call.accept(&format!("application/json;as={form};g=meta.k8s.io;v=v1")).watch().await?;
-        let event = watch.next().await?.context("no event")?;
-        ensure!(event.kind == "ADDED" && event.object["kind"] == kind, "{event:?}");
-    }
     Ok(())
 }

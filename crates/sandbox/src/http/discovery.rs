@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, KindSpec, VersionSpec, priority};
 
-const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// The group of access reviews, which are answered but have no objects.
 const REVIEWS: &str = "authorization.k8s.io";

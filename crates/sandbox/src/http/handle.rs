@@ -16,7 +16,7 @@ use super::{
     schemas,
     table::{self, Include, MetadataOf},
 };
-use crate::api::{Api, DeleteOptions, Deleted, KindSpec, PatchKind, Propagation, Refusal, Resource, Subresource};
+use crate::api::{Api, DeleteOptions, Deleted, KindSpec, Refusal, Resource, Subresource};
 
 /// A request as it was received.
 pub(crate) struct Received {
@@ -139,7 +139,6 @@ fn collection(server: &Server, received: &Received, resource: &Resource, namespa
             let created = api.create_in(resource, namespace, parse_object(received)?)?;
             Ok(written(server, resource, form, 201, &created))
         }
-        "deletecollection" => delete_collection(server, received, resource, namespace),
         _ => Err(Refusal::method_not_allowed()),
     }
 }
@@ -210,9 +209,8 @@ fn object(
         }
         "patch" => patch(server, received, resource, (namespace, name), subresource, form),
         "delete" if subresource == Subresource::Main => {
-            let options = delete_options(received)?;
-            let deleted = server.api.delete(resource, namespace, name, &options.options)?;
-            Ok(deletion(&target, &options, &deleted))
+            let deleted = server.api.delete(resource, namespace, name, &delete_options(received)?)?;
+            Ok(deletion(&target, &deleted))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
@@ -226,24 +224,20 @@ fn patch(
     subresource: Subresource,
     form: Form,
 ) -> Result<Answer, Refusal> {
-    let accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-    let ContentType::Patch(kind) = content_type(&received.parts.headers, &received.query) else {
-        return Err(Refusal::unsupported_media_type(&accepted));
+    let mut refusal = Refusal::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"]);
+    let kind = match content_type(&received.parts.headers) {
+        ContentType::Patch(kind) => kind,
+        ContentType::Apply => {
+            refusal
+                .message
+                .push_str("; the sandbox doesn't apply on the server: use `kubectl apply` without `--server-side`");
+            return Err(refusal);
+        }
+        ContentType::Json | ContentType::Protobuf | ContentType::Unknown => return Err(refusal),
     };
-    let applies = matches!(kind, PatchKind::Apply { .. });
-    if applies && received.query.get("fieldManager").is_none() {
-        let why = "Required value: is required for apply patch";
-        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {why}");
-        let details = json!({
-            "group": "meta.k8s.io", "kind": "PatchOptions",
-            "causes": [{"reason": "FieldValueRequired", "message": why, "field": "fieldManager"}],
-        });
-        return Err(Refusal { details: Some(Box::new(details)), ..Refusal::new(422, "Invalid", message) });
-    }
-    let body = if applies { parse_yaml(&received.body)? } else { parse_json(&received.body)? };
-    let existed = server.api.object(resource, namespace, name).is_ok();
+    let body = parse_json(&received.body)?;
     let patched = writer(server, received)?.patch(resource, namespace, name, kind, subresource, body)?;
-    Ok(written(server, resource, form, if existed { 200 } else { 201 }, &patched))
+    Ok(written(server, resource, form, 200, &patched))
 }
 
 /// Returns the answer to a write: the stored object.
@@ -260,48 +254,28 @@ fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &
     }
 }
 
-/// The options of a delete, and the form in which they were given.
-struct Deletion {
-    options: DeleteOptions,
-    /// True if the client has used the deprecated `orphanDependents: false`, so that the answer differs while the
-    /// object isn't gone yet.
-    may_wait: bool,
-}
-
-fn delete_options(received: &Received) -> Result<Deletion, Refusal> {
+fn delete_options(received: &Received) -> Result<DeleteOptions, Refusal> {
     let body = if received.body.is_empty() { json!({}) } else { parse_object(received)? };
     if !body.is_object() {
         return Err(Refusal::bad_request("the body must be DeleteOptions"));
     }
     let policy = received.query.get("propagationPolicy").or_else(|| body["propagationPolicy"].as_str());
-    let orphan = body["orphanDependents"].as_bool();
-    let propagation = match (policy, orphan) {
-        (Some("Foreground"), _) => Propagation::Foreground,
-        (Some("Background"), _) | (None, Some(false) | None) => Propagation::Background,
-        (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
-        (Some(other), _) => {
-            return Err(Refusal::new(
-                422,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                ),
-            ));
-        }
-    };
+    if let Some(other) = policy.filter(|&policy| policy != "Background") {
+        let why = "the sandbox deletes dependents in the background alone";
+        let message = format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: {other:?}: {why}");
+        return Err(Refusal::new(422, "Invalid", message));
+    }
     let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
     let in_body = body["dryRun"].as_array().is_some_and(|list| list.iter().any(|value| value == "All"));
-    let options = DeleteOptions {
-        propagation,
+    Ok(DeleteOptions {
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
         grace: received.query.number("gracePeriodSeconds")?.or_else(|| body["gracePeriodSeconds"].as_u64()),
         dry_run: in_body || received.query.dry_run()?,
-    };
-    Ok(Deletion { options, may_wait: orphan == Some(false) })
+    })
 }
 
-fn deletion(target: &crate::api::Target, deletion: &Deletion, deleted: &Deleted) -> Answer {
+fn deletion(target: &crate::api::Target, deleted: &Deleted) -> Answer {
     match deleted {
         Deleted::Gone(object) if !target.spec.rules.delete_returns_object => {
             let mut details = json!({
@@ -315,44 +289,12 @@ fn deletion(target: &crate::api::Target, deletion: &Deletion, deleted: &Deleted)
             });
             json_answer(200, &status)
         }
-        Deleted::Waiting(object) if deletion.may_wait => json_answer(202, &**object),
         Deleted::Gone(object) | Deleted::Waiting(object) => json_answer(200, &**object),
     }
 }
 
-fn delete_collection(
-    server: &Server,
-    received: &Received,
-    resource: &Resource,
-    namespace: &str,
-) -> Result<Answer, Refusal> {
-    let target = server.api.target(resource)?;
-    if namespace.is_empty() && target.spec.namespaced {
-        return Err(Refusal::method_not_allowed());
-    }
-    let options = delete_options(received)?.options;
-    let selection = list::selection(&received.query, namespace)?;
-    let mut items = Vec::new();
-    for object in server.api.list(resource, &selection)? {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        match server.api.delete(resource, namespace, name, &options) {
-            Ok(deleted) => items.push((**deleted.object()).clone()),
-            // The object was deleted together with one before it.
-            Err(refusal) if refusal.code == 404 => {}
-            Err(refusal) => return Err(refusal),
-        }
-    }
-    Ok(json_answer(
-        200,
-        &json!({
-            "kind": target.spec.list_kind, "apiVersion": target.api_version(),
-            "metadata": {"resourceVersion": server.api.revision().to_string()}, "items": items,
-        }),
-    ))
-}
-
-/// The content types that are parsed as objects.
-const READ: [&str; 2] = ["application/json", "application/yaml"];
+/// The content type that is parsed as an object.
+const READ: [&str; 1] = ["application/json"];
 
 /// Returns the refusal of a Protobuf body, which `kubectl create namespace` sends and `kubectl create -f` doesn't.
 fn protobuf_refused() -> Refusal {
@@ -365,18 +307,15 @@ fn protobuf_refused() -> Refusal {
 }
 
 fn parse_object(received: &Received) -> Result<Value, Refusal> {
-    match content_type(&received.parts.headers, &received.query) {
+    match content_type(&received.parts.headers) {
         ContentType::Json => parse_json(&received.body),
-        ContentType::Yaml => parse_yaml(&received.body),
         ContentType::Protobuf => Err(protobuf_refused()),
-        ContentType::Patch(_) | ContentType::Unknown => Err(Refusal::unsupported_media_type(&READ)),
+        ContentType::Patch(_) | ContentType::Apply | ContentType::Unknown => {
+            Err(Refusal::unsupported_media_type(&READ))
+        }
     }
 }
 
 fn parse_json(body: &Bytes) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
-}
-
-fn parse_yaml(body: &Bytes) -> Result<Value, Refusal> {
-    serde_yaml::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no YAML: {error}")))
 }

@@ -11,7 +11,7 @@ use super::{
     watch::{self, Start, WatchQuery},
 };
 use crate::{
-    api::{Api, FieldSelector, LabelSelector, PageQuery, Refusal, Resource, Selection, When, parse_revision},
+    api::{Api, FieldSelector, LabelSelector, PageQuery, Refusal, Resource, Selection, parse_revision},
     faults::Faults,
 };
 
@@ -39,8 +39,8 @@ fn invalid(field: &str, why: &str) -> Refusal {
     Refusal { details: Some(Box::new(details)), ..Refusal::new(422, "Invalid", message) }
 }
 
-/// Parses the state that a list shows.
-fn when(query: &Query) -> Result<When, Refusal> {
+/// Parses the revision that a list must not be older than.
+fn not_older_than(query: &Query) -> Result<Option<u64>, Refusal> {
     let revision = query.get("resourceVersion").map(parse_revision).transpose()?;
     let rule = query.get("resourceVersionMatch");
     let paged = query.get("continue").is_some();
@@ -55,20 +55,15 @@ fn when(query: &Query) -> Result<When, Refusal> {
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )),
-        (Some(0), Some("Exact")) => Err(forbidden(
+        (Some(_), Some(other)) if other != NOT_OLDER_THAN => Err(invalid(
             "resourceVersionMatch",
-            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            &format!("Unsupported value: {other:?}: the sandbox supports \"\" and \"NotOlderThan\""),
         )),
-        (Some(revision), Some("Exact")) => Ok(When::Exactly(revision)),
-        (Some(revision), Some(NOT_OLDER_THAN)) => Ok(When::NotOlderThan(revision)),
-        (Some(_), Some(other)) => Err(invalid(
-            "resourceVersionMatch",
-            &format!("Unsupported value: {other:?}: supported values: \"\", \"Exact\", \"NotOlderThan\""),
-        )),
-        // With a limit, a resourceVersion alone means exactly that revision.
-        (Some(revision @ 1..), None) if query.get("limit").is_some() => Ok(When::Exactly(revision)),
-        (Some(revision), None) => Ok(When::NotOlderThan(revision)),
-        (None, None) => Ok(When::Now),
+        // With a limit, an API server takes a resourceVersion alone for exactly that revision.
+        (Some(1..), None) if query.get("limit").is_some() => {
+            Err(invalid("resourceVersion", "the sandbox lists no older state: use resourceVersionMatch=NotOlderThan"))
+        }
+        (revision, _) => Ok(revision),
     }
 }
 
@@ -83,13 +78,13 @@ pub(crate) fn list(
     if query.get("sendInitialEvents").is_some() {
         return Err(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
-    let when = when(query)?;
+    let not_older_than = not_older_than(query)?;
     let limit = query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|&limit| limit > 0);
     let page = api.page(
         resource,
         &PageQuery {
             selection: selection(query, namespace)?,
-            when,
+            not_older_than,
             limit,
             token: query.get("continue").map(str::to_owned),
         },
@@ -173,7 +168,6 @@ fn initial_objects(
     not_older_than: Option<u64>,
     mark_end: bool,
 ) -> Result<Start, Refusal> {
-    let when = not_older_than.map_or(When::Now, When::NotOlderThan);
-    let page = api.page(resource, &PageQuery { when, ..PageQuery::all(selection.clone()) })?;
+    let page = api.page(resource, &PageQuery { not_older_than, ..PageQuery::all(selection.clone()) })?;
     Ok(Start::With { objects: page.objects, revision: page.revision, mark_end })
 }

@@ -23,7 +23,6 @@ mod answer;
 mod discovery;
 mod handle;
 mod in_process;
-mod json_path;
 mod list;
 mod listening;
 mod many;

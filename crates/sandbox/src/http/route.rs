@@ -90,9 +90,7 @@ impl Route {
         match rest {
             [] => Self::Resources { group: group.to_owned(), version: version.to_owned() },
             ["selfsubjectaccessreviews"] if group == "authorization.k8s.io" => Self::AccessReview,
-            ["namespaces", name, part @ ("status" | "finalize")] if group.is_empty() => {
-                object("namespaces", "", name, part)
-            }
+            ["namespaces", name, "status"] if group.is_empty() => object("namespaces", "", name, "status"),
             ["namespaces", name] if group.is_empty() => object("namespaces", "", name, ""),
             ["namespaces", namespace, plural] => {
                 Self::Collection { resource: resource(plural), namespace: (*namespace).to_owned() }
@@ -208,10 +206,10 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
 pub(crate) enum ContentType {
     /// JSON, or no content type.
     Json,
-    /// YAML.
-    Yaml,
-    /// A patch; server-side apply may be YAML.
+    /// A patch.
     Patch(PatchKind),
+    /// Server-side apply, which isn't supported.
+    Apply,
     /// Kubernetes' protobuf, which isn't supported.
     Protobuf,
     /// An unsupported content type.
@@ -219,15 +217,14 @@ pub(crate) enum ContentType {
 }
 
 /// Returns the content type that a request states for its body.
-pub(crate) fn content_type(headers: &HeaderMap, query: &Query) -> ContentType {
+pub(crate) fn content_type(headers: &HeaderMap) -> ContentType {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match given.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => ContentType::Json,
-        "application/yaml" => ContentType::Yaml,
         "application/merge-patch+json" => ContentType::Patch(PatchKind::Merge),
         "application/json-patch+json" => ContentType::Patch(PatchKind::Json),
         "application/strategic-merge-patch+json" => ContentType::Patch(PatchKind::Strategic),
-        "application/apply-patch+yaml" => ContentType::Patch(PatchKind::Apply { force: query.flag("force") }),
+        "application/apply-patch+yaml" => ContentType::Apply,
         "application/vnd.kubernetes.protobuf" => ContentType::Protobuf,
         _ => ContentType::Unknown,
     }

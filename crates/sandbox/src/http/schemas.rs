@@ -1,5 +1,4 @@
-//! `/openapi/v3`, as far as commands need it. The schemas of custom kinds are those of their definitions; core kinds
-//! have none. Every write declares `fieldValidation`, so that commands leave the validation to the server.
+//! OpenAPI, as far as commands need it: kinds have no schemas. Every write declares `fieldValidation`, so that commands leave the validation to the server.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,8 @@ use crate::api::{Api, KindSpec, VersionSpec};
 /// The only content type that kubectl accepts for `/openapi/v2`.
 pub(crate) const OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Returns an empty `/openapi/v2` as protobuf. kubectl reads it before it writes a List.
+/// Returns an empty `/openapi/v2` as protobuf. kubectl reads it before it applies a List, for which it finds no
+/// `fieldValidation` in `/openapi/v3`.
 pub(crate) fn old() -> Bytes {
     const SWAGGER: &[u8] = b"\x0a\x032.0";
     const INFO: &[u8] = b"\x12\x0d\x0a\x07sandbox\x12\x02v1";
@@ -51,7 +51,8 @@ pub(crate) fn of_version(api: &Api, group: &str, version: &str) -> Option<Value>
         let namespace = if kind.namespaced { "namespaces/{namespace}/" } else { "" };
         let path = format!("/{}/{namespace}{}/{{name}}", root(group, version), kind.plural);
         paths.insert(path, operations(kind, spec));
-        schemas.insert(schema_name(kind, spec), schema(kind, spec));
+        let schema = json!({"type": "object", "x-kubernetes-group-version-kind": [kind_of(kind, spec)]});
+        schemas.insert(schema_name(kind, spec), schema);
     }
     if paths.is_empty() {
         return None;
@@ -85,12 +86,4 @@ fn operations(kind: &KindSpec, version: &VersionSpec) -> Value {
         })
     };
     json!({"get": operation("get"), "put": operation("put"), "patch": operation("patch")})
-}
-
-fn schema(kind: &KindSpec, version: &VersionSpec) -> Value {
-    let mut schema = version.schema.as_deref().cloned().unwrap_or_else(|| json!({"type": "object"}));
-    if schema.is_object() {
-        schema["x-kubernetes-group-version-kind"] = json!([kind_of(kind, version)]);
-    }
-    schema
 }

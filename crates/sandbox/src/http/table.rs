@@ -7,8 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::list_metadata;
-use super::json_path;
-use crate::api::{Column, EVENT_OBJECT, NODE_ROLES, NODE_STATUS, Object, Page, Target};
+use crate::api::{Column, EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, Object, Page, Target, at};
 
 /// The type of an age column in tables of core kinds, where it is shown as text.
 const AGE: &str = "age";
@@ -110,7 +109,7 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
         NODE_STATUS => json!(node_status(object)),
         NODE_ROLES => json!(node_roles(object)),
         EVENT_OBJECT => json!(event_object(object)),
-        path => match (json_path::find(object, path), column.kind.as_str()) {
+        path => match (find(object, path), column.kind.as_str()) {
             (Some(Value::String(time)), "date" | AGE) => json!(age(time, now)),
             (Some(Value::Number(number)), "integer" | "number") => json!(number),
             (Some(Value::Bool(flag)), "boolean") => json!(flag),
@@ -123,13 +122,26 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
     }
 }
 
+/// Returns the value of a column.
+fn find<'o>(object: &'o Value, path: &str) -> Option<&'o Value> {
+    match path.strip_prefix(NODE_ADDRESS) {
+        Some(of) => of_type(&object["status"]["addresses"], of)?.get("address"),
+        None => at(object, path),
+    }
+}
+
+/// Returns the item of a list that has this type.
+fn of_type<'o>(list: &'o Value, of: &str) -> Option<&'o Value> {
+    list.as_array()?.iter().find(|item| item["type"] == of)
+}
+
 fn is_core(object: &Value) -> bool {
     object["apiVersion"] == "v1"
 }
 
 fn node_status(node: &Value) -> String {
-    let ready = json_path::find(node, ".status.conditions[?(@.type==\"Ready\")].status").and_then(Value::as_str);
-    let mut status = match ready {
+    let ready = of_type(&node["status"]["conditions"], "Ready");
+    let mut status = match ready.and_then(|ready| ready["status"].as_str()) {
         Some("True") => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",

@@ -1,7 +1,5 @@
 //! Deletes and their cascades.
 
-use rstest::rstest;
-
 use super::*;
 
 fn names(api: &Api, resource: &Resource) -> Vec<String> {
@@ -15,46 +13,12 @@ fn with_finalizer(mut object: Value) -> Value {
 }
 
 #[test]
-fn an_object_that_nothing_holds_is_gone_at_once() {
-    let api = api();
-    api.create(&machines(), machine("a")).unwrap();
-    assert!(matches!(api.delete(&machines(), "default", "a", &DeleteOptions::default()), Ok(Deleted::Gone(_))));
-    assert_eq!(api.get(&machines(), "default", "a").unwrap_err().code, 404);
-}
-
-#[test]
-fn finalizers_hold_an_object_until_the_last_is_taken_off() {
-    let api = api();
-    api.create(&machines(), with_finalizer(machine("a"))).unwrap();
-    let deleted = api.delete(&machines(), "default", "a", &DeleteOptions::default()).unwrap();
-    assert!(matches!(deleted, Deleted::Waiting(_)));
-    let held = api.get(&machines(), "default", "a").unwrap();
-    assert_eq!(held["metadata"]["deletionTimestamp"], "1970-01-01T00:00:00Z");
-    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
-    let refusal = api.patch(&machines(), "default", "a", PatchKind::Merge, Subresource::Main, more).unwrap_err();
-    assert_eq!(refusal.code, 422);
-    let none = json!({"metadata": {"finalizers": null}});
-    api.patch(&machines(), "default", "a", PatchKind::Merge, Subresource::Main, none).unwrap();
-    assert_eq!(api.get(&machines(), "default", "a").unwrap_err().code, 404);
-}
-
-#[rstest]
-#[case::uid(DeleteOptions { uid: Some("other".to_owned()), ..DeleteOptions::default() })]
-#[case::state(DeleteOptions { resource_version: Some("3".to_owned()), ..DeleteOptions::default() })]
-fn a_delete_with_a_wrong_precondition_conflicts(#[case] options: DeleteOptions) {
-    let api = api();
-    api.create(&machines(), machine("a")).unwrap();
-    assert_eq!(api.delete(&machines(), "default", "a", &options).unwrap_err().code, 409);
-    assert_eq!(names(&api, &machines()), ["a"]);
-}
-
-#[test]
 fn dependents_follow_their_owner_down_all_levels() {
     let api = api();
     let owner = api.create(&sets(), set("a", 1)).unwrap();
-    let child = api.create(&machines(), owned_by(machine("child"), &owner, true)).unwrap();
+    let child = api.create(&machines(), owned_by(machine("child"), &owner)).unwrap();
     let pod = json!({"metadata": {"namespace": "default", "name": "grandchild"}});
-    api.create(&Resource::core("pods"), owned_by(pod, &child, true)).unwrap();
+    api.create(&Resource::core("pods"), owned_by(pod, &child)).unwrap();
     api.create(&machines(), machine("other")).unwrap();
     api.delete(&sets(), "default", "a", &DeleteOptions::default()).unwrap();
     assert_eq!(names(&api, &machines()), ["other"]);
@@ -65,8 +29,8 @@ fn dependents_follow_their_owner_down_all_levels() {
 fn a_dependent_with_another_owner_stays() {
     let api = api();
     let (one, two) = (api.create(&sets(), set("a", 1)).unwrap(), api.create(&sets(), set("b", 1)).unwrap());
-    let mut child = owned_by(machine("child"), &one, true);
-    let second = owned_by(machine("child"), &two, true)["metadata"]["ownerReferences"][0].clone();
+    let mut child = owned_by(machine("child"), &one);
+    let second = owned_by(machine("child"), &two)["metadata"]["ownerReferences"][0].clone();
     child["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
     api.create(&machines(), child).unwrap();
     api.delete(&sets(), "default", "a", &DeleteOptions::default()).unwrap();
@@ -81,9 +45,9 @@ fn a_dependent_that_is_created_after_its_owner_is_gone_goes() {
     let owner = api.create(&sets(), set("a", 1)).unwrap();
     api.delete(&sets(), "default", "a", &DeleteOptions::default()).unwrap();
     api.create(&sets(), set("a", 1)).unwrap();
-    let created = api.create(&machines(), owned_by(machine("late"), &owner, true)).unwrap();
+    let created = api.create(&machines(), owned_by(machine("late"), &owner)).unwrap();
     assert_eq!(created["metadata"]["name"], "late");
-    let held = with_finalizer(owned_by(machine("held"), &owner, true));
+    let held = with_finalizer(owned_by(machine("held"), &owner));
     assert_eq!(api.create(&machines(), held).unwrap()["metadata"].get("deletionTimestamp"), None);
     assert_eq!(names(&api, &machines()), ["held"]);
     let held = api.get(&machines(), "default", "held").unwrap();
@@ -95,33 +59,8 @@ fn a_dependent_of_an_owner_that_never_was_stays() {
     let api = api();
     let metadata = json!({"name": "a", "uid": "0ffe0ffe"});
     let owner = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "metadata": metadata});
-    api.create(&machines(), owned_by(machine("child"), &owner, true)).unwrap();
+    api.create(&machines(), owned_by(machine("child"), &owner)).unwrap();
     assert_eq!(names(&api, &machines()), ["child"]);
-}
-
-#[test]
-fn orphans_stay_without_their_owner() {
-    let api = api();
-    let owner = api.create(&sets(), set("a", 1)).unwrap();
-    api.create(&machines(), owned_by(machine("child"), &owner, true)).unwrap();
-    let options = DeleteOptions { propagation: Propagation::Orphan, ..DeleteOptions::default() };
-    api.delete(&sets(), "default", "a", &options).unwrap();
-    assert!(names(&api, &sets()).is_empty());
-    assert_eq!(api.get(&machines(), "default", "child").unwrap()["metadata"].get("ownerReferences"), None);
-}
-
-#[test]
-fn an_owner_deleted_in_the_foreground_waits_for_its_dependents() {
-    let api = api();
-    let owner = api.create(&sets(), set("a", 1)).unwrap();
-    api.create(&machines(), with_finalizer(owned_by(machine("child"), &owner, true))).unwrap();
-    let options = DeleteOptions { propagation: Propagation::Foreground, ..DeleteOptions::default() };
-    api.delete(&sets(), "default", "a", &options).unwrap();
-    assert_eq!(names(&api, &sets()), ["a"]);
-    let none = json!({"metadata": {"finalizers": null}});
-    api.patch(&machines(), "default", "child", PatchKind::Merge, Subresource::Main, none).unwrap();
-    assert!(names(&api, &machines()).is_empty());
-    assert!(names(&api, &sets()).is_empty());
 }
 
 #[test]
@@ -140,30 +79,6 @@ fn a_namespace_goes_with_all_that_is_in_it() {
     let none = json!({"metadata": {"finalizers": null}});
     api.patch(&machines(), "n", "held", PatchKind::Merge, Subresource::Main, none).unwrap();
     assert_eq!(api.get(&namespaces, "", "n").unwrap_err().code, 404);
-}
-
-#[test]
-fn a_kind_goes_with_its_definition_and_its_objects_with_it() {
-    let api = api();
-    let definitions = Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    let definition = json!({
-        "metadata": {"name": "boxes.example.com"},
-        "spec": {"group": "example.com", "scope": "Cluster", "names": {"plural": "boxes", "kind": "Box"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
-    });
-    let created = api.create(&definitions, definition).unwrap();
-    assert!(
-        created["status"]["conditions"].as_array().unwrap().iter().any(|condition| condition["type"] == "Established")
-    );
-    let boxes = Resource::new("example.com", "v1", "boxes");
-    api.create(&boxes, json!({"metadata": {"name": "a"}})).unwrap();
-    let (_, history) = api.history(&boxes).unwrap();
-    let before = api.revision();
-    api.delete(&definitions, "", "boxes.example.com", &DeleteOptions::default()).unwrap();
-    assert_eq!(api.get(&boxes, "", "a").unwrap_err().code, 404);
-    let last = history.after(before).unwrap();
-    assert!(last.ended);
-    assert_eq!(last.list[0].kind, ChangeKind::Deleted);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The basics of serving.
 
+use rstest::rstest;
+
 use super::*;
 
 #[tokio::test]
@@ -85,14 +87,39 @@ async fn commands_find_the_schemas_of_kinds() -> Result<()> {
     Ok(())
 }
 
+#[rstest]
+#[case::protobuf(Method::POST, "/api/v1/namespaces", "application/vnd.kubernetes.protobuf", "`kubectl create -f`")]
+#[case::apply(Method::PATCH, "/api/v1/namespaces/a", "application/apply-patch+yaml", "without `--server-side`")]
 #[tokio::test]
-async fn a_protobuf_request_is_refused_with_the_command_that_sends_no_protobuf() -> Result<()> {
+async fn a_body_that_is_not_read_is_refused_with_the_command_that_sends_another(
+    #[case] method: Method,
+    #[case] path: &str,
+    #[case] content_type: &str,
+    #[case] remedy: &str,
+) -> Result<()> {
     let world = World::start().await?;
-    let request = http::Request::builder().method(Method::POST).uri("/api/v1/namespaces");
-    let request = request.header("content-type", "application/vnd.kubernetes.protobuf");
+    let request = http::Request::builder().method(method).uri(path).header("content-type", content_type);
     let response = world.client.send(request.body(Body::from(b"k8s\0".to_vec()))?).await?;
     ensure!(response.status() == 415, "{}", response.status());
     let status: Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
-    ensure!(status["message"].as_str().is_some_and(|message| message.contains("`kubectl create -f`")), "{status}");
+    ensure!(status["message"].as_str().is_some_and(|message| message.contains(remedy)), "{status}");
+    Ok(())
+}
+
+#[rstest]
+#[case::dependents_first(Method::DELETE, "/a?propagationPolicy=Foreground", 422)]
+#[case::older_state(Method::GET, "?resourceVersion=1&resourceVersionMatch=Exact", 422)]
+#[case::older_state_by_a_limit(Method::GET, "?resourceVersion=1&limit=1", 422)]
+#[case::all_of_a_kind(Method::DELETE, "", 405)]
+#[tokio::test]
+async fn what_is_not_supported_is_refused(
+    #[case] method: Method,
+    #[case] rest: &str,
+    #[case] status: u16,
+) -> Result<()> {
+    let world = World::start().await?;
+    world.create("a")?;
+    assert_eq!(world.send(method, &format!("{MACHINES}{rest}"), None).await?.status().as_u16(), status);
+    assert_eq!(world.get(&format!("{MACHINES}/a")).await?.0, 200);
     Ok(())
 }
