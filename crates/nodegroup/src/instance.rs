@@ -81,6 +81,10 @@ impl ErrorClass {
 /// caller accepts (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
+/// The maximum number of errors of a MachinePool in one answer, for the same reason. Cluster Autoscaler deletes these, and
+/// gets the next ones in its next loop.
+const MOST_POOL_ERRORS: usize = 1_000;
+
 /// Once the API server has refused to delete this many failed Machines of a group, none of the group's errors is sent:
 /// each delete would only try another Machine.
 const MOST_UNDELETABLE: usize = 3;
@@ -287,7 +291,7 @@ pub fn of_pool<'a>(
     let is_now = pool_has_failed(pool) || shortage.is_some_and(|shortage| shortage.is_error(rules.grace, now));
     let deletable = if is_now && rules.deletes && accepts {
         let above_min = usize::try_from(size.saturating_sub(min)).unwrap_or_default();
-        above_min.min(missing.saturating_sub(machines.saturating_sub(listed)))
+        above_min.min(missing.saturating_sub(machines.saturating_sub(listed))).min(MOST_POOL_ERRORS)
     } else {
         0
     };

@@ -436,17 +436,36 @@ fn of_pool_of_5(
     min: i32,
     change: impl FnOnce(&mut DeleteConditions),
 ) -> Vec<Instance> {
+    of_pool_of(5, failure, infrastructure_not_ready, machines, min, change)
+}
+
+fn of_pool_of(
+    size: i32,
+    failure: Option<Failure>,
+    infrastructure_not_ready: Option<Condition>,
+    machines: usize,
+    min: i32,
+    change: impl FnOnce(&mut DeleteConditions),
+) -> Vec<Instance> {
     let mut pool = testing::scalable(ScalableKind::MachinePool, "pool");
     (pool.failure, pool.infrastructure_not_ready) = (failure, infrastructure_not_ready);
     let now = NOW.parse().unwrap();
     let shortage = shortage(pool.infrastructure_not_ready.as_ref(), None, false, now);
     let id = GroupId::parse("MachinePool/team-a/pool").unwrap();
     let view = PoolView { pool: &pool, shortage, machines };
-    of_pool(&id, 5, ["x://a", "x://b"].into_iter(), view, || {
+    of_pool(&id, size, ["x://a", "x://b"].into_iter(), view, || {
         let mut all = conditions(min);
         change(&mut all);
         all
     })
+}
+
+#[test]
+fn errors_of_a_large_pool_are_sent_in_parts() {
+    let instances = of_pool_of(9_000, None, not_ready("QuotaExceeded", &"x".repeat(4_000)), 0, 0, |_| ());
+    let sent: Vec<_> = instances.iter().filter(|it| it.sends_error).filter_map(|it| it.error.as_ref()).collect();
+    assert_eq!(sent.len(), 1_000);
+    assert!(sent.iter().all(|error| error.message.len() <= LONGEST_MESSAGE));
 }
 
 /// A pool has no Machine that could fail: its placeholders have what its own conditions say.
