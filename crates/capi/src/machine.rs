@@ -122,6 +122,17 @@ pub struct Failure {
     pub message: Option<ArcStr>,
 }
 
+impl Failure {
+    /// Returns the first texts that aren't empty, if there is one.
+    pub(super) fn of(reasons: &[Option<&wire::Text<'_>>], messages: &[Option<&wire::Text<'_>>]) -> Option<Self> {
+        let text = |places: &[Option<&wire::Text<'_>>]| {
+            places.iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
+        };
+        let (reason, message) = (text(reasons), text(messages));
+        (reason.is_some() || message.is_some()).then_some(Self { reason, message })
+    }
+}
+
 /// Reason and message of a condition, and the time of its last transition.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Condition {
@@ -131,6 +142,20 @@ pub struct Condition {
     pub message: ArcStr,
     /// `lastTransitionTime`, if it can be parsed.
     pub since: Option<Timestamp>,
+}
+
+/// The condition that quotes the infrastructure of a Machine or MachinePool.
+pub(super) const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
+
+impl Condition {
+    /// Returns a condition whose status is False.
+    pub(super) fn if_false(condition: &wire::Condition<'_>, context: &Context) -> Option<Self> {
+        (condition.status == "False").then(|| Self {
+            reason: context.interner.intern(bounded::message(&condition.reason)),
+            message: context.interner.intern(bounded::message(&condition.message)),
+            since: condition.since(),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -166,22 +191,7 @@ struct Status<'a> {
     #[serde(borrow)]
     error_message: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    deprecated: Option<Deprecated<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Deprecated<'a> {
-    #[serde(borrow)]
-    v1beta1: Option<DeprecatedV1Beta1<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeprecatedV1Beta1<'a> {
-    #[serde(borrow)]
-    failure_reason: Option<wire::Text<'a>>,
-    #[serde(borrow)]
-    failure_message: Option<wire::Text<'a>>,
+    deprecated: Option<wire::Deprecated<'a>>,
 }
 
 /// The JSON of a Machine.
@@ -253,14 +263,12 @@ impl Machine {
         let cluster_name = interner.intern(&bounded::value(cluster_name));
         let status = object.status;
         let failure = status.as_ref().and_then(failure);
-        let infrastructure_not_ready =
-            status.as_ref().and_then(infrastructure_ready).filter(|condition| condition.status == "False").map(
-                |condition| Condition {
-                    reason: interner.intern(bounded::message(&condition.reason)),
-                    message: interner.intern(bounded::message(&condition.message)),
-                    since: condition.since(),
-                },
-            );
+        let infrastructure_not_ready = status
+            .as_ref()
+            .and_then(|status| {
+                wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), INFRASTRUCTURE_READY)
+            })
+            .and_then(|condition| Condition::if_false(condition, context));
         let delete_mark = object.metadata.annotation(&context.keys.delete_machine);
         let delete_mark = delete_mark.map(|mark| interner.intern(bounded::mark(mark)));
         Self {
@@ -286,25 +294,19 @@ impl Machine {
     }
 }
 
-fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Condition<'a>> {
-    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
-}
-
 /// Returns the failure from `status`, under either name, else from `status.deprecated.v1beta1`.
 fn failure(status: &Status<'_>) -> Option<Failure> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
-    let text = |places: [Option<&wire::Text<'_>>; 3]| {
-        places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
-    };
-    let reason = text([
-        status.failure_reason.as_ref(),
-        status.error_reason.as_ref(),
-        old.and_then(|old| old.failure_reason.as_ref()),
-    ]);
-    let message = text([
-        status.failure_message.as_ref(),
-        status.error_message.as_ref(),
-        old.and_then(|old| old.failure_message.as_ref()),
-    ]);
-    (reason.is_some() || message.is_some()).then_some(Failure { reason, message })
+    Failure::of(
+        &[
+            status.failure_reason.as_ref(),
+            status.error_reason.as_ref(),
+            old.and_then(|old| old.failure_reason.as_ref()),
+        ],
+        &[
+            status.failure_message.as_ref(),
+            status.error_message.as_ref(),
+            old.and_then(|old| old.failure_message.as_ref()),
+        ],
+    )
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{Context, MOST_KEPT, MOST_LISTED, Meta, bounded, wire};
+use super::{Condition, Context, Failure, MOST_KEPT, MOST_LISTED, Meta, bounded, machine::INFRASTRUCTURE_READY, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -102,6 +102,11 @@ pub struct ScalableResource {
     pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
     pub node_names: Vec<ArcStr>,
+    /// The failure's reason and message of a MachinePool, from the field of either contract version.
+    pub failure: Option<Failure>,
+    /// The condition InfrastructureReady of a MachinePool when its status is False. Of a v1beta2 object it is in
+    /// `status.deprecated.v1beta1`.
+    pub infrastructure_not_ready: Option<Condition>,
 }
 
 /// A reference to an infrastructure or bootstrap template, in the namespace of the object that holds it.
@@ -233,6 +238,18 @@ struct Status<'a> {
     conditions: Option<Vec<wire::Condition<'a>>>,
     #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
+    #[serde(borrow)]
+    failure_reason: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    failure_message: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    deprecated: Option<wire::Deprecated<'a>>,
+}
+
+impl Status<'_> {
+    fn deprecated(&self) -> Option<&wire::DeprecatedV1Beta1<'_>> {
+        self.deprecated.as_ref()?.v1beta1.as_ref()
+    }
 }
 
 impl Spec<'_> {
@@ -279,7 +296,10 @@ impl ScalableResource {
         let references = self.infrastructure.iter().chain(&self.bootstrap);
         let references = references.flat_map(|reference| [&reference.group, &reference.kind, &reference.name]);
         let named = [&self.deployment, &self.failure_domain, &self.version, &self.held_back].into_iter().flatten();
-        bounded::listed_bytes(listed) + bounded::bytes(references.chain(named).chain([&self.cluster_name]))
+        let failure = self.failure.iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
+        let condition = self.infrastructure_not_ready.iter().flat_map(|it| [&it.reason, &it.message]);
+        let said = named.chain(failure).chain(condition);
+        bounded::listed_bytes(listed) + bounded::bytes(references.chain(said).chain([&self.cluster_name]))
     }
 
     fn of(
@@ -312,6 +332,9 @@ impl ScalableResource {
             }
             ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
         };
+        let pool_status = object.status.as_ref().filter(|_| kind == ScalableKind::MachinePool);
+        let (failure, infrastructure_not_ready) =
+            (pool_status.and_then(failure), pool_status.and_then(|status| infrastructure_not_ready(status, context)));
         let object = Self {
             kind,
             labels: share(metadata.labels.as_ref(), &|_| true),
@@ -370,6 +393,8 @@ impl ScalableResource {
                 .filter(|node| !node.name.is_empty())
                 .map(|node| ArcStr::from(bounded::value(&node.name)))
                 .collect(),
+            failure,
+            infrastructure_not_ready,
             meta,
         };
         object.check_kept()?;
@@ -456,6 +481,24 @@ fn held_back(status: &Status<'_>) -> Option<ArcStr> {
     let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
     let reasons = reasons.collect::<Vec<_>>().join("; ");
     Some(bounded::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
+}
+
+/// Returns the failure of a MachinePool.
+fn failure(status: &Status<'_>) -> Option<Failure> {
+    let old = status.deprecated();
+    Failure::of(
+        &[status.failure_reason.as_ref(), old.and_then(|old| old.failure_reason.as_ref())],
+        &[status.failure_message.as_ref(), old.and_then(|old| old.failure_message.as_ref())],
+    )
+}
+
+/// Returns the condition with which a MachinePool quotes its infrastructure. Cluster API 1.14 still sets it as one of
+/// v1beta1 alone.
+fn infrastructure_not_ready(status: &Status<'_>, context: &Context) -> Option<Condition> {
+    let old = status.deprecated().and_then(|old| old.conditions.as_ref());
+    let condition = wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), INFRASTRUCTURE_READY)
+        .or_else(|| wire::condition(None, old, INFRASTRUCTURE_READY))?;
+    Condition::if_false(condition, context)
 }
 
 /// Returns the failure domain of all Machines, or `None` if it is unknown or there may be several.

@@ -309,6 +309,42 @@ fn infrastructure_that_is_not_ready(#[case] status: Value, #[case] reason: Optio
     assert_eq!(machine.infrastructure_not_ready().map(|condition| &*condition.reason), reason);
 }
 
+/// Cluster API 1.14 mirrors a MachinePool's infrastructure in a condition of v1beta1 alone.
+#[rstest]
+#[case::v1beta1(json!({"conditions": [condition("InfrastructureReady", "False", "A")]}), Some("A"))]
+#[case::v1beta2(
+    json!({
+        "conditions": [condition("MachinesUpToDate", "False", "B")],
+        "deprecated": {"v1beta1": {"conditions": [condition("InfrastructureReady", "False", "A")]}},
+    }),
+    Some("A")
+)]
+#[case::one_of_v1beta2_goes_first(
+    json!({
+        "conditions": [condition("InfrastructureReady", "True", "B")],
+        "deprecated": {"v1beta1": {"conditions": [condition("InfrastructureReady", "False", "A")]}},
+    }),
+    None
+)]
+#[case::another_condition(json!({"conditions": [condition("Ready", "False", "A")]}), None)]
+#[case::none(json!({"deprecated": {}}), None)]
+fn a_pool_whose_infrastructure_is_not_ready(#[case] status: Value, #[case] reason: Option<&str>) {
+    let object = json!({ "status": status });
+    let pool = scalable(ScalableKind::MachinePool, &object);
+    assert_eq!(pool.infrastructure_not_ready.map(|condition| condition.reason.to_string()).as_deref(), reason);
+    assert_eq!(deployment(&object).infrastructure_not_ready, None);
+}
+
+#[rstest]
+#[case::v1beta1(json!({"failureReason": "CreateError", "failureMessage": "no rights"}))]
+#[case::v1beta2(json!({"deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no rights"}}}))]
+fn a_failure_of_a_pool_is_found_in_either_place(#[case] status: Value) {
+    let object = json!({ "status": status });
+    let failure = scalable(ScalableKind::MachinePool, &object).failure.unwrap();
+    assert_eq!((failure.reason.as_deref(), failure.message.as_deref()), (Some("CreateError"), Some("no rights")));
+    assert_eq!(scalable(ScalableKind::MachineSet, &object).failure, None);
+}
+
 fn condition(kind: &str, status: &str, reason: &str) -> Value {
     json!({"type": kind, "status": status, "reason": reason, "message": "words"})
 }

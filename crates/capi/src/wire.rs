@@ -302,6 +302,24 @@ pub(super) struct V1Beta2<'a> {
     conditions: Option<Vec<Condition<'a>>>,
 }
 
+/// The v1beta1 fields of a v1beta2 object.
+#[derive(Debug, Deserialize)]
+pub(super) struct Deprecated<'a> {
+    #[serde(borrow)]
+    pub(super) v1beta1: Option<DeprecatedV1Beta1<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeprecatedV1Beta1<'a> {
+    #[serde(borrow)]
+    pub(super) conditions: Option<Vec<Condition<'a>>>,
+    #[serde(borrow)]
+    pub(super) failure_reason: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) failure_message: Option<Text<'a>>,
+}
+
 /// Returns the condition of a type. A v1beta1 object may have it twice, with different texts: the v1beta2 one takes
 /// precedence, so that both contract versions decode alike.
 pub(super) fn condition<'a>(

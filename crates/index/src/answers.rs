@@ -73,13 +73,17 @@ impl Index {
         // A deleted group creates no more Machines.
         let size = if group.object.is_some() { group.size(now) } else { 0 };
         let mut members = Vec::new();
-        let mut instances = if id.kind == ScalableKind::MachinePool {
-            let ids = group.object.as_ref().map(|pool| live.instance_ids_of(pool)).unwrap_or_default();
-            let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
-            known.chain(instance::placeholders(id, size, ids.len())).collect()
-        } else {
-            members.extend(live.members_of(id));
-            instance::of_group(id, size, &members, || group.delete_conditions(live.rules.errors))
+        let conditions = || group.delete_conditions(live.rules.errors);
+        let mut instances = match live.pool_view(id, group) {
+            Some(view) => {
+                let ids = live.instance_ids_of(view.pool);
+                instance::of_pool(id, size, ids.iter().map(|id| id.as_str()), view, conditions)
+            }
+            None if id.kind == ScalableKind::MachinePool => Vec::new(),
+            None => {
+                members.extend(live.members_of(id));
+                instance::of_group(id, size, &members, conditions)
+            }
         };
         if let Some(increase) = group.increase {
             increase.rename(&mut instances, &members);

@@ -107,6 +107,7 @@ impl LiveState {
         if group.is_undecodable() {
             group.excluded = Some(Exclusion::Gone.into());
         }
+        self.note_pool_shortage(id, old.as_deref(), object);
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
         self.observed_owner_changed(old.as_deref(), Some(object));

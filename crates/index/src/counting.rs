@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use arcstr::ArcStr;
-use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use capi::{Machine, Node, ObjectKey, ScalableResource};
 use nodegroup::{GroupId, InstanceCounts, instance};
 
 use super::{
     counts::MachineCounts,
+    group::Group,
     holder::{MachineByNode, holder_key},
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
@@ -17,11 +18,11 @@ use super::{
 impl LiveState {
     /// Returns the instances of a live group, in time proportional to its MachineSets, and to its Machines that depend
     /// on a shared tail.
-    pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
-        if id.kind == ScalableKind::MachinePool {
-            return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
+    pub(super) fn counts_of(&self, id: &GroupId, group: &Group, size: i32) -> InstanceCounts {
+        match self.pool_view(id, group) {
+            Some(view) => InstanceCounts::of_provider_ids(size, view.pool.provider_ids.len(), view.has_error()),
+            None => self.machine_counts_of(id).instances(size),
         }
-        self.machine_counts_of(id).instances(size)
     }
 
     fn machine_counts_of(&self, id: &GroupId) -> MachineCounts {

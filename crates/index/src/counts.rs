@@ -111,6 +111,10 @@ impl Siblings {
         self.machines.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.machines.len()
+    }
+
     /// Keeps the state of a Machine; `None` leaves it to the reads.
     pub(super) fn count(&mut self, machine: &Machine, counts_as: Option<Counted>) {
         let Ok(place) = self.place(machine) else { return };

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use capi::{KindRef, Node, ObjectKey, ScalableResource};
 use jiff::Timestamp;
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides, Shortage,
     replacement::Replaced,
     rollout,
     writing::{GroupVersion, Ongoing},
@@ -71,6 +71,8 @@ pub(super) struct Group {
     pub(super) replaced: Option<Replaced>,
     /// The last increase of the size by this process.
     pub(super) increase: Option<Increase>,
+    /// The lack of capacity that a MachinePool reports while instances are missing.
+    pub(super) shortage: Option<Shortage>,
     /// The size of another writer that has replaced this process's, until it is reported.
     pub(super) overwritten: Option<Overwritten>,
     /// The time of the object's deletion, while the group is still served.
@@ -93,6 +95,7 @@ impl Default for Group {
             held: None,
             replaced: None,
             increase: None,
+            shortage: None,
             overwritten: None,
             deleted_at: None,
         }

@@ -44,7 +44,7 @@ impl Hold {
             }
             Self::SizePutBack(manager) => format!(
                 "its size isn't changed for now, since field manager {manager} keeps putting it back: leave spec.replicas \
-                 out of what it applies to this group, or the group out of autoscaling"
+                 out of what it applies to this group, once both size annotations are set, or the group out of autoscaling"
             ),
         }
     }

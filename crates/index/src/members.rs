@@ -5,10 +5,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use arcstr::ArcStr;
 use capi::{Machine, MachinePhase, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
-use nodegroup::{GroupId, MachineView, Shortage, provider_id};
+use nodegroup::{GroupId, MachineView, PoolView, Shortage, provider_id};
 
 use super::{
     Index,
+    counts::Siblings,
+    group::Group,
     holder::holder_key,
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
@@ -56,6 +58,15 @@ impl Index {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
+    /// Returns true if the workload cluster has a Node with this providerID, in whatever form.
+    #[must_use]
+    pub fn shows_node_with(&self, provider_id: &str) -> bool {
+        let inner = self.inner.read();
+        let nodes = inner.live.nodes_by_provider_id.get(holder_key(provider_id));
+        let mut ids = nodes.filter_map(|NodeByProviderId(node)| node.provider_id.as_deref());
+        ids.any(|id| provider_id::is_same_in_form(id, provider_id))
+    }
+
     /// Returns true if a Machine with that uid is gone, or Cluster API shows that it sees it being deleted.
     #[must_use]
     pub fn shows_deletion_of(&self, key: &ObjectKey, uid: &Uid) -> bool {
@@ -100,6 +111,13 @@ impl LiveState {
             shortage: self.shortages.get(&machine.meta.key).copied(),
             undeletable: self.has_failed_delete(machine),
         }
+    }
+
+    /// Returns a MachinePool with the facts that its instances depend on; `None` for other kinds, or if it is gone.
+    pub(super) fn pool_view<'a>(&self, id: &GroupId, group: &'a Group) -> Option<PoolView<'a>> {
+        let pool = group.object.as_deref().filter(|_| id.kind == ScalableKind::MachinePool)?;
+        let machines = self.machines_by_owner.get(&(id.kind, id.key.clone())).map_or(0, Siblings::len);
+        Some(PoolView { pool, shortage: group.shortage, machines })
     }
 
     /// Copies the Machines of a group with their Nodes.

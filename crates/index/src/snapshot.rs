@@ -9,8 +9,8 @@ use arcstr::ArcStr;
 use capi::{ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, instance,
-    replacement::Replaced, topology, writing::Ongoing,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView,
+    Shortage, instance, replacement::Replaced, topology, writing::Ongoing,
 };
 
 use super::{
@@ -65,8 +65,16 @@ pub struct GroupSnapshot {
     pub counts: InstanceCounts,
     /// Its Machines with their Nodes; `None` if they weren't requested.
     members: Option<Vec<Member>>,
-    /// The ids of a MachinePool's instances; empty if they weren't requested.
-    pool_ids: Vec<ArcStr>,
+    /// The instances of a live MachinePool; `None` if they weren't requested.
+    pool: Option<PoolMembers>,
+}
+
+/// The instances of a MachinePool, with the facts that its placeholders depend on.
+#[derive(Debug)]
+struct PoolMembers {
+    ids: Vec<ArcStr>,
+    machines: usize,
+    shortage: Option<Shortage>,
 }
 
 /// The detail in which each group is copied.
@@ -131,11 +139,13 @@ impl Inner {
             Detail::Counts => None,
             Detail::Instances => Some(members()),
         };
-        let pool = group.object.as_ref().filter(|_| is_live && id.kind == ScalableKind::MachinePool);
-        let pool = pool.filter(|_| detail == Detail::Instances);
-        let pool_ids = pool.map(|pool| self.live.instance_ids_of(pool).into_iter().cloned().collect());
-        let counts =
-            if is_live { self.live.counts_of(id, group.object.as_deref(), size) } else { InstanceCounts::default() };
+        let pool = self.live.pool_view(id, group).filter(|_| is_live && detail == Detail::Instances);
+        let pool = pool.map(|PoolView { pool, shortage, machines }| PoolMembers {
+            ids: self.live.instance_ids_of(pool).into_iter().cloned().collect(),
+            machines,
+            shortage,
+        });
+        let counts = if is_live { self.live.counts_of(id, group, size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
             standing,
@@ -154,7 +164,7 @@ impl Inner {
             errors: self.live.rules.errors,
             counts,
             members,
-            pool_ids: pool_ids.unwrap_or_default(),
+            pool,
         }
     }
 }
@@ -181,10 +191,10 @@ impl GroupSnapshot {
         let members = self.members.as_deref()?;
         let is_live = self.standing.is_ok();
         let size = if is_live { self.size } else { 0 };
-        let is_pool = is_live && self.object.is_some() && self.id.kind == ScalableKind::MachinePool;
-        let of_pool = is_pool.then(|| {
-            let known = self.pool_ids.iter().map(|id| instance::of_provider_id(id));
-            known.chain(instance::placeholders(&self.id, size, self.pool_ids.len())).collect()
+        let of_pool = self.pool.as_ref().zip(self.object.as_deref()).map(|(members, pool)| {
+            let PoolMembers { ids, machines, shortage } = members;
+            let view = PoolView { pool, shortage: *shortage, machines: *machines };
+            instance::of_pool(&self.id, size, ids.iter().map(|id| id.as_str()), view, || self.delete_conditions())
         });
         let instances = of_pool.unwrap_or_else(|| {
             let members: Vec<_> = members.iter().map(Member::view).collect();

@@ -1,6 +1,6 @@
-//! Decides if a Machine has failed for good. Every part of the program must decide this here.
+//! Decides if a Machine or MachinePool has failed for good. Every part of the program must decide this here.
 
-use capi::{Condition, Machine, MachinePhase, ScalableKind};
+use capi::{Condition, Machine, MachinePhase, ScalableKind, ScalableResource};
 
 use super::exhausted::has_words;
 
@@ -47,6 +47,17 @@ pub fn has_failed(machine: &Machine) -> bool {
     let is_of_pool = machine.owner.as_ref().is_some_and(|(kind, _)| *kind == ScalableKind::MachinePool);
     let is_terminal = || !is_of_pool && infrastructure.is_some_and(is_terminal);
     (machine.phase == MachinePhase::Failed && machine.failure().is_some()) || is_gone || is_terminal()
+}
+
+/// Returns true if a MachinePool has failed for good: its infrastructure isn't ready, and it has a failure's reason or
+/// message, or gives a reason of [`TERMINAL`]. Cluster API up to 1.10 makes the phase Failed of a failure alone, but never
+/// clears it, whatever becomes of the infrastructure. Bare metal, which sets such texts while a host is being prepared, has
+/// no pools. The reason `Deleted` doesn't count: Cluster API doesn't set it on pools, and Azure's conditions have it for
+/// parts that a pool has no more.
+#[must_use]
+pub fn pool_has_failed(pool: &ScalableResource) -> bool {
+    let infrastructure = pool.infrastructure_not_ready.as_ref();
+    infrastructure.is_some_and(|condition| pool.failure.is_some() || is_terminal(condition))
 }
 
 fn is_terminal(condition: &Condition) -> bool {

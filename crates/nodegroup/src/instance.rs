@@ -8,16 +8,18 @@ use super::{
     replacement::{self, Replaced, Replacement, Siblings},
 };
 pub use super::{
-    failed::has_failed,
+    failed::{has_failed, pool_has_failed},
     placeholder::{PlaceholderRef, template_node_groups},
 };
-use capi::{Machine, MachinePhase, Node};
+use capi::{Condition, Failure, Machine, MachinePhase, Node, ScalableResource};
 use jiff::{SignedDuration, Timestamp};
 
 /// The longest message of an error, in bytes. A condition's message may be long, and thousands of Machines may fail
 /// at once: Cluster Autoscaler rejects an answer beyond 4 MiB, and then treats the group as one without instances.
 const LONGEST_MESSAGE: usize = 400;
 const ELLIPSIS: &str = "…";
+/// The code of an instance that never came.
+const PROVISIONING_FAILED: &str = "ProvisioningFailed";
 
 /// An instance of a node group.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -79,6 +81,10 @@ impl ErrorClass {
 /// caller accepts (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
+/// The maximum number of errors of a MachinePool in one answer, for the same reason. Cluster Autoscaler deletes these, and
+/// gets the next ones in its next loop.
+const MOST_POOL_ERRORS: usize = 1_000;
+
 /// Once the API server has refused to delete this many failed Machines of a group, none of the group's errors is sent:
 /// each delete would only try another Machine.
 const MOST_UNDELETABLE: usize = 3;
@@ -113,6 +119,25 @@ pub struct MachineView<'a> {
     pub undeletable: bool,
 }
 
+/// A MachinePool with further observations.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolView<'a> {
+    /// The MachinePool.
+    pub pool: &'a ScalableResource,
+    /// The lack of capacity that its infrastructure reports while instances are missing.
+    pub shortage: Option<Shortage>,
+    /// The number of its Machines. A delete takes none of their replicas by a placeholder.
+    pub machines: usize,
+}
+
+impl PoolView<'_> {
+    /// Returns true if the pool reports a failure or a lack of capacity.
+    #[must_use]
+    pub fn has_error(&self) -> bool {
+        self.shortage.is_some() || pool_has_failed(self.pool)
+    }
+}
+
 /// A lack of capacity or quota, and the time since which it has lasted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shortage {
@@ -123,24 +148,19 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Returns [`Self::by`] without further words.
-    #[must_use]
-    pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
-        Self::by(&CapacityWords::default(), machine, known, seen_before, now)
-    }
-
-    /// Returns the shortage of a Machine at `now`. `known` is its shortage at the last observation, and `seen_before`
-    /// is true if there was one. Only at the first observation, such as after a restart, it counts from the condition's
-    /// own time, at which the infrastructure became unready.
+    /// Returns the shortage that the condition InfrastructureReady of a Machine or MachinePool reports at `now`. `known`
+    /// is its shortage at the last observation, and `seen_before` is true if there was one. Only at the first
+    /// observation, such as after a restart, it counts from the condition's own time, at which the infrastructure became
+    /// unready.
     #[must_use]
     pub fn by(
         words: &CapacityWords,
-        machine: &Machine,
+        condition: Option<&Condition>,
         known: Option<Self>,
         seen_before: bool,
         now: Timestamp,
     ) -> Option<Self> {
-        let condition = machine.infrastructure_not_ready()?;
+        let condition = condition?;
         let lack = words.lack(&condition.reason).max(words.lack(&condition.message))?;
         let first = || if seen_before { now } else { condition.since.map_or(now, |since| since.min(now)) };
         Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
@@ -183,8 +203,10 @@ pub struct InstanceCounts {
 impl InstanceCounts {
     /// Returns the counts of a MachinePool of this size, whose list has this many provider ids.
     #[must_use]
-    pub fn of_provider_ids(size: i32, listed: usize) -> Self {
-        Self { running: listed as u64, creating: missing(size, listed).into(), ..Self::default() }
+    pub fn of_provider_ids(size: i32, listed: usize, has_error: bool) -> Self {
+        let creating = missing(size, listed).into();
+        let failed = if has_error { creating } else { 0 };
+        Self { running: listed as u64, creating, failed, ..Self::default() }
     }
 }
 
@@ -244,6 +266,44 @@ pub fn of_group(
     }
     let holding = members.iter().filter(|member| holds_its_place(member.machine, member.node.is_some())).count();
     instances.extend(placeholders(id, size, holding));
+    instances
+}
+
+/// Returns the instances of a MachinePool: those with these ids, and a placeholder for each other replica. A failure or
+/// lack of capacity that the pool reports is the error of its placeholders. It is sent for as many of them as a delete
+/// would be accepted for now, by the rules of [`of_group`]; at the min size that is none, since its provider alone makes
+/// instances of a pool.
+pub fn of_pool<'a>(
+    id: &GroupId,
+    size: i32,
+    ids: impl ExactSizeIterator<Item = &'a str>,
+    view: PoolView<'_>,
+    conditions: impl FnOnce() -> DeleteConditions,
+) -> Vec<Instance> {
+    let listed = ids.len();
+    let mut instances: Vec<_> = ids.map(of_provider_id).chain(placeholders(id, size, listed)).collect();
+    let missing = instances.len() - listed;
+    if missing == 0 || !view.has_error() {
+        return instances;
+    }
+    let DeleteConditions { rules, accepts, min, now, .. } = conditions();
+    let PoolView { pool, shortage, machines } = view;
+    let is_now = pool_has_failed(pool) || shortage.is_some_and(|shortage| shortage.is_error(rules.grace, now));
+    let deletable = if is_now && rules.deletes && accepts {
+        let above_min = usize::try_from(size.saturating_sub(min)).unwrap_or_default();
+        above_min.min(missing.saturating_sub(machines.saturating_sub(listed))).min(MOST_POOL_ERRORS)
+    } else {
+        0
+    };
+    let error = InstanceError {
+        code: PROVISIONING_FAILED,
+        message: message(pool.failure.as_ref(), pool.infrastructure_not_ready.as_ref(), "provisioning the pool failed"),
+        class: class(shortage, pool.failure.as_ref()),
+    };
+    for (number, placeholder) in instances.iter_mut().skip(listed).enumerate() {
+        placeholder.error = Some(error.clone());
+        placeholder.sends_error = number < deletable;
+    }
     instances
 }
 
@@ -377,7 +437,7 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
         Role::FailedAndDeleting => {
             let error = InstanceError {
                 code: "DeletingFailed",
-                message: message(machine, "deleting the Machine failed"),
+                message: message_of(machine, "deleting the Machine failed"),
                 class: ErrorClass::Other,
             };
             (placeholder::failed(key), Some(error))
@@ -404,19 +464,28 @@ pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
 }
 
 fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> InstanceError {
-    let reason = machine.failure().and_then(|failure| failure.reason.as_deref());
-    let exhausted = shortage.is_some() || (has_failed(machine) && reason == Some(exhausted::INSUFFICIENT_RESOURCES));
     InstanceError {
-        code: "ProvisioningFailed",
-        message: message(machine, "provisioning the Machine failed"),
-        class: if exhausted { ErrorClass::OutOfResources } else { ErrorClass::Other },
+        code: PROVISIONING_FAILED,
+        message: message_of(machine, "provisioning the Machine failed"),
+        class: class(shortage, machine.failure().filter(|_| has_failed(machine))),
     }
 }
 
-/// Returns the message of a Machine's failure, or else of its infrastructure, or else `otherwise`; cut to
-/// [`LONGEST_MESSAGE`] bytes.
-fn message(machine: &Machine, otherwise: &str) -> String {
-    let mut message = whole_message(machine, otherwise);
+fn class(shortage: Option<Shortage>, failure: Option<&Failure>) -> ErrorClass {
+    let reason = failure.and_then(|failure| failure.reason.as_deref());
+    let exhausted = shortage.is_some() || reason == Some(exhausted::INSUFFICIENT_RESOURCES);
+    if exhausted { ErrorClass::OutOfResources } else { ErrorClass::Other }
+}
+
+fn message_of(machine: &Machine, otherwise: &str) -> String {
+    let failure = machine.failure().filter(|_| machine.phase == MachinePhase::Failed);
+    message(failure, machine.infrastructure_not_ready(), otherwise)
+}
+
+/// Returns the message of a failure, or else of the infrastructure, or else `otherwise`; cut to [`LONGEST_MESSAGE`]
+/// bytes.
+fn message(failure: Option<&Failure>, infrastructure: Option<&Condition>, otherwise: &str) -> String {
+    let mut message = whole_message(failure, infrastructure, otherwise);
     if message.len() > LONGEST_MESSAGE {
         let end = (0..=LONGEST_MESSAGE - ELLIPSIS.len()).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
@@ -425,17 +494,14 @@ fn message(machine: &Machine, otherwise: &str) -> String {
     message
 }
 
-fn whole_message(machine: &Machine, otherwise: &str) -> String {
+fn whole_message(failure: Option<&Failure>, infrastructure: Option<&Condition>, otherwise: &str) -> String {
     let pair = |reason: Option<&str>, message: Option<&str>| {
         let parts = [reason, message].into_iter().flatten().filter(|part| !part.is_empty());
         Some(parts.collect::<Vec<_>>().join(": ")).filter(|text| !text.is_empty())
     };
-    let failure = machine.failure().filter(|_| machine.phase == MachinePhase::Failed);
     let failure = failure.and_then(|failure| pair(failure.reason.as_deref(), failure.message.as_deref()));
-    let infrastructure = || {
-        let condition = machine.infrastructure_not_ready()?;
-        pair(Some(&condition.reason), Some(&condition.message))
-    };
+    let infrastructure =
+        || infrastructure.and_then(|condition| pair(Some(&condition.reason), Some(&condition.message)));
     failure.or_else(infrastructure).unwrap_or_else(|| otherwise.to_owned())
 }
 

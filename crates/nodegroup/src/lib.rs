@@ -57,7 +57,7 @@ pub use grace::Grace;
 pub use id::GroupId;
 pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
-    Shortage,
+    PoolView, Shortage,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_claim::NodeClaim;

@@ -39,6 +39,8 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         handed_over: false,
         provider_ids: Vec::new(),
         node_names: Vec::new(),
+        failure: None,
+        infrastructure_not_ready: None,
     }
 }
 

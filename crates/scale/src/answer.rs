@@ -126,7 +126,7 @@ pub(super) fn size_unread(why: &ScaleError, from: i32, to: i32) -> ScaleError {
 pub(super) fn put_back(id: &GroupId, manager: &str) -> ScaleError {
     ScaleError::FailedPrecondition(format!(
         "{id}: field manager {manager} keeps putting the size back, so it isn't raised for now; leave spec.replicas out of \
-         what it applies to this group, or the group out of autoscaling"
+         what it applies to this group, once both size annotations are set, or the group out of autoscaling"
     ))
 }
 
@@ -139,9 +139,14 @@ pub(super) fn changed(id: &GroupId) -> ScaleError {
 
 /// Returns the error of a request that names a Machine as one that never joined, although it has a Node.
 pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
+    instance_has_joined(id, &format!("Machine {machine}"))
+}
+
+/// Returns the error of a request that names an instance as one without a Node, although it has one.
+pub(super) fn instance_has_joined(id: &GroupId, instance: &str) -> ScaleError {
     ScaleError::FailedPrecondition(format!(
-        "{id}: Machine {machine} has a Node by now, and was named as an instance that never joined; nothing was changed for \
-         it, ask for the group's instances again"
+        "{id}: {instance} has a Node by now, and was named as an instance that never joined; nothing was changed for it, ask \
+         for the group's instances again"
     ))
 }
 

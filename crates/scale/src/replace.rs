@@ -4,7 +4,7 @@
 use capi::{Machine, ScalableKind};
 use jiff::Timestamp;
 use nodegroup::{
-    MachineView, Shortage, SizeError, instance,
+    SizeError, instance,
     replacement::{self, Replacement},
 };
 
@@ -53,7 +53,7 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
             if matches!(fate, Fate::Ours) {
                 work.shared.accepted_deletions.deleted(id, &target.uid);
             }
-            report(work, first);
+            report(work, &members, first);
         }
         Fate::Lowered(_) | Fate::Going => {}
         Fate::HasJoined => return Err(refused()),
@@ -70,10 +70,10 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
     }
 }
 
-fn report(work: &Work, machine: &Machine) {
-    let shortage = Shortage::of(machine, None, false, Timestamp::now());
-    let view = MachineView { machine, node: None, shortage, undeletable: false };
-    let why = instance::of_machine(view).error.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+fn report(work: &Work, members: &[Member], machine: &Machine) {
+    let member = members.iter().find(|member| member.machine.meta.uid == machine.meta.uid);
+    let error = member.and_then(|member| instance::of_machine(member.view()).error);
+    let why = error.map_or_else(|| "it was given up".to_owned(), |error| error.message);
     let (group, name) = (&work.id, &machine.meta.key.name);
     tracing::info!(%group, machine = %name, client = work.clients(), "Machine is replaced at the minimum size: {why}");
     work.report(EventContent::replaced(name, &why));

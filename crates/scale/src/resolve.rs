@@ -70,12 +70,12 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
     for node in nodes {
         let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
         let text = node.text();
+        let claim = NodeClaim::of(text, |key| node.annotations.get(key).map(String::as_str));
         match index.resolve(query) {
             Resolved::Machine(machine, Some(group)) if group == *id => {
                 if machine.deleting || accepted.has_deleted(id, &machine.meta.uid) {
                     continue;
                 }
-                let claim = NodeClaim::of(text, |key| node.annotations.get(key).map(String::as_str));
                 if claim.is_wrong(machine.node_name.is_some(), index.shows_node_of(&machine)) {
                     return Err(answer::has_joined(id, &machine.meta.key.name));
                 }
@@ -88,6 +88,9 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
             Resolved::PoolInstance(group) if group == *id => {
                 if accepted.has(id, text) {
                     continue;
+                }
+                if claim.is_wrong(false, index.shows_node_with(&node.provider_id)) {
+                    return Err(answer::instance_has_joined(id, &shortened(text, LONGEST_ID)));
                 }
                 if !index.members(id).is_empty() {
                     return Err(answer::is_of_machines(id));

@@ -96,7 +96,7 @@ pub struct ServeArgs {
     pub capacity_error_grace: String,
 
     /// Text by which a provider says that it lacks capacity that others may give back, beside the known ones: found as
-    /// whole words, in upper or lower case, in reason and message of a Machine's condition InfrastructureReady.
+    /// whole words, in upper or lower case, in reason and message of the condition InfrastructureReady.
     /// Repeatable; several in one value are separated by semicolons
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS", value_name = "TEXT")]
     pub capacity_error_words: Vec<String>,

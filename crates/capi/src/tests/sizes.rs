@@ -58,10 +58,12 @@ fn each_text_of_a_pool_cluster_and_template_counts() {
     let pool = json!({"metadata": {"name": "pool", "labels": {"team": "a".repeat(60)}},
         "spec": {"clusterName": "prod", "providerIDList": ["i".repeat(300), "j".repeat(300)],
             "template": {"spec": template, "metadata": {"labels": {"of": "b".repeat(60)}}}},
-        "status": {"nodeRefs": [{"name": "n".repeat(200)}]}});
+        "status": {"nodeRefs": [{"name": "n".repeat(200)}], "failureReason": "r".repeat(100),
+            "failureMessage": "m".repeat(500), "conditions": [{"type": "InfrastructureReady", "status": "False",
+                "reason": "Quota", "message": "c".repeat(500)}]}});
     let context = Context::new(DEFAULT_GROUP);
     let pool = ScalableResource::decode(ScalableKind::MachinePool, meta_of(&pool), &pool, &context).unwrap();
-    assert!(pool.bytes() > 1_300, "{}", pool.bytes());
+    assert!(pool.bytes() > 2_400, "{}", pool.bytes());
     assert_counts(&pool, &pool.meta, pool.bytes());
 
     let worker = json!({"name": "w".repeat(200), "version": "v1.34.1", "replicas": 1});

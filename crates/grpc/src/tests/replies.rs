@@ -265,3 +265,101 @@ async fn before_the_first_refresh() {
     writeln!(text, "after Refresh: {:?}", provider.group_of(asked).await.id).unwrap();
     insta::assert_snapshot!(text);
 }
+
+/// Returns a MachineDeployment with these annotations, and its MachineSet.
+fn fielded(name: &str, replicas: i32, annotations: &Value) -> [Change; 2] {
+    let more = json!({"metadata": {"annotations": annotations}});
+    [objects::deployment(name, replicas, ("0", "9"), &more), objects::set_of(name, &format!("{name}-1"))]
+}
+
+fn pool(name: &str, replicas: i32, listed: &[&str], more: &Value) -> Change {
+    let mut all = objects::capacity_annotations("4", "16Gi");
+    objects::merge(&mut all, &json!({"spec": {"providerIDList": listed}}));
+    objects::merge(&mut all, more);
+    objects::scalable(capi::ScalableKind::MachinePool, name, replicas, ("0", "9"), &all)
+}
+
+/// What people have in the field; docs/design/answers.md compares these replies with those of before.
+#[tokio::test]
+async fn of_the_field() {
+    let capacity = |more: &Value| {
+        let mut all = json!({"capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+            "capacity.cluster-autoscaler.kubernetes.io/memory": "64Gi"});
+        objects::merge(&mut all, more);
+        all
+    };
+    let labels = json!({"node.cluster.x-k8s.io/team": "db", "team": "db"});
+    let labelled = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
+    let quota = json!([{"type": "InfrastructureReady", "status": "False", "reason": "Failed",
+        "message": "scalesets failed to create or update. err: QuotaExceeded", "lastTransitionTime": LONG_AGO}]);
+    let mut changes = vec![
+        pool("01-with-machines", 1, &["cloud:///zone/p"], &labelled),
+        objects::joined("MachinePool/01-with-machines", "p"),
+        pool(
+            "10-sized-by-another",
+            2,
+            &[],
+            &json!({"metadata": {"annotations": {"cluster.x-k8s.io/replicas-managed-by": "x"}}}),
+        ),
+        objects::deployment(
+            "10-of-karpenter",
+            1,
+            ("0", "9"),
+            &json!({"metadata": {"labels": {"node.cluster.x-k8s.io/karpenter-member": ""}}}),
+        ),
+        pool(
+            "14-without-quota",
+            3,
+            &["cloud:///zone/q"],
+            &json!({"status": {"deprecated": {"v1beta1": {"conditions": quota}}}}),
+        ),
+    ];
+    changes.extend(fielded(
+        "02-huge-pages",
+        0,
+        &capacity(&json!({"capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=32Gi"})),
+    ));
+    changes.extend(fielded("03-volumes-of-a-zone", 1, &capacity(&json!({}))));
+    let amounts = json!({"cpu": "4", "memory": "64Gi"});
+    let labels = json!({"topology.ebs.csi.aws.com/zone": "eu-1a", "team": "db", "kubernetes.io/hostname": "n"});
+    let status =
+        json!({"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]});
+    changes.push(objects::joined("MachineSet/03-volumes-of-a-zone-1", "n"));
+    changes.push(objects::node("n", &json!({"metadata": {"labels": labels}, "status": status})));
+    changes.extend(gone("n"));
+    let without_unit = json!({"capacity.cluster-autoscaler.kubernetes.io/memory": "16384"});
+    changes.extend(fielded("06-memory-without-a-unit", 0, &capacity(&without_unit)));
+    let no_gpu = json!({"capacity.cluster-autoscaler.kubernetes.io/gpu-count": "0", "capacity.cluster-autoscaler.kubernetes.io/gpu-type": ""});
+    changes.extend(fielded("06-no-gpu", 0, &capacity(&no_gpu)));
+    changes.extend(fielded("11-id-in-two-forms", 1, &json!({})));
+    let of_azure = |slashes: &str| format!("azure:{slashes}subscriptions/s/virtualMachines/v");
+    let machine =
+        json!({"spec": {"providerID": of_azure("///")}, "status": {"phase": "Running", "nodeRef": {"name": "v"}}});
+    changes.push(objects::machine("MachineSet/11-id-in-two-forms-1", "v", &machine));
+    changes.push(objects::node("v", &json!({"spec": {"providerID": of_azure("////")}})));
+    changes.extend(fielded(
+        "12-zero-or-max",
+        1,
+        &json!({"cluster.x-k8s.io/autoscaling-options-zeroormaxnodescaling": "true"}),
+    ));
+    changes.extend(fielded("14-and-18-machines", 2, &json!({})));
+    let words = "* VirtualMachineProvisioned: cannot reserve 2B of memory on node h: 1B available memory left";
+    let of_machine =
+        |name, status: Value| objects::machine("MachineSet/14-and-18-machines-1", name, &json!({ "status": status }));
+    changes.push(of_machine("no-memory", not_ready("NotReady", words)));
+    changes.push(of_machine("terminated", not_ready("InstanceTerminated", "it was terminated")));
+    let mut provider = Provider::with(changes).await;
+    let mut text = replies(&mut provider).await;
+    let unregistered = proto::ExternalGrpcNode {
+        annotations: super::annotations(&[("k8s.io/cluster-autoscaler/fake-node-reason", "unregistered")]),
+        ..super::unregistered(&of_azure("///"))
+    };
+    let deleted = provider.delete("MachineDeployment/team-a/11-id-in-two-forms", vec![unregistered]).await;
+    writeln!(
+        text,
+        "DeleteNodes of an unregistered instance whose Node is there: {:?}",
+        deleted.map_err(|it| it.code())
+    )
+    .unwrap();
+    insta::assert_snapshot!(text);
+}

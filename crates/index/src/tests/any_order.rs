@@ -81,7 +81,7 @@ fn failure_domain(variant: &mut u16) -> Value {
     }
 }
 
-/// Returns the condition of a Machine's infrastructure. Without a time of its own it begins when it is observed.
+/// Returns the condition of the infrastructure of a Machine or MachinePool. Without a time of its own it begins when it is observed.
 fn infrastructure_ready(variant: &mut u16) -> Value {
     match choose(variant, &["", "", "NoValidHost", "QuotaExceeded", "Deleted"]) {
         "" => json!({}),
@@ -145,6 +145,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             // It has a template, so that the Node for its labels is visible.
             merge(&mut more, &capacity_annotations("1", "1Gi"));
             merge(&mut more, &json!({"spec": {"template": {"metadata": {"labels": {"node.cluster.x-k8s.io/a": ""}}}}}));
+            merge(&mut more, &infrastructure_ready(v));
             scalable(ScalableKind::MachinePool, "pool", i32::from(*v % 3), ("0", "5"), &more)
         }
         Entity::Machine(n) => {

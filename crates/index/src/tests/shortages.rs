@@ -1,6 +1,6 @@
-//! Tests of the time since which a Machine lacks capacity, as the lack begins and ends.
+//! Tests of the time since which a Machine or MachinePool lacks capacity, as the lack begins and ends.
 
-use capi::ObjectKey;
+use capi::{ObjectKey, ScalableKind};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -67,4 +67,54 @@ fn a_group_may_have_its_own_grace_period() {
     assert!(!is_sent(&index));
     index.apply_quietly(deployment("workers", 1, ("0", "9"), &at_once));
     assert!(is_sent(&index));
+}
+
+const POOL: &str = "MachinePool/team-a/pool";
+
+/// Returns a MachinePool of this size that lists two instances.
+fn pool(replicas: i32, message: &str) -> Change {
+    let mut more = saying(message);
+    merge(&mut more, &json!({"spec": {"providerIDList": ["cloud:///zone/a", "cloud:///zone/b"]}}));
+    scalable(ScalableKind::MachinePool, "pool", replicas, ("0", "9"), &more)
+}
+
+fn pool_since(index: &Index) -> Option<Timestamp> {
+    index.inner.read().live.groups[&id(POOL)].shortage.map(|shortage| shortage.since)
+}
+
+/// Returns the number of instances of the pool whose error is sent, and of those with an error.
+fn errors_of_pool(index: &Index) -> (usize, usize) {
+    let instances = index.instances(&id(POOL)).unwrap();
+    let with_error = instances.iter().filter(|it| it.error.is_some());
+    let errors = (with_error.clone().filter(|it| it.sends_error).count(), with_error.count());
+    let snapshot = index.snapshot(Some(&id(POOL)), crate::Detail::Instances).groups.remove(0);
+    assert_eq!(snapshot.instances().unwrap().map(|owned| owned.instance).collect::<Vec<_>>(), instances);
+    assert_eq!(snapshot.counts.failed, errors.1 as u64);
+    errors
+}
+
+#[test]
+fn that_of_a_pool_counts_while_instances_are_missing() {
+    let lacking = |replicas| pool(replicas, "err: AllocationFailed");
+    let index = index([lacking(3)]);
+    assert_eq!(pool_since(&index), Some(LONG_AGO.parse().unwrap()), "it was there at the start");
+    assert_eq!(errors_of_pool(&index), (1, 1));
+    index.apply_quietly(lacking(2));
+    assert_eq!((pool_since(&index), errors_of_pool(&index)), (None, (0, 0)), "it lacks nothing");
+    index.apply_quietly(lacking(4));
+    assert_eq!(errors_of_pool(&index), (0, 2), "an increase has its own grace period");
+    assert!(pool_since(&index).unwrap() > LONG_AGO.parse().unwrap());
+    index.apply_quietly(pool(4, "scalesets creating or updating"));
+    assert_eq!((pool_since(&index), errors_of_pool(&index)), (None, (0, 0)), "it has recovered");
+    index.apply_quietly(pool(4, "err: QuotaExceeded"));
+    assert_eq!(errors_of_pool(&index), (2, 2), "nobody waits for a quota");
+    index.apply_quietly(Change::ScalableGone(id(POOL)));
+    assert_eq!(index.instances(&id(POOL)), Some(Vec::new()));
+}
+
+/// A pool and a Machine may have one name.
+#[test]
+fn that_of_a_pool_is_not_that_of_a_machine_of_its_name() {
+    let index = group([pool(3, "err: QuotaExceeded"), machine("MachineSet/workers-1", "pool", &saying("creating"))]);
+    assert_eq!((errors_of_pool(&index), since(&index)), ((1, 1), None));
 }

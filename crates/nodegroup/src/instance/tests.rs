@@ -26,8 +26,17 @@ fn not_ready(reason: &str, message: &str) -> Option<Condition> {
 
 /// Returns a view of a Machine whose conditions have lasted for long.
 fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
-    let shortage = Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH);
+    let shortage = shortage(machine.infrastructure_not_ready(), None, false, Timestamp::UNIX_EPOCH);
     MachineView { machine, node, shortage, undeletable: false }
+}
+
+fn shortage(
+    condition: Option<&Condition>,
+    known: Option<Shortage>,
+    seen_before: bool,
+    now: Timestamp,
+) -> Option<Shortage> {
+    Shortage::by(&CapacityWords::default(), condition, known, seen_before, now)
 }
 
 fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
@@ -411,15 +420,116 @@ fn a_shortage_lasts_since(
     #[case] condition: Option<&str>,
     #[case] expected: &str,
 ) {
-    let machine = with(|machine| {
-        let since = condition.map(|since| since.parse().unwrap());
-        let condition = Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since };
-        machine.rare = rare(None, Some(condition));
-    });
+    let since = condition.map(|since| since.parse().unwrap());
+    let condition = Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since };
     let known = known.map(|since| Shortage { lack: Lack::Heals, since: since.parse().unwrap() });
-    let shortage = Shortage::of(&machine, known, seen_before, LATER.parse().unwrap()).unwrap();
+    let shortage = shortage(Some(&condition), known, seen_before, LATER.parse().unwrap()).unwrap();
     let since = expected.parse().unwrap();
     assert_eq!(shortage, Shortage { lack: Lack::Lasts, since }, "a quota beside it lasts");
+}
+
+/// Returns the instances of a MachinePool of 5 that lists 2, by what its infrastructure says.
+fn of_pool_of_5(
+    failure: Option<Failure>,
+    infrastructure_not_ready: Option<Condition>,
+    machines: usize,
+    min: i32,
+    change: impl FnOnce(&mut DeleteConditions),
+) -> Vec<Instance> {
+    of_pool_of(5, failure, infrastructure_not_ready, machines, min, change)
+}
+
+fn of_pool_of(
+    size: i32,
+    failure: Option<Failure>,
+    infrastructure_not_ready: Option<Condition>,
+    machines: usize,
+    min: i32,
+    change: impl FnOnce(&mut DeleteConditions),
+) -> Vec<Instance> {
+    let mut pool = testing::scalable(ScalableKind::MachinePool, "pool");
+    (pool.failure, pool.infrastructure_not_ready) = (failure, infrastructure_not_ready);
+    let now = NOW.parse().unwrap();
+    let shortage = shortage(pool.infrastructure_not_ready.as_ref(), None, false, now);
+    let id = GroupId::parse("MachinePool/team-a/pool").unwrap();
+    let view = PoolView { pool: &pool, shortage, machines };
+    of_pool(&id, size, ["x://a", "x://b"].into_iter(), view, || {
+        let mut all = conditions(min);
+        change(&mut all);
+        all
+    })
+}
+
+#[test]
+fn errors_of_a_large_pool_are_sent_in_parts() {
+    let instances = of_pool_of(9_000, None, not_ready("QuotaExceeded", &"x".repeat(4_000)), 0, 0, |_| ());
+    let sent: Vec<_> = instances.iter().filter(|it| it.sends_error).filter_map(|it| it.error.as_ref()).collect();
+    assert_eq!(sent.len(), 1_000);
+    assert!(sent.iter().all(|error| error.message.len() <= LONGEST_MESSAGE));
+}
+
+/// A pool has no Machine that could fail: its placeholders have what its own conditions say.
+#[rstest]
+#[case::nothing(None, None, None)]
+#[case::waiting(None, not_ready("WaitingForInfrastructure", ""), None)]
+#[case::parts_that_azure_removed(None, not_ready("Deleted", "disk successfully deleted"), None)]
+#[case::a_quota(
+    None,
+    not_ready("Failed", "scalesets failed to create or update. err: QuotaExceeded"),
+    Some((ErrorClass::OutOfResources, "Failed: scalesets failed to create or update. err: QuotaExceeded"))
+)]
+#[case::a_failure(
+    failed(Some("CreateError"), Some("no rights")),
+    not_ready("ASGProvisionFailed", "x"),
+    Some((ErrorClass::Other, "CreateError: no rights"))
+)]
+#[case::a_failure_for_want_of_resources(
+    failed(Some("InsufficientResources"), None),
+    not_ready("NotReady", ""),
+    Some((ErrorClass::OutOfResources, "InsufficientResources"))
+)]
+#[case::a_failure_that_is_over(failed(Some("CreateError"), Some("no rights")), None, None)]
+#[case::a_final_reason(
+    None, not_ready("InstanceErrored", "no image"), Some((ErrorClass::Other, "InstanceErrored: no image"))
+)]
+fn placeholders_of_a_pool_have_its_error(
+    #[case] failure: Option<Failure>,
+    #[case] condition: Option<Condition>,
+    #[case] expected: Option<(ErrorClass, &str)>,
+) {
+    let instances = of_pool_of_5(failure, condition, 0, 0, |_| ());
+    assert_eq!(instances.iter().map(|it| it.error.is_some()).take(2).collect::<Vec<_>>(), [false, false]);
+    for placeholder in &instances[2..] {
+        let error = placeholder.error.as_ref().map(|error| (error.code, error.class, &*error.message));
+        assert_eq!(error, expected.map(|(class, message)| ("ProvisioningFailed", class, message)));
+        assert!(placeholder.sends_error && placeholder.state == InstanceState::Creating);
+    }
+    assert_eq!(instances.len(), 5);
+}
+
+#[rstest]
+#[case::all_that_are_missing(0, 0, |_: &mut DeleteConditions| (), 3)]
+#[case::as_many_as_the_minimum_leaves(0, 4, |_: &mut DeleteConditions| (), 1)]
+#[case::none_at_the_minimum(0, 5, |_: &mut DeleteConditions| (), 0)]
+#[case::without_those_that_are_machines(4, 0, |_: &mut DeleteConditions| (), 1)]
+#[case::none_while_it_rolls_out(0, 0, |it: &mut DeleteConditions| it.accepts = false, 0)]
+#[case::none_where_nothing_is_written(0, 0, |it: &mut DeleteConditions| it.rules.deletes = false, 0)]
+#[case::none_in_the_grace_period(0, 0, |it: &mut DeleteConditions| it.rules.grace = Grace::Never, 0)]
+fn an_error_of_a_pool_is_sent_where_its_delete_is_accepted(
+    #[case] machines: usize,
+    #[case] min: i32,
+    #[case] change: impl FnOnce(&mut DeleteConditions),
+    #[case] expected: usize,
+) {
+    let lack = Some(Condition {
+        reason: "Failed".into(),
+        message: "AllocationFailed".into(),
+        since: Some(Timestamp::UNIX_EPOCH),
+    });
+    let instances = of_pool_of_5(None, lack, machines, min, change);
+    let errors = instances.iter().filter(|it| it.error.is_some());
+    assert_eq!(errors.clone().count(), 3);
+    assert_eq!(errors.filter(|it| it.sends_error).count(), expected);
 }
 
 #[allow(clippy::unnecessary_wraps)] // as the field has it

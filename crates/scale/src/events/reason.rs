@@ -173,7 +173,7 @@ impl EventContent {
             EventReason::SizePutBack,
             format!(
                 "field manager {manager} keeps putting the size back: {from}→{to}; leave spec.replicas out of what it \
-                 applies to this group, or the group out of autoscaling"
+                 applies to this group, once both size annotations are set, or the group out of autoscaling"
             ),
         )
     }

@@ -56,7 +56,7 @@ impl Copy {
             template: TemplateRules::default(),
             prices: Arc::default(),
             errors: ErrorRules::default(),
-            capacity_words: CapacityWords::default(),
+            capacity_words: CapacityWords::new(["no blade left"]).expect("words"),
         }));
         let calls = api.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");

@@ -187,3 +187,24 @@ async fn the_id_of_one_that_has_joined_is_the_one_that_its_node_has(#[case] id: 
     let instances = world.index.instances(&group()).unwrap();
     assert_eq!(instances[1].id, expected);
 }
+
+/// An instance of a MachinePool has a Node that joined since, or whose providerID is written in another form.
+#[rstest]
+#[case::as_it_is_listed("azure:///vm/a")]
+#[case::in_another_form("azure:////vm/A")]
+#[tokio::test]
+async fn an_unregistered_instance_of_a_pool_whose_node_is_there_stays(#[case] of_node: &str) {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["azure:///vm/a", "azure:///vm/b"]);
+    world.node("n", Some(of_node), &json!({}));
+    let unregistered = |id| {
+        let mut named = instance(id);
+        let reason = ("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned());
+        named[0].annotations = [reason].into();
+        named
+    };
+    let error = world.scale.delete(pool.clone(), unregistered("azure:///vm/a")).await.unwrap_err();
+    assert_eq!((error.code(), world.size_of_pool()), ("failed_precondition", 3), "{error}");
+    world.scale.delete(pool, unregistered("azure:///vm/b")).await.unwrap();
+    assert_eq!(world.size_of_pool(), 2, "that one never came");
+}

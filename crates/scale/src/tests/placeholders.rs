@@ -178,3 +178,24 @@ async fn a_decrease_whose_machine_is_not_let_go_succeeds_with_what_was_done() {
     world.scale.decrease(group(), -3).await.unwrap();
     assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec![]));
 }
+
+/// Cluster Autoscaler deletes each placeholder with an error, in every loop.
+#[tokio::test]
+async fn those_of_a_pool_without_quota_go_down_to_the_minimum() {
+    let world = World::new(1, &["a"]);
+    let pool = world.pool(5, &["cloud:///p1", "cloud:///p2"]);
+    let quota =
+        json!({"type": "InfrastructureReady", "status": "False", "reason": "Failed", "message": "QuotaExceeded"});
+    let min = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "3"});
+    world.api.change("machinepools", "pool", json!({"metadata": {"annotations": min}}));
+    world.api.status("machinepools", "pool", &json!({"deprecated": {"v1beta1": {"conditions": [quota]}}}));
+    world.watch();
+    let with_error = || {
+        let instances = world.index.instances(&pool).unwrap().into_iter();
+        instances.filter(|it| it.error.is_some() && it.sends_error).flat_map(|it| instance(&it.id)).collect::<Vec<_>>()
+    };
+    assert_eq!(with_error().len(), 2);
+    world.scale.delete(pool.clone(), with_error()).await.unwrap();
+    world.watch();
+    assert_eq!((world.size_of_pool(), with_error().len()), (3, 0));
+}

@@ -26,6 +26,7 @@ async fn a_size_that_was_put_back_twice_is_not_raised_for_half_an_hour() {
     let error = raised_and_put_back(&world).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
     assert!(error.to_string().contains(&format!("field manager {manager} keeps putting the size back")), "{error}");
+    assert!(error.to_string().contains("once both size annotations are set"), "else Cluster API writes 1: {error}");
     assert!(world.index.options(&group()).unwrap().scale_down_unneeded_time.is_some());
     tokio::time::advance(Duration::from_secs(30 * 60)).await;
     raised_and_put_back(&world).await.unwrap();

@@ -63,6 +63,19 @@ async fn one_that_cluster_autoscaler_gave_up_waiting_for_is_replaced_too() {
     assert!(is_deleting(&world, "a"));
 }
 
+/// The words that the operator added say why, as in the answers.
+#[tokio::test]
+async fn the_event_quotes_what_the_operators_words_were_found_in() {
+    let world = World::new(1, &[]);
+    let condition = json!({"type": "InfrastructureReady", "status": "False", "reason": "NotReady",
+        "message": "no blade left in rack 7"});
+    world.machine("a", &json!({"phase": "Provisioning", "conditions": [condition]}), &json!({}));
+    world.scale.delete(group(), instance("pending-machine-team-a_a")).await.unwrap();
+    let reported = world.scale.history().of(&group());
+    let says = |entry: &crate::HistoryEntry| entry.text.contains("is replaced: NotReady: no blade left in rack 7");
+    assert!(reported.iter().any(says), "{reported:?}");
+}
+
 #[tokio::test]
 async fn the_next_one_waits_for_its_interval_and_the_caller_learns_when() {
     let world = at_min_size();
