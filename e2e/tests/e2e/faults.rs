@@ -23,7 +23,7 @@ pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &Wo
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     world.plane.stop_api_server();
 
-    let mut provider = world.spawn(&[])?;
+    let mut provider = world.spawn()?;
     let body = eventually("a page that says why", SOON, async || {
         provider.process.still_running()?;
         let (status, body) = provider.http("/readyz?verbose").await?;
