@@ -97,17 +97,6 @@ pub fn promtool() -> Result<PathBuf> {
     Ok(binaries.join("promtool"))
 }
 
-/// Builds Prometheus from the module of promtool.
-pub fn prometheus() -> Result<PathBuf> {
-    let binaries = Module::at("promtool").binaries(&Build {
-        what: "Prometheus",
-        packages: &["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"],
-        files: &[],
-        linker: "-s -w",
-    })?;
-    Ok(binaries.join("prometheus"))
-}
-
 /// Builds the judge of requests for certificates from a module of its own, with approver-policy's own evaluators.
 pub fn approver_policy() -> Result<PathBuf> {
     let binaries = Module::at("approver-policy").binaries(&Build {

@@ -34,7 +34,6 @@ pub mod pool;
 pub mod ports;
 pub mod process;
 pub mod program;
-pub mod prometheus;
 pub mod promtool;
 pub mod provider;
 pub mod proxy;

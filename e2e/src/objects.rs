@@ -221,14 +221,6 @@ impl Objects {
         Ok(())
     }
 
-    /// Applies a merge patch to an object in a dry run.
-    pub async fn try_patch(&self, kind: &str, name: &str, patch: &Value) -> Result<()> {
-        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
-        let patched = self.api(kind).patch(name, &parameters, &Patch::Merge(patch)).await;
-        patched.with_context(|| format!("trying to patch {kind} {name}"))?;
-        Ok(())
-    }
-
     /// Applies a merge patch to an object with the field manager of another program.
     pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
         let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };

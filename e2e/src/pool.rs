@@ -47,9 +47,7 @@ pub struct Pool {
     running: usize,
     has_machines: bool,
     annotations: Map<String, Value>,
-    node_labels: Map<String, Value>,
     template: (String, String),
-    failure_domain: Option<String>,
 }
 
 /// A group that was created.
@@ -79,9 +77,7 @@ impl Pool {
             running: 0,
             has_machines: false,
             annotations: Map::new(),
-            node_labels: Map::new(),
             template: ("DevMachineTemplate".to_owned(), "none".to_owned()),
-            failure_domain: None,
         }
         .bounds(0, 10)
     }
@@ -118,24 +114,10 @@ impl Pool {
         self.capacity("cpu", "4").capacity("memory", "16Gi")
     }
 
-    /// Adds a label to the template of its Machines.
-    #[must_use]
-    pub fn node_label(mut self, key: &str, value: &str) -> Self {
-        self.node_labels.insert(key.to_owned(), json!(value));
-        self
-    }
-
     /// Names the infrastructure template.
     #[must_use]
     pub fn template(mut self, kind: &str, name: &str) -> Self {
         self.template = (kind.to_owned(), name.to_owned());
-        self
-    }
-
-    /// Sets the failure domain of its Machines.
-    #[must_use]
-    pub fn failure_domain(mut self, domain: &str) -> Self {
-        self.failure_domain = Some(domain.to_owned());
         self
     }
 
@@ -285,64 +267,22 @@ impl Pool {
 
     fn spec(&self, world: &World) -> Value {
         let (kind, name) = &self.template;
-        let mut labels = self.node_labels.clone();
-        labels.insert("pool".to_owned(), json!(self.name));
-        let mut spec = json!({
+        json!({
             "clusterName": world.cluster,
             "replicas": self.replicas,
             "template": {
-                "metadata": { "labels": labels },
+                "metadata": { "labels": { "pool": self.name } },
                 "spec": {
                     "clusterName": world.cluster,
                     "bootstrap": { "dataSecretName": "none" },
                     "infrastructureRef": reference_to(world, kind, name),
                 },
             },
-        });
-        if let Some(domain) = &self.failure_domain {
-            spec["template"]["spec"]["failureDomain"] = json!(domain);
-        }
-        spec
+        })
     }
 }
 
-impl Group {
-    /// Creates another Machine without a Node, as a `MachineSet` does for a missing replica.
-    pub async fn add_pending(&self, world: &World, name: &str) -> Result<()> {
-        let model = self.machines.first().context("a group without Machines")?;
-        let mut machine = serde_json::to_value(world.objects.get("Machine", model).await?)?;
-        let metadata = machine["metadata"].take();
-        machine["metadata"] = json!({
-            "name": name,
-            "labels": metadata["labels"],
-            "ownerReferences": metadata["ownerReferences"],
-            "finalizers": metadata["finalizers"],
-        });
-        machine["spec"]["infrastructureRef"]["name"] = json!(name);
-        if let Some(spec) = machine["spec"].as_object_mut() {
-            spec.remove("providerID");
-        }
-        machine["status"] = json!({ "phase": "Provisioning" });
-        world.objects.create(machine).await?;
-        Ok(())
-    }
-
-    /// Begins a rollout of a `MachineDeployment`: creates a newer `MachineSet`, which has no Machines yet.
-    pub async fn begin_rollout(&self, world: &World) -> Result<()> {
-        let mut set = serde_json::to_value(world.objects.get("MachineSet", &format!("{}-set", self.name)).await?)?;
-        let metadata = set["metadata"].take();
-        set["metadata"] = json!({
-            "name": format!("{}-next", self.name),
-            "labels": metadata["labels"],
-            "annotations": { "machinedeployment.clusters.x-k8s.io/revision": "2" },
-            "ownerReferences": metadata["ownerReferences"],
-        });
-        set["spec"]["replicas"] = json!(0);
-        set["status"] = json!({ "replicas": 0 });
-        world.objects.create(set).await?;
-        Ok(())
-    }
-}
+impl Group {}
 
 /// Returns a reference to an infrastructure object in the form of the contract version.
 fn reference_to(world: &World, kind: &str, name: &str) -> Value {

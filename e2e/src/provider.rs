@@ -23,7 +23,6 @@ pub struct Provider {
     /// The process, for signals.
     pub process: Process,
     grpc: u16,
-    http_port: u16,
     caller: Caller,
     http: Client,
     admin: Client,
@@ -56,7 +55,7 @@ impl Provider {
     /// Connects to a program that listens on these ports, or will soon.
     pub(crate) fn new(process: Process, grpc: u16, http: u16, admin: u16) -> Result<Self> {
         let caller = Caller::to(&format!("127.0.0.1:{grpc}"))?;
-        Ok(Self { process, grpc, http_port: http, caller, http: http_client(http)?, admin: http_client(admin)? })
+        Ok(Self { process, grpc, caller, http: http_client(http)?, admin: http_client(admin)? })
     }
 
     /// Replaces the connection to its gRPC port.
@@ -75,17 +74,6 @@ impl Provider {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.grpc
-    }
-
-    /// Returns the port of its metrics and probes.
-    #[must_use]
-    pub fn http_port(&self) -> u16 {
-        self.http_port
-    }
-
-    /// Returns another connection to it.
-    pub fn another(&self) -> Result<Caller> {
-        Caller::to(&format!("127.0.0.1:{}", self.grpc))
     }
 
     /// Waits until `/readyz` reports that it is ready.

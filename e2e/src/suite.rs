@@ -36,8 +36,6 @@ pub struct Scenario {
     pub name: &'static str,
     /// True if it stops the API server and must not share it.
     pub own_api_server: bool,
-    /// True if it only runs on request, by `--ignored`.
-    pub by_hand: bool,
     /// The API servers on which it runs, by their contract.
     pub contracts: &'static [Contract],
     /// The scenario's body.
@@ -72,8 +70,7 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
         for &scenario in scenarios.iter().filter(|scenario| scenario.contracts.contains(&contract)) {
             let suite = Arc::clone(&suite);
             let name = format!("{contract}::{}", scenario.name);
-            let trial = Trial::test(name, move || suite.try_scenario(contract, scenario));
-            trials.push(trial.with_ignored_flag(scenario.by_hand));
+            trials.push(Trial::test(name, move || suite.try_scenario(contract, scenario)));
         }
     }
     let conclusion = selection.run(trials);

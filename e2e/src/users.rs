@@ -31,12 +31,6 @@ impl User {
         Self { name: format!("provider-{number}") }
     }
 
-    /// Returns a user without rights, until a scenario grants some.
-    #[must_use]
-    pub fn unprivileged() -> Self {
-        Self { name: "stranger".to_owned() }
-    }
-
     fn token(&self) -> String {
         format!("token-of-{}", self.name)
     }
@@ -59,7 +53,6 @@ impl User {
 #[must_use]
 pub fn token_file() -> String {
     let mut lines = line(&User::administrator(), "system:masters");
-    lines += &line(&User::unprivileged(), "strangers");
     for number in 0..USERS {
         lines += &line(&User::provider(number), GROUP);
     }

@@ -65,23 +65,15 @@ impl World {
 
     /// Starts the program for the scenario's namespace, with both kubeconfigs, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
-        self.serve_with(&[]).await
-    }
-
-    /// The same as `serve`, with more flags.
-    pub async fn serve_with(&self, flags: &[&str]) -> Result<Provider> {
-        let mut provider = self.spawn(flags)?;
+        let mut provider = self.spawn()?;
         provider.ready().await?;
         Ok(provider)
     }
 
-    /// The same as `serve_with`, without waiting.
-    pub fn spawn(&self, flags: &[&str]) -> Result<Provider> {
-        let scope = self.scope();
+    /// The same as `serve`, without waiting.
+    pub fn spawn(&self) -> Result<Provider> {
         let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
-        let mut all = vec![scope.as_str(), workload.as_str()];
-        all.extend(flags);
-        self.spawn_bare(&all, &[])
+        self.spawn_bare(&[&self.scope(), &workload], &[])
     }
 
     /// The same as `serve`, with a proxy to the management cluster that can hold back watches.

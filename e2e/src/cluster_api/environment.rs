@@ -3,7 +3,6 @@
 use std::{fs, path::Path, process::Command, sync::Arc};
 
 use anyhow::Result;
-use tokio::sync::Mutex;
 
 use crate::{
     cluster_api::manager::{Manager, Site},
@@ -20,7 +19,7 @@ use crate::{
 /// All processes around the program. Dropping it ends them.
 pub struct Environment {
     // The fields are declared in their drop order, so that no process logs errors about the end of another.
-    infrastructure: Mutex<Infrastructure>,
+    _infrastructure: Infrastructure,
     /// The manager of Cluster API's core.
     pub core: Manager,
     scheduler: Process,
@@ -48,27 +47,13 @@ impl Environment {
             port: workload.port(),
             times: Times::default(),
         });
-        Ok(Self {
-            infrastructure: Mutex::new(infrastructure),
-            core,
-            scheduler,
-            management: Arc::new(management),
-            workload,
-        })
+        Ok(Self { _infrastructure: infrastructure, core, scheduler, management: Arc::new(management), workload })
     }
 
     /// Returns access to Nodes, and to the Pods of one namespace.
     #[must_use]
     pub(crate) fn workload_objects(&self, namespace: &str) -> Objects {
         self.workload.objects(namespace)
-    }
-
-    /// Installs another kind of machine with its templates, and serves it.
-    pub async fn install_machines(&self, kind: &str) -> Result<()> {
-        let template = format!("{kind}Template");
-        kinds::install(&self.management.objects("default"), &[kind, &template]).await?;
-        self.infrastructure.lock().await.serve_machines(kind);
-        Ok(())
     }
 
     /// Returns the log files of its processes, by name.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::testbed::{Controllers, TIMEOUT, Testbed};
-use crate::{capd, existing};
+use crate::existing;
 
 impl Testbed {
     /// Returns true with the sandbox's controllers.
@@ -30,16 +30,6 @@ impl Testbed {
     #[must_use]
     pub fn timeout(&self) -> Duration {
         if self.is_existing() { existing::TIMEOUT } else { TIMEOUT }
-    }
-
-    /// Returns the default kind of infrastructure template of groups.
-    #[must_use]
-    pub fn template_kind(&self) -> &str {
-        match &self.controllers {
-            Controllers::InMemory(_) => capd::TEMPLATE_KIND,
-            Controllers::Existing(tenant) => tenant.template_kind(),
-            Controllers::Real(_) | Controllers::Simulated(_) => "LoopbackMachineTemplate",
-        }
     }
 
     /// Returns the label value that distinguishes the scenario's Nodes and Pods in its workload cluster.

@@ -23,15 +23,13 @@ const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 pub struct Workers {
     name: String,
     scalable: Scalable,
-    replicas: Option<i32>,
+    replicas: i32,
     annotations: Map<String, Value>,
     labels: Map<String, Value>,
     taints: Vec<Value>,
-    template_kind: String,
     capacity: Value,
     publishes_capacity: bool,
     sized: bool,
-    surge: i32,
     machines: bool,
 }
 
@@ -42,15 +40,13 @@ impl Workers {
         Self {
             name: name.to_owned(),
             scalable: Scalable::MachineDeployment,
-            replicas: Some(0),
+            replicas: 0,
             annotations: Map::new(),
             labels: Map::new(),
             taints: Vec::new(),
-            template_kind: "LoopbackMachineTemplate".to_owned(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
             sized: false,
-            surge: 1,
             machines: false,
         }
         .bounds(0, 10)
@@ -94,14 +90,7 @@ impl Workers {
     /// Sets the initial number of replicas.
     #[must_use]
     pub fn replicas(mut self, replicas: i32) -> Self {
-        self.replicas = Some(replicas);
-        self
-    }
-
-    /// Leaves the initial number of replicas to Cluster API.
-    #[must_use]
-    pub fn without_replicas(mut self) -> Self {
-        self.replicas = None;
+        self.replicas = replicas;
         self
     }
 
@@ -125,20 +114,6 @@ impl Workers {
         self.label(BEHAVIOUR_LABEL, behaviour)
     }
 
-    /// Uses another kind of infrastructure template.
-    #[must_use]
-    pub fn template_kind(mut self, kind: &str) -> Self {
-        kind.clone_into(&mut self.template_kind);
-        self
-    }
-
-    /// Sets the number of Machines beyond its replicas that a rollout may create.
-    #[must_use]
-    pub fn surge(mut self, surge: i32) -> Self {
-        self.surge = surge;
-        self
-    }
-
     /// Gives a MachinePool a Machine for each Node.
     #[must_use]
     pub fn with_machines(mut self) -> Self {
@@ -154,7 +129,7 @@ impl Workers {
 
     /// Creates only the infrastructure template. Its capacity is written here if no provider does. In existing clusters
     /// all groups share one template.
-    pub async fn create_template(&self, testbed: &Testbed) -> Result<()> {
+    async fn create_template(&self, testbed: &Testbed) -> Result<()> {
         if testbed.is_existing() {
             return Ok(());
         }
@@ -167,7 +142,7 @@ impl Workers {
             }),
             Scalable::MachineDeployment | Scalable::MachineSet => {
                 let mut template = json!({
-                    "kind": self.template_kind,
+                    "kind": "LoopbackMachineTemplate",
                     "metadata": { "name": self.name },
                     "spec": {
                         "publishesCapacity": self.publishes_capacity,
@@ -198,7 +173,7 @@ impl Workers {
     }
 
     /// Creates only the group.
-    pub async fn create_group(&self, testbed: &Testbed) -> Result<Group> {
+    async fn create_group(&self, testbed: &Testbed) -> Result<Group> {
         let kind = self.scalable.kind();
         let name = match &testbed.controllers {
             Controllers::Existing(tenant) => tenant.name(&self.name),
@@ -252,18 +227,16 @@ impl Workers {
         }
         let mut spec = json!({
             "clusterName": testbed.cluster,
+            "replicas": self.replicas,
             "template": { "metadata": { "labels": labels }, "spec": machine },
         });
-        if let Some(replicas) = self.replicas {
-            spec["replicas"] = json!(replicas);
-        }
         if self.scalable != Scalable::MachinePool {
             spec["selector"] = json!({ "matchLabels": { "pool": group.name } });
         }
         if self.scalable == Scalable::MachineDeployment {
             spec["rollout"] = json!({ "strategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": { "maxSurge": self.surge, "maxUnavailable": 0 },
+                "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 },
             } });
         }
         Ok(spec)
@@ -294,7 +267,7 @@ impl Workers {
             })),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
                 let pool = self.scalable == Scalable::MachinePool;
-                let kind = if pool { "LoopbackMachinePool" } else { &self.template_kind };
+                let kind = if pool { "LoopbackMachinePool" } else { "LoopbackMachineTemplate" };
                 Ok(json!({
                     "bootstrap": { "dataSecretName": "none" },
                     "infrastructureRef": infrastructure_reference(kind, &group.name),

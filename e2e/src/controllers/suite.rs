@@ -53,18 +53,18 @@ pub enum Runs {
     Everywhere,
     /// With real controllers only: it needs a feature that the sandbox lacks.
     Real,
-    /// With real controllers of its own, since it disturbs others.
-    RealAlone,
-    /// With real controllers and an autoscaler: the driver, and each named Cluster Autoscaler. The controllers are its
-    /// own, since it sees all Nodes and Pods.
+    /// With simulated controllers only: real ones would be busy with it for minutes.
+    Simulated,
+    /// With real controllers and an autoscaler: each named Cluster Autoscaler, with controllers of its own, since it sees
+    /// all Nodes and Pods, or the driver if none is named.
     Scaled,
-    /// The same, and also with the driver as the other versions.
+    /// The same, and the driver also plays the other versions.
     ScaledAsEach,
     /// With Cluster API's development provider in memory, if its manager is named.
     InMemory,
     /// In existing clusters, if they are named.
     Existing,
-    /// The same in clusters that are handed over to it, where the driver scales.
+    /// The same in clusters that are started for it, where the driver scales. By `--ignored` only, since it takes long.
     HandedOver,
 }
 
@@ -126,14 +126,18 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
                 trials.push(trial(&suite, scenario, "simulated", Backend::Simulated));
             }
             Runs::Real => trials.push(trial(&suite, scenario, "real", Backend::Real)),
-            Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Backend::RealAlone)),
+            Runs::Simulated => trials.push(trial(&suite, scenario, "simulated", Backend::Simulated)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
-            Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Backend::HandedOver)),
+            Runs::HandedOver => {
+                let trial = trial(&suite, scenario, "handed-over", Backend::HandedOver);
+                trials.push(trial.with_ignored_flag(true));
+            }
             Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
             Runs::ScaledAsEach => {
                 trials.extend(scaled(&suite, scenario, &named));
-                trials.extend(DRIVEN_IN_SOME.map(|version| {
+                let others = if named.is_empty() { DRIVEN_IN_SOME.as_slice() } else { &[] };
+                trials.extend(others.iter().map(|&version| {
                     let driver = Backend::Scaled(Autoscaler::Driver(version));
                     trial(&suite, scenario, &format!("driver::{version}"), driver)
                 }));
@@ -145,20 +149,19 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Returns the trials with the driver and with each named Cluster Autoscaler.
+/// Returns the trials with each named Cluster Autoscaler, or with the driver if none is named.
 fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial> {
-    let driver = Backend::Scaled(Autoscaler::Driver(DRIVEN));
-    let mut trials = vec![trial(suite, scenario, "driver", driver)];
-    for binary in named {
-        let who = format!("cluster-autoscaler-{}", binary.version);
-        trials.push(trial(suite, scenario, &who, Backend::Scaled(Autoscaler::Binary(binary.clone()))));
-    }
     if named.is_empty() {
+        let driver = Backend::Scaled(Autoscaler::Driver(DRIVEN));
         let missing = || Err(format!("{VARIABLE} names no binary of Cluster Autoscaler").into());
         let name = format!("cluster-autoscaler::{}", scenario.name);
-        trials.push(Trial::test(name, missing).with_ignored_flag(true));
+        return vec![trial(suite, scenario, "driver", driver), Trial::test(name, missing).with_ignored_flag(true)];
     }
-    trials
+    let trial = |binary: &Binary| {
+        let who = format!("cluster-autoscaler-{}", binary.version);
+        trial(suite, scenario, &who, Backend::Scaled(Autoscaler::Binary(binary.clone())))
+    };
+    named.iter().map(trial).collect()
 }
 
 /// Returns the trial with Cluster API's development provider, ignored if none is named.
@@ -188,7 +191,6 @@ fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, backend: Backend) 
 /// The controllers and clusters around the program in a trial.
 enum Backend {
     Real,
-    RealAlone,
     Simulated,
     Scaled(Autoscaler),
     /// With this manager of CAPD.
@@ -239,17 +241,13 @@ impl Suite {
             | Backend::InMemory(_)
             | Backend::HandedOver
             | Backend::Real
-            | Backend::RealAlone
             | Backend::Simulated => None,
         };
         let host = match backend {
             Backend::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
-            Backend::Existing(_)
-            | Backend::Scaled(_)
-            | Backend::InMemory(_)
-            | Backend::Real
-            | Backend::RealAlone
-            | Backend::Simulated => None,
+            Backend::Existing(_) | Backend::Scaled(_) | Backend::InMemory(_) | Backend::Real | Backend::Simulated => {
+                None
+            }
         };
         let handed_over = host.as_ref().map(|host| Backend::Existing(host.clusters.clone()));
         let testbed = self.runtime.block_on(self.testbed(handed_over.as_ref().unwrap_or(backend), name));
@@ -296,7 +294,6 @@ impl Suite {
         let (alone, autoscaler) = match backend {
             Backend::Simulated => return Testbed::simulated(program, logs).await,
             Backend::Real => (false, None),
-            Backend::RealAlone => (true, None),
             Backend::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
             Backend::HandedOver => bail!("nothing has been handed over"),
             Backend::Existing(clusters) => {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::{Client, Config, config::KubeConfigOptions};
 use sandbox::{Sandbox, SandboxOptions};
 use serde_json::json;
@@ -284,17 +284,6 @@ impl Testbed {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.programs.directory()
-    }
-
-    /// Installs another kind of machine with its templates.
-    pub async fn install_machines(&self, kind: &str) -> Result<()> {
-        match &self.controllers {
-            Controllers::Real(environment) => environment.install_machines(kind).await,
-            Controllers::Simulated(_) | Controllers::InMemory(_) => {
-                kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await
-            }
-            Controllers::Existing(_) => bail!("nothing is installed in clusters that others use too"),
-        }
     }
 
     /// Copies the log lines of shared components about this scenario next to its programs' logs.

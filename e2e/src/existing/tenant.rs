@@ -122,11 +122,6 @@ impl Tenant {
         milli(cpu) == Some(self.model.cpu)
     }
 
-    /// Returns the kind of infrastructure template that its groups have.
-    pub(crate) fn template_kind(&self) -> &str {
-        &self.model.template_kind
-    }
-
     /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody
     /// creates.
     pub(crate) fn machine(&self, joins: bool) -> Value {

@@ -1,4 +1,4 @@
-//! Runs the promises of an informer on a dedicated API server and on a sandbox: the same scenarios on both.
+//! Runs the promises of an informer on a dedicated API server.
 
 mod event_log;
 mod setup;
@@ -25,7 +25,7 @@ pub type Run = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, Result<()>>;
 /// One promise.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// The name, shown after the server.
+    /// The name.
     pub name: &'static str,
     /// The promise's scenario.
     pub run: Run,
@@ -57,11 +57,11 @@ pub fn run(promises: &[Promise]) -> ExitCode {
     let started = Arc::new(Started::const_new());
     let mut trials = Vec::new();
     for &promise in promises {
-        for (server, lists) in Server::ALL.into_iter().flat_map(|server| Lists::ALL.map(|lists| (server, lists))) {
+        for lists in Lists::ALL {
             let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
-            let name = format!("informer::{}::{}::{}", server.as_str(), promise.name, lists.as_str());
+            let name = format!("informer::{}::{}", promise.name, lists.as_str());
             trials.push(Trial::test(name, move || {
-                let outcome = runtime.block_on(try_promise(server, lists, promise, &started));
+                let outcome = runtime.block_on(try_promise(lists, promise, &started));
                 outcome.map_err(|error| Failed::from(format!("{error:#}")))
             }));
         }
@@ -75,34 +75,10 @@ pub fn run(promises: &[Promise]) -> ExitCode {
 /// trial.
 type Started = OnceCell<Result<Arc<ControlPlane>, String>>;
 
-/// The API server that a promise is tested on.
-#[derive(Clone, Copy, Debug)]
-enum Server {
-    Real,
-    Sandbox,
-}
-
-impl Server {
-    const ALL: [Self; 2] = [Self::Real, Self::Sandbox];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Real => "real",
-            Self::Sandbox => "sandbox",
-        }
-    }
-}
-
-async fn try_promise(server: Server, lists: Lists, promise: Promise, started: &Started) -> Result<()> {
-    let setup = match server {
-        Server::Sandbox => Setup::on_a_sandbox(lists).await?,
-        Server::Real => {
-            let start = async || start().await.map_err(|error| format!("{error:#}"));
-            let plane = started.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))?;
-            Setup::on_a_real_server(Arc::clone(plane), lists).await?
-        }
-    };
-    (promise.run)(&setup).await
+async fn try_promise(lists: Lists, promise: Promise, started: &Started) -> Result<()> {
+    let start = async || start().await.map_err(|error| format!("{error:#}"));
+    let plane = started.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))?;
+    (promise.run)(&Setup::new(Arc::clone(plane), lists).await?).await
 }
 
 async fn start() -> Result<Arc<ControlPlane>> {

@@ -11,10 +11,9 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::{
-    Api as KubeApi, Client, Config,
+    Api as KubeApi, Client,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
 };
-use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
 use shared_informer::{Factory, Informer, Projection, Query, Settings};
 
@@ -65,35 +64,15 @@ pub struct Setup {
     pub proxy: Proxy,
     factory: Factory,
     client: Client,
-    server: Server,
-}
-
-/// The API server of a setup.
-enum Server {
-    Real(#[expect(dead_code, reason = "it runs as long as its scenarios")] Arc<ControlPlane>),
-    Sandbox(Api, #[expect(dead_code, reason = "it serves as long as it lives")] ApiServer),
+    _plane: Arc<ControlPlane>,
 }
 
 impl Setup {
     /// Creates a setup on an API server that other scenarios share.
-    pub(super) async fn on_a_real_server(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
+    pub(super) async fn new(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
+        static SCENES: AtomicUsize = AtomicUsize::new(0);
         let proxy = plane.proxy().await?;
         let (client, through) = (plane.plain_client().await?, plane.plain_client_through(&proxy).await?);
-        Self::new(lists, proxy, client, through, Server::Real(plane)).await
-    }
-
-    /// Creates a setup on a sandbox of its own.
-    pub(super) async fn on_a_sandbox(lists: Lists) -> Result<Self> {
-        let api = Api::new(Clock::real());
-        let server = ApiServer::start(api.clone()).await?;
-        let port = server.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        let proxy = Proxy::start(port.context("the sandbox's URL has no port")?, None).await?;
-        let (client, through) = (plain(&server.url())?, plain(&proxy.server())?);
-        Self::new(lists, proxy, client, through, Server::Sandbox(api, server)).await
-    }
-
-    async fn new(lists: Lists, proxy: Proxy, client: Client, through: Client, server: Server) -> Result<Self> {
-        static SCENES: AtomicUsize = AtomicUsize::new(0);
         let number = SCENES.fetch_add(1, Ordering::Relaxed);
         let settings = Settings {
             streaming_lists: lists == Lists::Streamed,
@@ -107,7 +86,7 @@ impl Setup {
         let kind = ApiResource::from_gvk_with_plural(&gvk, &format!("widget{number}s"));
         let namespace = format!("informer-{number}");
         let neighbour = format!("{namespace}-neighbour");
-        let setup = Self { lists, kind, namespace, neighbour, proxy, factory, client, server };
+        let setup = Self { lists, kind, namespace, neighbour, proxy, factory, client, _plane: plane };
         for name in [&setup.namespace, &setup.neighbour] {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
             let namespaces = KubeApi::all_with(setup.client.clone(), &place("Namespace"));
@@ -182,21 +161,11 @@ impl Setup {
     /// when the definition changes, as in an upgrade.
     pub async fn expire(&self) -> Result<()> {
         let before = self.version().await?;
-        match &self.server {
-            Server::Real(_) => {
-                let mut changed = self.definition();
-                changed["spec"]["versions"][0]["additionalPrinterColumns"] =
-                    json!([{ "name": "Size", "type": "integer", "jsonPath": ".spec.size" }]);
-                let patch = Patch::Merge(changed);
-                self.definitions().patch(&self.definition_name(), &PatchParams::default(), &patch).await?;
-            }
-            Server::Sandbox(api, _) => {
-                // The version of the last write doesn't expire.
-                self.create("latest").await?;
-                self.delete("latest").await?;
-                api.forget_history();
-            }
-        }
+        let mut changed = self.definition();
+        changed["spec"]["versions"][0]["additionalPrinterColumns"] =
+            json!([{ "name": "Size", "type": "integer", "jsonPath": ".spec.size" }]);
+        let patch = Patch::Merge(changed);
+        self.definitions().patch(&self.definition_name(), &PatchParams::default(), &patch).await?;
         eventually("the version expired", SOON, async || {
             let asked = format!(
                 "/apis/{}/namespaces/{}/{}?watch=true&timeoutSeconds=1&resourceVersion={before}",
@@ -277,10 +246,4 @@ fn place(kind: &str) -> ApiResource {
 
 fn object(value: Value) -> Result<DynamicObject> {
     serde_json::from_value(value).context("an object that isn't one")
-}
-
-fn plain(url: &str) -> Result<Client> {
-    let mut config = Config::new(url.parse()?);
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
 }

@@ -108,16 +108,11 @@ impl Infrastructure {
         provider.control("LoopbackConfig", bootstrap::config);
         provider.control("LoopbackControlPlane", clusters::control_plane);
         provider.control("LoopbackMachinePool", pools::pool);
-        provider.serve_machines("LoopbackMachine");
+        provider.control("LoopbackMachine", machines::machine);
+        provider.control("LoopbackMachineTemplate", templates::template);
         let world = Arc::clone(&provider.world);
         provider.tasks.spawn(kubelet::run(world));
         provider
-    }
-
-    /// Serves another kind of machine with its templates.
-    pub(crate) fn serve_machines(&mut self, kind: &str) {
-        self.control(kind, machines::machine);
-        self.control(&format!("{kind}Template"), templates::template);
     }
 
     fn control<F>(&mut self, kind: &str, reconcile: fn(Arc<World>, Arc<DynamicObject>) -> F)

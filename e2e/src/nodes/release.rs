@@ -79,17 +79,6 @@ impl<'a> Release<'a> {
         self.cluster.helm.run(&[arguments, &["--namespace", &self.namespace]].concat())
     }
 
-    /// Uninstalls it, and waits until its Pods are gone.
-    pub async fn uninstall(&self) -> Result<()> {
-        self.helm(&["uninstall", RELEASE])?;
-        every(POLL_INTERVAL, "Pods gone", TIMEOUT, async || {
-            let pods = self.pods().await?;
-            ensure!(pods.is_empty(), "{} Pods", pods.len());
-            Ok(())
-        })
-        .await
-    }
-
     /// Returns its Deployment.
     pub async fn deployment(&self) -> Result<Deployment> {
         let api: Api<Deployment> = Api::namespaced(self.cluster.client(), &self.namespace);

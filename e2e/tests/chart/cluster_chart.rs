@@ -214,6 +214,11 @@ fn values_of_a_cluster_that_cannot_work_are_refused_with_the_remedy() {
             "set certificate.create, or leave it out",
         ),
         ("serverAuthority", json!({ "secret": "a", "configMap": "b" }), "configMap and secret are given"),
+        ("label", json!({ "enabled": true }), "name the labels that fleet.selector of the fleet matches"),
+        // kubectl would take it for a flag, or for another label.
+        ("label.labels", json!({ "--all": "" }), "invalid propertyName '--all'"),
+        ("label.labels", json!({ "a=b": "c" }), "invalid propertyName 'a=b'"),
+        ("label.labels", json!({ "a": "b c" }), "'/label/labels/a'"),
     ];
     let helm = helm();
     for (path, value, remedy) in rows {

@@ -1,4 +1,4 @@
-//! Tests of the chart's release that serves a fleet: its flags and rights, the callers that it admits, and the values
+//! Tests of the chart's release that serves a fleet: its rights and Secrets, the callers that it admits, and the values
 //! that contradict it.
 
 use std::{collections::BTreeSet, fs};
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     helm,
-    switches::{arguments, base, flags_of, names, of_kind, pod, render, rights},
-    topologies::snapshot,
+    switches::{arguments, base, names, of_kind, pod, render, rights},
 };
 
 const NAME: &str = "capi-autoscaler-provider";
@@ -33,40 +32,6 @@ fn by_existing_secrets() -> Values {
 
 fn flags(objects: &[Value], prefix: &str) -> Vec<String> {
     arguments(objects).into_iter().filter(|argument| argument.starts_with(prefix)).collect()
-}
-
-#[test]
-fn the_example_renders_as_it_is_recorded_and_helm_lint_finds_nothing() {
-    let helm = helm();
-    insta::assert_snapshot!("provider", snapshot(&helm, &everywhere()));
-    for file in ["provider-values.yaml", "second-fleet-values.yaml"] {
-        let said = helm.lint(&Values::of_fleet(file).unwrap()).unwrap();
-        assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{file}: {said}");
-    }
-}
-
-#[test]
-fn a_fleet_is_served_by_flags_of_serve_and_by_none_that_is_about_one_cluster() {
-    let objects = render(&of_two_namespaces());
-    let expected = [
-        "--fleet-selector=autoscaler=fleet",
-        "--fleet-trust-domain=fleet.example",
-        "--fleet-namespaces=team-a",
-        "--fleet-namespaces=team-b",
-    ];
-    assert_eq!(flags(&objects, "--fleet"), expected);
-    let known = flags_of("serve");
-    let others = ["--cluster", "--node-group-auto-discovery", "--all-clusters", "--workload-kubeconfig"];
-    let unsafe_ones = ["--listen-allow-insecure", "--tls-allowed-client-names"];
-    for argument in &arguments(&objects)[1..] {
-        let flag = argument.split('=').next().unwrap();
-        assert!(known.contains(flag), "{argument} is no flag of serve");
-        assert!(!others.contains(&flag) && !unsafe_ones.contains(&flag), "{argument} isn't for a fleet");
-    }
-    assert_eq!(flags(&objects, "--tls-client-ca-file").len(), 1);
-    assert_eq!(of_kind(&objects, "Deployment")[0]["spec"]["replicas"], 2);
-    assert_eq!(names(&render(&everywhere()), "PodDisruptionBudget"), [format!("capi-autoscaler-system/{NAME}")]);
-    assert_eq!(flags(&render(&everywhere()), "--fleet-namespaces"), [""; 0]);
 }
 
 #[test]
@@ -233,40 +198,6 @@ fn cluster_autoscalers_of_the_served_namespaces_are_let_in_by_the_network_policy
 }
 
 #[test]
-fn the_notes_print_the_values_of_the_chart_for_each_cluster() {
-    let printed = |values: &Values| -> Value {
-        let notes = helm().notes(values).unwrap();
-        let printed = notes.split("--- values of capi-autoscaler-cluster\n").nth(1).unwrap();
-        serde_yaml::from_str(printed.split("\n---").next().unwrap()).unwrap()
-    };
-    let expected = json!({
-        "cluster": { "name": "NAME" },
-        "fleet": { "name": NAME, "namespace": "capi-autoscaler-system", "trustDomain": "fleet.example" },
-        "certificate": {
-            "issuerRef": { "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "capi-autoscaler-fleet" },
-        },
-    });
-    assert_eq!(printed(&everywhere()), expected);
-    let other = by_existing_secrets()
-        .set("rbac.serviceAccount", json!({ "name": "fleet" }))
-        .set("service", json!({ "servicePort": 443 }));
-    let expected = json!({
-        "cluster": { "name": "NAME" },
-        "fleet": {
-            "name": NAME,
-            "namespace": "capi-autoscaler-system",
-            "trustDomain": "fleet.example",
-            "address": "capi-autoscaler-provider.capi-autoscaler-system.svc:443",
-            "serviceAccount": "fleet",
-        },
-        "certificate": { "create": false, "secretName": "NAME-autoscaler-client" },
-    });
-    assert_eq!(printed(&other), expected);
-    let notes = helm().notes(&other).unwrap();
-    assert!(notes.contains("Callers are let in by ca.crt of the Secret our-server"), "{notes}");
-}
-
-#[test]
 fn the_secret_for_nodes_is_that_of_the_value_here_and_in_the_consent_of_each_cluster() {
     let of = |nodes: &str| everywhere().set("fleet.workloadNodes", json!(nodes));
     let consents = |values: &Values| {
@@ -289,33 +220,6 @@ fn the_secret_for_nodes_is_that_of_the_value_here_and_in_the_consent_of_each_clu
         let said = helm().notes(&values).unwrap().contains("It reads no Nodes (fleet.workloadNodes)");
         assert_eq!(said, nodes == "none", "{nodes}");
     }
-}
-
-#[test]
-fn node_groups_of_a_fleet_have_series_of_their_own_on_demand() {
-    let of = |values: &Values| -> Vec<_> {
-        arguments(&render(values)).into_iter().filter(|argument| argument.ends_with("-group-metrics")).collect()
-    };
-    assert_eq!(of(&everywhere()), [""; 0]);
-    assert_eq!(of(&everywhere().set("fleet.groupMetrics", json!(true))), ["--fleet-group-metrics"]);
-    assert!(flags_of("serve").contains("--fleet-group-metrics"));
-    let said = helm().refuse(&base().set("fleet.groupMetrics", json!(true))).unwrap();
-    assert!(said.contains("set fleet.selector, such as autoscaler=fleet"), "{said}");
-    let said = helm().refuse(&everywhere().set("extraArgs", json!({ "fleet-group-metrics": true }))).unwrap();
-    assert!(said.contains("set fleet.groupMetrics to true, and leave this out"), "{said}");
-}
-
-#[test]
-fn the_notes_name_the_limit_of_memory_and_its_size_for_a_fleet() {
-    let notes = |memory: Value| helm().notes(&everywhere().set("resources.limits.memory", memory)).unwrap();
-    for (memory, value) in [("256Mi", json!("256Mi")), ("1Gi", json!("1Gi")), ("536870912", json!(536_870_912))] {
-        let said = notes(value);
-        let expected =
-            format!("Its memory limit is {memory} (resources.limits.memory): give it 128 MiB, 0.25 MiB for each");
-        assert!(said.contains(&expected), "{said}");
-    }
-    let said = helm().notes(&base()).unwrap();
-    assert!(!said.contains("memory limit"), "{said}");
 }
 
 #[test]
@@ -343,6 +247,7 @@ fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
         ("clusterAPIMode", json!("incluster-kubeconfig"), "set kubeconfig-incluster"),
         ("clusterAPIMode", json!("kubeconfig-kubeconfig"), "set kubeconfig-incluster"),
         ("extraArgs", json!({ "workload-nodes": "none" }), "extraArgs has the flag workload-nodes too"),
+        ("extraArgs", json!({ "fleet-group-metrics": true }), "set fleet.groupMetrics to true, and leave this out"),
         ("fleet.workloadNodes", json!("kubeconfig"), "workloadNodes"),
         ("fleet.trustDomain", json!(""), "set fleet.trustDomain"),
         ("fleet.selector", json!(""), "set fleet.selector"),

@@ -1,4 +1,4 @@
-//! The Jobs that label a Cluster: as they are rendered, and as Helm's hooks on a real API server, where the test plays
+//! The Jobs that label a Cluster: their rights, and as Helm's hooks on a real API server, where the test plays
 //! the kubelet: it runs kubectl with the arguments and the ServiceAccount of the container.
 
 use std::{
@@ -9,24 +9,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::{
-    control_plane::ControlPlane,
-    go,
-    helm::{Helm, Values},
-    installed::kubeconfig_of,
-    objects::Objects,
-    wait::{Permanent, SOON, eventually},
-    world::World,
-};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::{
-    helm,
-    switches::{names, of_kind, render},
-    topologies::snapshot,
-};
+use crate::switches::{names, of_kind, render};
 
 fn labelled() -> Values {
     Values::of_fleet_cluster().unwrap().set("label", json!({ "enabled": true, "labels": { "autoscaler": "fleet" } }))
@@ -39,24 +26,6 @@ fn job(objects: &[Value], name: &str) -> Value {
 
 fn container(objects: &[Value], name: &str) -> Value {
     job(objects, name)["spec"]["template"]["spec"]["containers"][0].clone()
-}
-
-#[test]
-fn the_jobs_of_a_label_render_as_they_are_recorded_and_only_on_demand() {
-    let helm = helm();
-    insta::assert_snapshot!("label", snapshot(&helm, &labelled()));
-    let said = helm.lint(&labelled()).unwrap();
-    assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{said}");
-
-    let without = render(&Values::of_fleet_cluster().unwrap());
-    for kind in ["Job", "ServiceAccount"] {
-        assert_eq!(names(&without, kind), [""; 0]);
-    }
-    let notes = helm.notes(&Values::of_fleet_cluster().unwrap()).unwrap();
-    assert!(notes.contains("kubectl label clusters.cluster.x-k8s.io --namespace team-a prod KEY=VALUE"), "{notes}");
-    let notes = helm.notes(&labelled()).unwrap();
-    assert!(notes.contains("A Job has given the Cluster the label autoscaler=fleet"), "{notes}");
-    assert!(!notes.contains("kubectl label"), "{notes}");
 }
 
 /// All of them are hooks, so that none of them stays beside the release.
@@ -106,53 +75,6 @@ fn the_label_is_set_after_each_event_and_taken_away_before_the_end_with_rights_o
     let arguments = |name: &str| container(&render(&several), name)["args"].as_array().unwrap()[4..].to_vec();
     assert_eq!(arguments(account), ["--overwrite", "autoscaler=fleet", "example.com/tier="]);
     assert_eq!(arguments("prod-autoscaler-unlabel"), ["autoscaler-", "example.com/tier-"]);
-}
-
-#[test]
-fn the_image_of_kubectl_and_the_pod_follow_their_values() {
-    let name = "prod-autoscaler-label";
-    let digest = format!("sha256:{}", "0".repeat(64));
-    let image = json!({ "repository": "registry.example.com/kubectl", "tag": "v1", "pullSecrets": ["pull"] });
-    let values = labelled()
-        .set("label.image", image)
-        .set("label.nodeSelector", json!({ "kubernetes.io/arch": "arm64" }))
-        .set("label.tolerations", json!([{ "operator": "Exists" }]))
-        .set("label.securityContext.runAsUser", json!(null))
-        .set("label.resources.limits.memory", json!("1Gi"));
-    let objects = render(&values);
-    assert_eq!(container(&objects, name)["image"], "registry.example.com/kubectl:v1");
-    assert_eq!(container(&objects, name)["resources"]["limits"]["memory"], "1Gi");
-    let pod = job(&objects, name)["spec"]["template"]["spec"].clone();
-    assert_eq!(pod["imagePullSecrets"], json!([{ "name": "pull" }]));
-    assert_eq!(pod["nodeSelector"], json!({ "kubernetes.io/arch": "arm64" }));
-    assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
-    // An OpenShift project chooses the user.
-    assert!(pod["securityContext"].get("runAsUser").is_none(), "{pod}");
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    let objects = render(&values.set("label.image.digest", json!(digest)));
-    assert_eq!(container(&objects, name)["image"], format!("registry.example.com/kubectl@{digest}"));
-    // The name of the longest release leaves no object's name too long.
-    let objects = render(&labelled().set("fullnameOverride", json!("a".repeat(80))));
-    for job in of_kind(&objects, "Job") {
-        assert!(job["metadata"]["name"].as_str().unwrap().len() <= 63, "{job}");
-    }
-}
-
-#[test]
-fn labels_that_cannot_be_set_are_refused_with_the_remedy() {
-    let said = helm().refuse(&labelled().set("label.labels", json!({}))).unwrap();
-    assert!(said.contains("name the labels that fleet.selector of the fleet matches"), "{said}");
-    // kubectl would take it for a flag, or for another label.
-    let rows = [
-        (json!({ "--all": "" }), "invalid propertyName '--all'"),
-        (json!({ "a=b": "c" }), "invalid propertyName 'a=b'"),
-        (json!({ "a": "b c" }), "'/label/labels/a'"),
-        (json!({ "a": true }), "'/label/labels/a'"),
-    ];
-    for (labels, remedy) in rows {
-        let said = helm().refuse(&labelled().set("label.labels", labels.clone())).unwrap();
-        assert!(said.contains("the schema") && said.contains(remedy), "{labels}: {said}");
-    }
 }
 
 /// The release of the chart for one Cluster, and who runs the Jobs of its hooks.

@@ -81,34 +81,6 @@ fn each_alert_has_a_test_that_it_fires_and_one_that_it_does_not() {
     assert_eq!((&fires, &is_quiet), (&all, &all));
 }
 
-#[test]
-fn alerts_have_the_labels_and_links_that_are_asked_for_and_may_be_left_out() {
-    let values = base().set(
-        "metrics.prometheusRule",
-        json!({
-            "enabled": true,
-            "runbookUrl": "https://docs.example/runbook",
-            "alertLabels": { "team": "a", "severity": "page" },
-            "disabled": ["CapiAutoscalerProviderAbsent"],
-            "labels": { "release": "prometheus" },
-        }),
-    );
-    let rule = object(&values, "PrometheusRule");
-    assert_eq!(rule["metadata"]["labels"]["release"], "prometheus");
-    let rules = rule["spec"]["groups"][0]["rules"].as_array().unwrap();
-    assert_eq!(rules.len(), alerts().len() - 1);
-    for rule in rules {
-        let name = rule["alert"].as_str().unwrap();
-        assert_ne!(name, "CapiAutoscalerProviderAbsent");
-        assert_eq!(rule["labels"], json!({ "team": "a", "severity": "page" }), "{name}");
-        let link = format!("https://docs.example/runbook#{}", name.to_lowercase());
-        assert_eq!(rule["annotations"]["runbook_url"], link);
-    }
-    let unknown = base().set("metrics.prometheusRule", json!({ "enabled": true, "disabled": ["Absent"] }));
-    let error = helm().refuse(&unknown).unwrap();
-    assert!(error.contains("there is no alert Absent; there are CapiAutoscalerProviderAbsent, "), "{error}");
-}
-
 /// Writes the rules of a release, whose alerts have its name as the label `release`; returns them and the file's name.
 fn rules_of(directory: &Path, release: &str, values: &Values) -> (Value, String) {
     let values = values.clone().set("metrics.prometheusRule.enabled", json!(true));
@@ -200,14 +172,6 @@ fn rules_of_a_release_are_about_its_own_series() {
 }
 
 #[test]
-fn an_alert_without_a_time_has_none_when_rendered() {
-    let rule = object(&base().set("metrics.prometheusRule.enabled", json!(true)), "PrometheusRule");
-    for rule in rule["spec"]["groups"][0]["rules"].as_array().unwrap() {
-        assert!(rule.get("for").is_none_or(Value::is_string), "{rule}");
-    }
-}
-
-#[test]
 fn without_calls_to_expect_there_is_no_alert_that_nobody_calls() {
     let values = base().set("metrics.prometheusRule.enabled", json!(true)).set("readOnly", json!(true));
     let left = names_of_alerts(&object(&values, "PrometheusRule")["spec"]["groups"]);
@@ -237,24 +201,6 @@ fn the_service_monitor_finds_the_service_of_metrics() {
     assert_eq!(service["spec"]["ports"][0]["name"], endpoint["port"]);
     assert_eq!((&endpoint["path"], &endpoint["interval"]), (&json!("/metrics"), &json!("30s")));
     assert_eq!(monitor["spec"]["namespaceSelector"]["matchNames"][0], service["metadata"]["namespace"]);
-}
-
-#[test]
-fn nothing_for_prometheus_or_grafana_is_made_unless_it_is_asked_for() {
-    let objects = helm().render(&base()).unwrap();
-    let made = |kind: &str, part: &str| {
-        objects.iter().any(|it| it["kind"] == kind && it["metadata"]["name"].as_str().unwrap().contains(part))
-    };
-    assert!(!made("ServiceMonitor", "") && !made("PrometheusRule", "") && !made("ConfigMap", "dashboard"));
-}
-
-#[test]
-fn series_per_group_can_be_turned_off() {
-    let args =
-        |values: &Values| object(values, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].clone();
-    let has = |args: &Value| args.as_array().unwrap().contains(&json!("--no-group-metrics"));
-    assert!(!has(&args(&base())));
-    assert!(has(&args(&base().set("metrics.perGroup", json!(false)))));
 }
 
 #[test]

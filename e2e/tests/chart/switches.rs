@@ -93,15 +93,6 @@ fn with_cluster_scope_the_same_rights_come_by_a_cluster_role_and_no_role() {
 }
 
 #[test]
-fn all_clusters_need_the_cluster_scope() {
-    let values = Values::new("team-a", json!({ "autoDiscovery": { "allClusters": true } }));
-    let said = helm().refuse(&values).unwrap();
-    assert!(said.contains("set rbac.clusterScoped"), "{said}");
-    let objects = render(&values.set("rbac.clusterScoped", json!(true)));
-    assert_eq!(arguments(&objects).last().unwrap(), "--all-clusters");
-}
-
-#[test]
 fn of_secrets_only_the_one_named_after_the_cluster_may_be_read_and_only_where_the_program_reads_it() {
     let objects = render(&by_secret());
     let granting = of_kind(&objects, "Role");
@@ -210,17 +201,6 @@ fn without_tls_the_program_is_started_so_and_the_cloud_config_names_no_certifica
 }
 
 #[test]
-fn a_cluster_autoscaler_in_another_cluster_gets_an_address_that_the_certificate_holds() {
-    let objects = render(&base().set("clusterAutoscaler.address", json!("provider.example.com:443")));
-    assert_eq!(cloud_config(&objects)["address"], "provider.example.com:443");
-    let server =
-        of_kind(&objects, "Secret").into_iter().find(|it| it["metadata"]["name"] == "capi-autoscaler-provider-server");
-    let names = &server.unwrap()["metadata"]["annotations"]["capi-autoscaler-provider.io/names"];
-    let service = "capi-autoscaler-provider.team-a.svc";
-    assert_eq!(*names, format!("{service},{service}.cluster.local,provider.example.com"));
-}
-
-#[test]
 fn the_network_policy_lets_cluster_autoscaler_in_and_can_be_left_out() {
     let objects = render(&base().set("clusterAutoscaler.namespace", json!("autoscaling")));
     let [policy] = of_kind(&objects, "NetworkPolicy")[..] else { panic!("not one NetworkPolicy") };
@@ -259,52 +239,6 @@ fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
 /// Returns the number of bindings of the Role for the kubeconfig's Secret.
 fn bindings_to_kubeconfigs(objects: &[Value]) -> usize {
     names(objects, "RoleBinding").iter().filter(|name| name.ends_with("-kubeconfig")).count()
-}
-
-#[test]
-fn a_lack_of_capacity_has_a_grace_period() {
-    let flag = |values: &Values| {
-        let arguments = arguments(&render(values));
-        arguments.into_iter().filter(|argument| argument.starts_with("--capacity-error-grace")).collect::<Vec<_>>()
-    };
-    assert_eq!(flag(&base()), ["--capacity-error-grace=5m"]);
-    assert_eq!(flag(&base().set("capacityErrorGrace", json!("never"))), ["--capacity-error-grace=never"]);
-}
-
-#[test]
-fn two_replicas_have_a_disruption_budget_and_one_has_none() {
-    let two = render(&base());
-    assert_eq!(of_kind(&two, "Deployment")[0]["spec"]["replicas"], 2);
-    assert_eq!(names(&two, "PodDisruptionBudget"), ["team-a/capi-autoscaler-provider"]);
-    let one = render(&base().set("replicaCount", json!(1)));
-    assert_eq!(names(&one, "PodDisruptionBudget"), [""; 0]);
-}
-
-#[test]
-fn pods_are_restricted() {
-    let spec = pod(&render(&base()));
-    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
-    let container = &spec["containers"][0]["securityContext"];
-    assert_eq!(container["allowPrivilegeEscalation"], false);
-    assert_eq!(container["readOnlyRootFilesystem"], true);
-    assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
-    assert!(spec["containers"][0]["resources"]["limits"]["memory"].is_string());
-}
-
-#[test]
-fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() {
-    let values = base()
-        .set("extraArgs", json!({ "log-format": "json", "additional-sync-machine-labels_1": "a", "additional-sync-machine-labels_2": "b", "no-replacement": null }))
-        .set("customArgs", json!(["--max-staleness=1m"]));
-    let expected = [
-        "--additional-sync-machine-labels=a",
-        "--additional-sync-machine-labels=b",
-        "--log-format=json",
-        "--no-replacement",
-        "--max-staleness=1m",
-    ];
-    assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
 }
 
 /// Returns the flags of a subcommand, its own and those that it shares, from the page that is generated from help
@@ -359,25 +293,10 @@ fn the_preflight_checks_with_the_flags_of_serve_and_the_host_that_cluster_autosc
 }
 
 #[test]
-fn every_object_has_the_common_labels_and_a_name_that_fits_whatever_the_release_is_called() {
-    let long = "a".repeat(60);
-    let values = by_secret().set("fullnameOverride", json!(long));
-    for object in render(&values) {
-        let metadata = &object["metadata"];
-        let (kind, name) = (&object["kind"], metadata["name"].as_str().unwrap());
-        for label in ["name", "instance", "managed-by", "version"] {
-            assert!(metadata["labels"][format!("app.kubernetes.io/{label}")].is_string(), "{kind} {name}: {label}");
-        }
-        // An RBAC object's name may be longer than a Service's.
-        let longest = if object["apiVersion"].as_str().unwrap().starts_with("rbac") { 253 } else { 63 };
-        assert!(name.len() <= longest, "{kind} {name}");
-    }
-}
-
-#[test]
 fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
     let rows = [
         (Values::new("team-a", json!({})), "set autoDiscovery.clusterName"),
+        (Values::new("team-a", json!({ "autoDiscovery": { "allClusters": true } })), "set rbac.clusterScoped"),
         (base().set("autoDiscovery.specs", json!(["clusterapi:namespace=a"])), "leave out the others"),
         (
             Values::new("team-a", json!({ "autoDiscovery": { "specs": ["clusterapi:clusterName=a"] } })),
@@ -417,6 +336,11 @@ fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
         (base().set("tls.clientAuthoritySecret", json!("a")), "set tls.certificates to cert-manager or existing"),
         (base().set("tls.clientNames", json!(["spiffe://cluster/autoscaler"])), "set tls.certificates to cert-manager"),
         (base().set("podDisruptionBudget.minAvailable", json!(1)), "the other to null"),
+        (base().set("fleet.groupMetrics", json!(true)), "set fleet.selector, such as autoscaler=fleet"),
+        (
+            base().set("metrics.prometheusRule", json!({ "enabled": true, "disabled": ["Absent"] })),
+            "there is no alert Absent; there are CapiAutoscalerProviderAbsent, ",
+        ),
     ];
     let helm = helm();
     for (values, remedy) in rows {

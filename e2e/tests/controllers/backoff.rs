@@ -23,12 +23,6 @@ pub(crate) async fn a_group_without_capacity_is_left_for_another(testbed: &Testb
     another_takes_over(testbed, "no-capacity", Settings::default()).await
 }
 
-/// A Machine with a failed infrastructure is given up after a while: since Cluster API 1.11 nothing marks it as
-/// hopeless.
-pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(testbed: &Testbed) -> Result<()> {
-    another_takes_over(testbed, "fail", Settings { provision: PROVISION, ..Settings::default() }).await
-}
-
 /// A Machine that never becomes a Node is given up after a while, and its group is backed off.
 pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(testbed: &Testbed) -> Result<()> {
     // The provision time of the second group is no longer.

@@ -1,16 +1,14 @@
 //! Scale-downs take exactly the named Machines.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
         instances::target_size_is,
-        machines::{HOOK, Machine, names},
-        testbed::{POLL_INTERVAL, Testbed},
+        machines::{HOOK, names},
+        testbed::Testbed,
     },
     pool::Scalable,
-    provider::Provider,
-    wait::every,
 };
 use futures::future::try_join_all;
 use serde_json::json;
@@ -24,12 +22,6 @@ pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(testbed: &T
     }
     let group = Workers::new("workers").replicas(6).create(testbed).await?;
     takes_exactly(testbed, &group, 6, &[1, 3, 4], true).await
-}
-
-/// Several Nodes in one call.
-pub(crate) async fn one_delete_of_several_nodes_takes_exactly_those(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").replicas(5).create(testbed).await?;
-    takes_exactly(testbed, &group, 5, &[0, 4], false).await
 }
 
 /// The same for a MachineSet alone.
@@ -99,87 +91,4 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(testb
     let left = testbed.running(&group, 2).await?;
     ensure!(names(&left).contains(&machines[2].name), "the third Machine went too: {left:?}");
     target_size_is(&provider, &group.id, 2).await
-}
-
-/// Cluster API reconciles a MachineSet with an error for as long as one of its Machines lacks its infrastructure
-/// object. Its size is followed all the same.
-pub(crate) async fn a_named_machine_goes_while_another_has_lost_its_infrastructure(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").replicas(3).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let machines = testbed.running(&group, 3).await?;
-    let (broken, named) = (&machines[0], &machines[1]);
-    let object = testbed.objects.get("Machine", &broken.name).await?;
-    let lost = object.data["spec"]["infrastructureRef"]["name"].as_str().context("a Machine without infrastructure")?;
-    testbed.objects.delete("LoopbackMachine", lost).await?;
-    every(POLL_INTERVAL, &format!("{lost} gone"), testbed.timeout(), async || {
-        ensure!(testbed.objects.find("LoopbackMachine", lost).await?.is_none(), "it is there");
-        Ok(())
-    })
-    .await?;
-    goes(testbed, &provider, &group, named).await
-}
-
-/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its
-/// Machines.
-pub(crate) async fn a_named_machine_goes_while_the_delete_of_another_is_refused(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").replicas(3).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let machines = testbed.running(&group, 3).await?;
-    let (kept, named) = (&machines[0], &machines[1]);
-    let policy = deletes_refused(testbed, kept).await?;
-    // Another user wants it deleted.
-    testbed.objects.annotate("Machine", &kept.name, json!({ "cluster.x-k8s.io/delete-machine": "yes" })).await?;
-    testbed.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 2 } })).await?;
-    target_size_is(&provider, &group.id, 2).await?;
-    let left = goes(testbed, &provider, &group, named).await;
-    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-        testbed.objects.delete(kind, &policy).await?;
-    }
-    left?;
-    let last = testbed.running(&group, 1).await?;
-    ensure!(names(&last) == names(&machines[2..]), "{last:?} is left");
-    Ok(())
-}
-
-async fn goes(testbed: &Testbed, provider: &Provider, group: &Group, named: &Machine) -> Result<()> {
-    provider.delete_with_retries(&group.id, &[testbed.node_of(named).await?]).await?;
-    testbed.machines_that(group, "the named Machine gone", |left| !names(left).contains(&named.name)).await?;
-    Ok(())
-}
-
-/// Creates a policy that forbids the deletion of a Machine, and returns its name.
-async fn deletes_refused(testbed: &Testbed, machine: &Machine) -> Result<String> {
-    let name = format!("{}-stays", testbed.namespace);
-    let rules = json!([{
-        "apiGroups": ["cluster.x-k8s.io"],
-        "apiVersions": ["*"],
-        "operations": ["DELETE"],
-        "resources": ["machines"],
-        "resourceNames": [machine.name],
-    }]);
-    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": testbed.namespace } });
-    let policy = json!({
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": name },
-        "spec": {
-            "matchConstraints": { "resourceRules": rules, "namespaceSelector": here },
-            "validations": [{ "expression": "false", "message": "it stays" }],
-        },
-    });
-    let binding = json!({
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": name },
-        "spec": { "policyName": name, "validationActions": ["Deny"] },
-    });
-    testbed.objects.create(policy).await?;
-    testbed.objects.create(binding).await?;
-    every(POLL_INTERVAL, "a refused delete", testbed.timeout(), async || {
-        let refused = testbed.objects.try_delete("Machine", &machine.name).await.err();
-        ensure!(refused.is_some(), "nothing is refused");
-        Ok(())
-    })
-    .await?;
-    Ok(name)
 }

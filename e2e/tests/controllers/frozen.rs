@@ -67,23 +67,6 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(te
     target_size_is(&provider, &group.id, 1).await
 }
 
-/// A decrease may take Machines without a Node, down to the min size: a larger decrease succeeds in part.
-pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let provisioned =
-        |machines: &[Machine]| machines.len() == 3 && machines.iter().all(|machine| machine.phase == "Provisioned");
-    testbed.machines_that(&group, "three provisioned Machines", provisioned).await?;
-    for delta in [-3, -1] {
-        eventually("a smaller target size", SOON, async || Ok(provider.decrease(&group.id, delta).await?)).await?;
-        let size = provider.target_size(&group.id).await?;
-        ensure!(size == 2, "the size is {size} after {delta}, and the minimum 2");
-    }
-    testbed.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
-    target_size_is(&provider, &group.id, 2).await
-}
-
 /// The replica is given up, and all groups keep working.
 pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbed: &Testbed) -> Result<()> {
     let held = workers(testbed, "held").sized().bounds(1, 5).replicas(2).create(testbed).await?;
@@ -97,21 +80,6 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbe
     let left = testbed.running(&held, 1).await?;
     ensure!(names(&left) == names(&machines[1..]), "{left:?} is left");
     setup.ends(testbed, autoscaling, &[(&held, 1)]).await
-}
-
-/// The replica isn't given up at the min size. Its Machine is replaced after its deletion.
-pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(
-    testbed: &Testbed,
-) -> Result<()> {
-    let held = workers(testbed, "held").sized().bounds(2, 5).replicas(2).create(testbed).await?;
-    let setup = Setup::set(testbed).await?;
-    let machines = testbed.running(&held, 2).await?;
-    hang(testbed, &machines[0]).await?;
-    let mut autoscaling = setup.autoscale(testbed).await?;
-    setup.another_grows(testbed, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&held.id, 2), (&setup.other.id, 1)]).await?;
-    let_go(testbed, &machines[0]).await?;
-    setup.ends(testbed, autoscaling, &[(&held, 2)]).await
 }
 
 /// The failure of the Machine is reported while a delete for it would be accepted. Otherwise Cluster Autoscaler keeps
@@ -132,37 +100,6 @@ pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_gro
     let left = testbed.running(&full, 2).await?;
     ensure!(names(&first).is_subset(&names(&left)), "{first:?} went, and there are {left:?}");
     setup.ends(testbed, autoscaling, &[(&full, 2)]).await
-}
-
-/// Deletes are refused until the rollout is complete, so the failure isn't reported.
-pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(testbed: &Testbed) -> Result<()> {
-    let rolling = workers(testbed, "rolling").sized().replicas(2).create(testbed).await?;
-    let setup = Setup::set(testbed).await?;
-    let old = testbed.running(&rolling, 2).await?;
-    // An old Machine is deleted before the new one is created.
-    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
-    let strategy = json!({ "spec": { "rollout": { "strategy": strategy } } });
-    testbed.objects.patch(rolling.kind, &rolling.name, strategy).await?;
-    turn(testbed, &rolling, "fail", json!({ "spec": { "template": { "spec": { "version": "v1.36.2" } } } })).await?;
-    let is_old = |machine: &Machine| names(&old).contains(&machine.name);
-    testbed
-        .machines_that(&rolling, "an old Machine beside a new one", |machines| {
-            machines.len() == 2
-                && machines.iter().all(|machine| !machine.deleting)
-                && machines.iter().filter(|machine| is_old(machine)).count() == 1
-        })
-        .await?;
-    fails(testbed, &rolling, |machine| !is_old(machine)).await?;
-    let mut autoscaling = setup.autoscale(testbed).await?;
-    setup.another_grows(testbed, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&rolling.id, 2), (&setup.other.id, 1)]).await?;
-    turn(testbed, &rolling, "joins", json!({ "spec": { "template": { "spec": { "version": "v1.36.1" } } } })).await?;
-    testbed
-        .machines_that(&rolling, "two new Machines", |machines| {
-            machines.len() == 2 && machines.iter().all(|machine| machine.runs() && !is_old(machine))
-        })
-        .await?;
-    setup.ends(testbed, autoscaling, &[(&rolling, 2)]).await
 }
 
 /// The groups besides the one that could stop them.

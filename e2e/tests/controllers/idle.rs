@@ -9,10 +9,9 @@ use e2e::{
     controllers::{
         groups::UNNEEDED,
         machines::{HOOK, Machine, names},
-        testbed::{POLL_INTERVAL, Testbed},
+        testbed::Testbed,
     },
     proto::NodeGroupDeleteNodesRequest,
-    wait::every,
 };
 use serde_json::{Value, json};
 
@@ -78,41 +77,6 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> R
     hold(testbed, &old, Value::Null).await?;
     autoscaling.sizes(&[(&group.id, 0)]).await?;
     testbed.running(&group, 0).await?;
-    autoscaling.end().await?;
-    Ok(())
-}
-
-/// A MachineSet would use a smaller size for a Machine that is already being deleted. The idle Node's Machine is still
-/// deleted, and the busy Node's Machine stays. The held one is replaced by an unneeded one, since its Pod is deleted
-/// with it.
-pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(testbed: &Testbed) -> Result<()> {
-    let group = workers(testbed, "workers").sized().replicas(3).create(testbed).await?;
-    let machines = testbed.running(&group, 3).await?;
-    for number in 0..2 {
-        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
-    }
-    let nodes = every(POLL_INTERVAL, "two busy Nodes", testbed.timeout(), async || {
-        let nodes = busy_nodes(testbed).await?;
-        ensure!(nodes.len() == 2, "pods are on {nodes:?}");
-        Ok(nodes)
-    })
-    .await?;
-    let of = |node: &String| {
-        let found = machines.iter().find(|machine| machine.node.as_ref() == Some(node));
-        found.with_context(|| format!("Node {node} of no Machine"))
-    };
-    let (held, busy) = (of(&nodes[0])?, of(&nodes[1])?);
-    hold(testbed, std::slice::from_ref(held), json!("held")).await?;
-    testbed.objects.delete("Machine", &held.name).await?;
-    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
-    autoscaling.sizes(&[(&group.id, 2)]).await?;
-    let gone = |left: &[Machine]| names(left) == [held, busy].map(|machine| machine.name.clone()).into();
-    testbed.machines_that(&group, "the idle one gone", gone).await?;
-
-    hold(testbed, std::slice::from_ref(held), Value::Null).await?;
-    autoscaling.sizes(&[(&group.id, 1)]).await?;
-    let left = testbed.running(&group, 1).await?;
-    ensure!(left[0].name == busy.name, "{left:?} is left instead of {busy:?}");
     autoscaling.end().await?;
     Ok(())
 }

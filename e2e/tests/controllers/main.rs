@@ -1,7 +1,6 @@
 //! The program with running controllers: Cluster API's own on real API servers, and the sandbox's.
 //!
-//! Every scenario has a namespace, a Cluster and a user of its own. Those listed as `RealAlone` also have all
-//! components for themselves, since they disturb others.
+//! Every scenario has a namespace, a Cluster and a user of its own.
 
 mod backoff;
 mod deletes;
@@ -9,7 +8,6 @@ mod failures;
 mod frozen;
 mod idle;
 mod many;
-mod outages;
 mod pauses;
 mod pods;
 mod rollouts;
@@ -29,75 +27,51 @@ use e2e::{
 fn main() -> ExitCode {
     let everywhere = plays![Everywhere:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
-        sizes::a_deployment_grows_from_zero_by_status_capacity,
-        sizes::a_template_that_learns_its_capacity_makes_a_group,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
-        sizes::a_group_made_without_replicas_begins_at_its_minimum,
         sizes::a_machine_pool_grows_and_shrinks_by_number,
         deletes::parallel_deletes_take_exactly_the_named_machines,
-        deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
-        failures::a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
         failures::exhausted_capacity_is_reported_by_its_class_until_there_is_some,
-        failures::a_lack_of_capacity_is_waited_for_before_it_is_reported,
         frozen::a_replica_whose_machine_hangs_in_deletion_can_be_given_up,
-        frozen::a_smaller_target_size_stops_at_the_minimum,
-        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
         rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
         rollouts::a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing,
         rollouts::with_on_delete_a_smaller_size_takes_machines_of_the_oldest_machine_set,
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
-        templates::a_kind_of_machine_installed_while_serving_makes_a_group,
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
     ];
     let real = plays![Real:
-        deletes::a_named_machine_goes_while_another_has_lost_its_infrastructure,
-        deletes::a_named_machine_goes_while_the_delete_of_another_is_refused,
         deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
-    let real_alone = plays![RealAlone:
-        outages::api_servers_that_restart_are_followed,
-    ];
     let scaled_as_each = plays![ScaledAsEach:
         pods::annotations_alone_bring_a_group_from_zero_and_back,
-        pods::the_cheaper_group_is_taken,
         idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
-        frozen::a_machine_that_hangs_in_deletion_stops_no_other_group,
     ];
     let scaled = plays![Scaled:
         // First, since it waits longest.
         backoff::a_group_whose_machines_never_join_is_left_for_another,
-        frozen::a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group,
+        frozen::a_machine_that_hangs_in_deletion_stops_no_other_group,
         frozen::a_machine_without_capacity_at_the_minimum_stops_no_other_group,
-        frozen::a_machine_that_fails_in_a_rollout_stops_no_other_group,
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
-        pods::a_paused_group_grows_once_it_goes_on,
+        pods::the_cheaper_group_is_taken,
         zones::a_pod_with_a_zone_takes_the_group_that_is_all_there,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
-        idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
         idle::the_taints_of_an_interrupted_scale_down_go_at_the_start,
         backoff::a_group_without_capacity_is_left_for_another,
-        backoff::a_group_whose_machines_fail_is_left_for_another,
         backoff::a_host_that_comes_late_is_waited_for,
     ];
     let in_memory = plays![InMemory:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
-        sizes::a_template_that_learns_its_capacity_makes_a_group,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
-        sizes::a_group_made_without_replicas_begins_at_its_minimum,
         deletes::parallel_deletes_take_exactly_the_named_machines,
-        deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
@@ -105,27 +79,21 @@ fn main() -> ExitCode {
     let existing = plays![Existing:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::annotations_alone_bring_a_group_from_zero_and_back,
-        pods::a_paused_group_grows_once_it_goes_on,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
-        idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
-        idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
         backoff::a_group_whose_machines_never_join_is_left_for_another,
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
-        sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
-        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
     ];
     let handed_over = plays![HandedOver:
         idle::nothing_goes_while_a_rollout_goes_on,
     ];
     let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing).chain(handed_over);
-    let scenarios: Vec<Scenario> = real_alone.into_iter().chain(named).chain(real).chain(everywhere).collect();
+    let scenarios: Vec<Scenario> = named.chain(real).chain(everywhere).collect();
     let logs = |folder| Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     // Many groups at once would starve the other scenarios' controllers, so they come when those have ended.
-    let many = plays![Everywhere: many::two_hundred_groups_grow_and_shrink_at_once];
+    let many = plays![Simulated: many::two_hundred_groups_grow_and_shrink_at_once];
     let ended = [suite::run(&scenarios, &logs("controllers")), suite::run(&many, &logs("many"))];
     ended.into_iter().find(|ended| *ended != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

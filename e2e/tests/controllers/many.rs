@@ -16,10 +16,6 @@ const GROUPS: usize = 200;
 /// The number of concurrent calls, as many deletes as Cluster Autoscaler makes.
 const AT_ONCE: usize = 10;
 
-/// The number of groups that grow with real controllers, whose work for 200 concurrent Machines takes minutes on two
-/// processors.
-const GROWING_FOR_REAL: usize = 40;
-
 /// The number of loops that a group's increase may take, each with Cluster Autoscaler's deadline.
 const LOOPS: u32 = 5;
 
@@ -53,20 +49,18 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(testbed: &Testbed
     let provider = testbed.serve().await?;
     provider.shows(&groups.iter().map(|group| group.id.as_str()).collect::<Vec<_>>()).await?;
 
-    let growing = if testbed.is_simulated() { GROUPS } else { GROWING_FOR_REAL };
-    let groups = &groups[..growing];
     let increase = async |group: &Group| grow(&provider, group).await;
-    stream::iter(groups).map(increase).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    stream::iter(&groups).map(increase).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     every(4 * POLL_INTERVAL, "a running Machine for each group", 4 * TIMEOUT, async || {
         let machines = testbed.objects.list("Machine", "").await?;
         let running = machines.iter().filter(|machine| machine.data["status"]["phase"] == "Running").count();
-        ensure!(machines.len() == growing && running == growing, "{running} of {} run", machines.len());
+        ensure!(machines.len() == GROUPS && running == GROUPS, "{running} of {} run", machines.len());
         Ok(())
     })
     .await?;
 
     let mut nodes = Vec::new();
-    for group in groups {
+    for group in &groups {
         nodes.push((group, testbed.node_of(&testbed.running(group, 1).await?[0]).await?));
     }
     // The caller's next loop repeats a call that times out, and must not take another Machine then.
@@ -79,7 +73,7 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(testbed: &Testbed
         Ok(())
     })
     .await?;
-    for group in groups {
+    for group in &groups {
         ensure!(provider.target_size(&group.id).await? == 0, "the size of {}", group.id);
     }
     Ok(())

@@ -6,24 +6,7 @@ use e2e::controllers::{
     testbed::Testbed,
 };
 use e2e::provider::Provider;
-use serde_json::{Value, json};
-
-/// Cluster API's controllers ignore a paused object, so it is no group.
-pub(crate) async fn a_paused_deployment_is_no_group_until_it_goes_on(testbed: &Testbed) -> Result<()> {
-    let other = Workers::new("other").sized().create(testbed).await?;
-    let group = Workers::new("workers").replicas(1).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id, &other.id]).await?;
-    let node = testbed.node_of(&testbed.running(&group, 1).await?[0]).await?;
-
-    pause(testbed, &group, json!("true")).await?;
-    provider.shows(&[&other.id]).await?;
-    assert_eq!(provider.group_of(&node).await?, None, "a Node of a paused group");
-
-    pause(testbed, &group, Value::Null).await?;
-    provider.shows(&[&group.id, &other.id]).await?;
-    grows(testbed, &provider, &group, 2).await
-}
+use serde_json::json;
 
 /// A paused Cluster pauses everything in it.
 pub(crate) async fn a_paused_cluster_has_no_groups_until_it_goes_on(testbed: &Testbed) -> Result<()> {
@@ -45,10 +28,6 @@ pub(crate) async fn a_deployment_whose_rollouts_are_paused_still_grows(testbed: 
     testbed.objects.patch("MachineDeployment", &group.name, json!({ "spec": { "paused": true } })).await?;
     provider.shows(&[&group.id]).await?;
     grows(testbed, &provider, &group, 2).await
-}
-
-async fn pause(testbed: &Testbed, group: &Group, value: Value) -> Result<()> {
-    testbed.objects.annotate(group.kind, &group.name, json!({ "cluster.x-k8s.io/paused": value })).await
 }
 
 async fn grows(testbed: &Testbed, provider: &Provider, group: &Group, to: usize) -> Result<()> {

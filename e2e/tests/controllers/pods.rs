@@ -92,23 +92,6 @@ pub(crate) async fn the_cheaper_group_is_taken(testbed: &Testbed) -> Result<()> 
     Ok(())
 }
 
-/// A Pod that needs a paused group waits until the pause ends.
-pub(crate) async fn a_paused_group_grows_once_it_goes_on(testbed: &Testbed) -> Result<()> {
-    let group = workers(testbed, "workers").sized().create(testbed).await?;
-    let paused = |value: Value| json!({ "cluster.x-k8s.io/paused": value });
-    testbed.objects.annotate(group.kind, &group.name, paused(json!("true"))).await?;
-    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
-    create_pod(testbed, "web", &testbed.cpu(3, 4)).await?;
-    autoscaling.wait_for_loops(4).await?;
-    ensure!(autoscaling.calls.of("NodeGroupIncreaseSize").is_empty(), "a paused group was increased");
-    ensure!(testbed.objects.scale(group.kind, &group.name).await? == 0, "a paused group has another size");
-    testbed.objects.annotate(group.kind, &group.name, paused(Value::Null)).await?;
-    pods_run(testbed, &mut autoscaling, 1).await?;
-    testbed.running(&group, 1).await?;
-    autoscaling.end().await?;
-    Ok(())
-}
-
 const PRICE: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
 /// Returns the increases among recorded calls.

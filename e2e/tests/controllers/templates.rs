@@ -8,15 +8,12 @@ use e2e::{
         groups::{Group, Workers},
         testbed::Testbed,
     },
-    crds::LATE_TEMPLATE_KIND,
     provider::Provider,
     wait::eventually,
 };
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
 use serde_json::json;
-
-use crate::sizes::template;
 
 /// Cluster API propagates labels of some domains from a MachineDeployment's template to its Nodes, and the taints of
 /// its Machines.
@@ -54,24 +51,6 @@ pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_prom
     .await?;
     assert_eq!(promised.taints, [("dedicated".to_owned(), "web".to_owned(), "NoSchedule".to_owned())]);
     assert!(!promised.labels.contains_key("example.com/plain"), "{promised:?}");
-    Ok(())
-}
-
-/// An infrastructure provider may be installed while the program serves: its groups appear, and grow.
-pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(testbed: &Testbed) -> Result<()> {
-    let good = Workers::new("good").sized().create(testbed).await?;
-    let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
-    let late = Workers::new("late").template_kind(LATE_TEMPLATE_KIND).publishing(capacity);
-    let provider = testbed.serve().await?;
-    provider.shows(&[&good.id]).await?;
-
-    testbed.install_machines("LateMachine").await?;
-    late.create_template(testbed).await?;
-    let group = late.create_group(testbed).await?;
-    provider.shows(&[&good.id, &group.id]).await?;
-    assert_eq!(template(&provider, &group).await?.get("cpu").map(String::as_str), Some("8"));
-    provider.increase(&group.id, 1).await?;
-    testbed.running(&group, 1).await?;
     Ok(())
 }
 

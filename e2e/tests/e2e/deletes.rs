@@ -2,11 +2,16 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
+    audit::{Answered, answered},
     pool::{Group, Pool, Scalable},
-    provider::{assert_refused, made_up_node},
+    proto::ExternalGrpcNode,
+    provider::{Provider, assert_refused, made_up_node},
+    proxy::Proxy,
+    wait::{SOON, eventually},
     world::World,
 };
-use futures::future::{join_all, try_join_all};
+use futures::future::try_join_all;
+use serde_json::json;
 use tonic::Code;
 
 use crate::sizes::assert_scale;
@@ -32,111 +37,6 @@ pub(crate) async fn the_machines_named_are_deleted_and_the_size_is_lowered(world
     assert_eq!(provider.target_size(&batch.id).await?, 1);
     assert_scale(world, &batch, 1).await?;
     world.objects.assert_deleting(&["batch-1", "workers-0", "workers-1", "workers-3"]).await
-}
-
-/// Empty Nodes come one per call, with up to ten concurrent calls.
-pub(crate) async fn parallel_deletes_lower_the_size_once_each(world: &World) -> Result<()> {
-    let first = Pool::new("first").running(6).create(world).await?;
-    let second = Pool::new("second").running(6).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&first.id, &second.id]).await?;
-
-    let deletes = [&first, &second]
-        .into_iter()
-        .flat_map(|group| group.nodes[..5].iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node))));
-    try_join_all(deletes).await?;
-    let mut deleting = Vec::new();
-    for group in [&first, &second] {
-        assert_eq!(provider.target_size(&group.id).await?, 1);
-        assert_scale(world, group, 1).await?;
-        deleting.extend(group.machines[..5].iter().map(String::as_str));
-    }
-    world.objects.assert_deleting(&deleting).await
-}
-
-/// From Cluster Autoscaler 1.36 on a Node that is being deleted may be named again: the call succeeds and deletes
-/// nothing more.
-pub(crate) async fn a_machine_that_is_going_already_is_not_counted_twice(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(5).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    provider.delete(&group.id, &group.nodes[..1]).await?;
-    provider.delete(&group.id, &group.nodes[..1]).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 4);
-    assert_scale(world, &group, 4).await?;
-
-    // The same together with another one that isn't being deleted yet, and twice in one call.
-    let again = [&group.nodes[..2], &group.nodes[1..2]].concat();
-    provider.delete(&group.id, &again).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 3);
-    assert_scale(world, &group, 3).await?;
-
-    // The same twice concurrently.
-    let twice = [&group.nodes[2..3]; 2].map(|nodes| provider.delete(&group.id, nodes));
-    try_join_all(twice).await?;
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&["workers-0", "workers-1", "workers-2"]).await
-}
-
-pub(crate) async fn below_the_minimum_nothing_is_deleted(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(14).bounds(13, 20).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let refused = provider.delete(&group.id, &group.nodes[..3]).await;
-    assert_refused(refused, Code::FailedPrecondition, &["11", "13"])?;
-    assert_untouched(world, &group, 14).await?;
-
-    // Of several concurrent deletes, as many succeed as the min size allows.
-    let deletes = group.nodes[..4].iter();
-    let deletes = deletes.map(|node| provider.delete(&group.id, std::slice::from_ref(node)));
-    let answers = join_all(deletes).await;
-    let accepted = answers.iter().position(Result::is_ok);
-    let refused = answers.iter().filter(|answer| answer.is_err()).count();
-    assert_eq!(refused, 3, "{answers:?}");
-    assert_scale(world, &group, 13).await?;
-    let deleting: Vec<&str> = accepted.map(|which| group.machines[which].as_str()).into_iter().collect();
-    world.objects.assert_deleting(&deleting).await
-}
-
-/// The request is atomic.
-pub(crate) async fn a_node_of_another_group_spoils_the_whole_request(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(3).create(world).await?;
-    let other = Pool::new("other").running(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id, &other.id]).await?;
-
-    let mixed = [group.nodes[0].clone(), other.nodes[0].clone()];
-    let stranger = [group.nodes[0].clone(), made_up_node("aws:///zone/i-0123456789abcdef0")];
-    for nodes in [mixed, stranger] {
-        let name = nodes[1].name.clone();
-        let status = provider.delete(&group.id, &nodes).await.err();
-        ensure!(
-            status.as_ref().is_some_and(|status| {
-                let code = status.code();
-                let refused = [Code::InvalidArgument, Code::FailedPrecondition, Code::NotFound];
-                refused.contains(&code) && status.message().contains(&name)
-            }),
-            "deleting {name} with the wrong group answers {status:?}"
-        );
-    }
-    let unknown = "MachineDeployment/nowhere/nothing";
-    let refused = provider.delete(unknown, &group.nodes[..1]).await;
-    assert_refused(refused, Code::NotFound, &[unknown])?;
-    assert_untouched(world, &group, 3).await?;
-    assert_untouched(world, &other, 2).await
-}
-
-/// A replica without a Machine has nothing to delete.
-pub(crate) async fn a_placeholder_lowers_the_size_and_deletes_nothing(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).missing(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let placeholder = format!("replica-MachineDeployment-{}_workers-1", world.namespace);
-    provider.delete(&group.id, &[made_up_node(&placeholder)]).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_untouched(world, &group, 2).await
 }
 
 /// The caller gives up Machines whose Node never joins.
@@ -169,7 +69,108 @@ pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(worl
     world.objects.assert_marked(&["spot-1"]).await
 }
 
-async fn assert_untouched(world: &World, group: &Group, size: i32) -> Result<()> {
-    assert_scale(world, group, size).await?;
+/// As many concurrent calls as Cluster Autoscaler makes, to each of two replicas of the program: each named Node is
+/// deleted once.
+pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &World) -> Result<()> {
+    let mut groups = Vec::new();
+    for kind in [Scalable::MachineDeployment, Scalable::MachineSet] {
+        groups.push(Pool::new(&kind.kind().to_lowercase()).of(kind).running(6).create(world).await?);
+    }
+    let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
+    let copies = [world.serve().await?, world.serve().await?];
+    for copy in &copies {
+        copy.shows(&ids).await?;
+    }
+    let mut calls = Vec::new();
+    for group in &groups {
+        for node in &group.nodes[..5] {
+            for copy in &copies {
+                calls.push(copy.delete_with_retries(&group.id, std::slice::from_ref(node)));
+            }
+        }
+    }
+    try_join_all(calls).await?;
+    let deleting = groups.iter().flat_map(|group| &group.machines[..5]).map(String::as_str);
+    world.objects.assert_deleting(&deleting.collect::<Vec<_>>()).await?;
+    for group in &groups {
+        assert_scale(world, group, 1).await?;
+    }
+    Ok(())
+}
+
+/// It is named by the instance id that it had before, and no watch has delivered that it joined: its delete is refused
+/// with 409, for the version on which it was decided.
+pub(crate) async fn one_that_joined_meanwhile_stays(world: &World) -> Result<()> {
+    let (group, proxy) = (Pool::new("workers").running(1).pending(2).create(world).await?, world.plane.proxy().await?);
+    let provider = behind(world, &proxy, &group).await?;
+    join(world, &group.machines[1]).await?;
+    let both = [1, 2].map(|index: usize| pending(world, &group.machines[index]));
+    let refused = provider.delete(&group.id, &both[..1]).await;
+    assert_refused(refused, Code::FailedPrecondition, &[&group.machines[1]])?;
+    is_untouched(world, &provider, &group).await?;
+    let requests = answered(world, &world.user)?;
+    let is_conflict = |it: &Answered| it.verb == "delete" && it.name == group.machines[1] && it.code == 409;
+    ensure!(requests.iter().any(is_conflict), "no delete was refused with 409: {requests:#?}");
+    // Another one that is named with it goes, which the answer says.
+    let refused = provider.delete(&group.id, &both).await;
+    assert_refused(refused, Code::Unavailable, &[&group.machines[1], "other Machines that were named with it go"])?;
+    provider.delete(&group.id, &both[1..]).await?;
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_deleting(&[&group.machines[2]]).await
+}
+
+/// Starts a program that knows the group, but no later writes.
+async fn behind(world: &World, proxy: &Proxy, group: &Group) -> Result<Provider> {
+    let provider = world.serve_through(proxy).await?;
+    provider.shows(&[&group.id]).await?;
+    eventually("Machines without Node as instances", SOON, async || {
+        let instances = provider.instances(&group.id).await?;
+        let pending = instances.iter().filter(|instance| instance.id.starts_with("pending-machine-")).count();
+        ensure!(pending == 2, "{instances:?}");
+        Ok(())
+    })
+    .await?;
+    proxy.hold_watches();
+    Ok(provider)
+}
+
+/// Writes the fields of a Machine that Cluster API sets when its Node has joined.
+async fn join(world: &World, machine: &str) -> Result<()> {
+    let node = format!("{}-{machine}", world.cluster);
+    world.objects.patch("Machine", machine, json!({ "spec": { "providerID": format!("e2e:///{node}") } })).await?;
+    let status = json!({ "phase": "Running", "nodeRef": { "name": node } });
+    world.objects.patch_status("Machine", machine, status).await
+}
+
+fn pending(world: &World, machine: &str) -> ExternalGrpcNode {
+    made_up_node(&format!("pending-machine-{}_{machine}", world.namespace))
+}
+
+/// Checks that the size is 3, and that nothing was written.
+async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
+    assert_scale(world, group, 3).await?;
+    let size = provider.target_size(&group.id).await?;
+    ensure!(size == 3, "the size answered is {size}");
     world.objects.assert_deleting(&[]).await
+}
+
+/// Concurrent DeleteNodes of one Node each take one delete each, and few writes of the size. It is tried before.
+pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
+    const DELETES: usize = 50;
+    let group = Pool::new("workers").bounds(0, 200).running(DELETES).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let before = answered(world, &world.user)?.len();
+    try_join_all(group.nodes.iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node)))).await?;
+    world.objects.assert_deleting(&group.machines.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    assert_scale(world, &group, 0).await?;
+    let requests = answered(world, &world.user)?;
+    let of = |verb: &str, resource: &str| {
+        requests[before..].iter().filter(|it| it.verb == verb && it.resource == resource).count()
+    };
+    let (deletes, writes) = (of("delete", "machines"), of("patch", "machinedeployments/scale"));
+    let reads = of("get", "machines") + of("get", "machinedeployments") + of("list", "machines");
+    // On a busy machine they come in more batches than one.
+    ensure!(deletes == DELETES && writes + reads <= DELETES / 4, "{writes} writes and {reads} reads: {requests:#?}");
+    Ok(())
 }

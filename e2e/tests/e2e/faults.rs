@@ -4,17 +4,18 @@ use anyhow::{Result, ensure};
 use e2e::{
     fixtures::{self, Moment},
     pool::Pool,
-    provider::assert_refused,
+    provider::{Provider, ask, assert_refused},
     wait::{SOON, eventually},
     world::World,
 };
 use serde_json::json;
 use tonic::Code;
-use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use crate::program::{SERVICE, health};
-use crate::sizes::assert_scale;
-use crate::templates::infrastructure;
+use crate::{sizes::assert_scale, templates::infrastructure};
+
+/// The service that Cluster Autoscaler calls.
+const SERVICE: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 
 /// The program starts, is not ready, gives the reason, refuses Refresh, and recovers by itself.
 pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &World) -> Result<()> {
@@ -22,7 +23,7 @@ pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &Wo
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     world.plane.stop_api_server();
 
-    let mut provider = world.spawn(&[])?;
+    let mut provider = world.spawn()?;
     let body = eventually("a page that says why", SOON, async || {
         provider.process.still_running()?;
         let (status, body) = provider.http("/readyz?verbose").await?;
@@ -94,27 +95,9 @@ pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Re
     assert_scale(world, &group, 5).await
 }
 
-/// An index that is too old is worse than a skipped loop.
-pub(crate) async fn stale_data_is_not_answered_for_ever(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).create(world).await?;
-    let provider = world.serve_with(&["--max-staleness=3s"]).await?;
-    provider.shows(&[&group.id]).await?;
-
-    world.plane.stop_api_server();
-    eventually("a refused Refresh", SOON, async || {
-        assert_refused(provider.refresh().await, Code::Unavailable, &["machine"])
-    })
-    .await?;
-    // All other calls are still answered from the index.
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_eq!(provider.instances(&group.id).await?.len(), 2);
-
-    world.plane.start_api_server().await?;
-    eventually("Refresh after the restart", 3 * SOON, async || {
-        provider.refresh().await?;
-        Ok(())
-    })
-    .await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    Ok(())
+/// Returns the gRPC health of a service.
+async fn health(provider: &Provider, service: &str) -> Result<ServingStatus> {
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let answer = HealthClient::new(provider.channel()).check(ask(request)).await?;
+    Ok(answer.into_inner().status())
 }

@@ -9,7 +9,6 @@ use e2e::{
     control_plane::ControlPlane,
     fleet::{Authority, Service},
     pool::{Group, Pool},
-    prometheus::{Prometheus, dashboard_queries, is_of_fleet},
     provider::{Caller, Provider, assert_refused},
     users::User,
     wait::{SOON, eventually},
@@ -194,53 +193,6 @@ pub(crate) async fn each_autoscaler_has_its_own_cluster_until_it_opts_out(world:
 
     one.label(Some(fleet)).await?;
     one.grows_to(2).await
-}
-
-/// Returns a query without the comparisons that hide series in which nothing is wrong.
-fn without_comparisons(query: &str) -> String {
-    let mut query = query.to_owned();
-    for comparison in [" == 0", " > 0", " < 30 * 86400"] {
-        query = query.replace(comparison, "");
-    }
-    query
-}
-
-/// A caller asks for a group of another Cluster, and one calls that has none.
-pub(crate) async fn every_query_of_the_dashboard_about_a_fleet_has_series(world: &World) -> Result<()> {
-    let (neighbour, workload) = (neighbour_of(world).await?, world.plane.another_workload().await?);
-    let [one, other] = create_both((world, 1), (&neighbour, &workload)).await?;
-    let fleet = world.namespace.as_str();
-    let authority = Authority::new()?;
-    let directory = world.plane.directory().join(fleet);
-    let flags = authority.flags(&directory, &format!("fleet={fleet}"))?;
-    let mut provider = world.spawn_bare(&flags.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
-    provider.ready().await?;
-    let (first, second) = (one.caller(&authority, &provider)?, other.caller(&authority, &provider)?);
-    let stranger = authority.caller(&provider, &neighbour.namespace, &world.cluster)?;
-
-    let labels = json!({ "namespace": world.namespace, "pod": "provider-0" });
-    let target = json!({ "targets": [format!("127.0.0.1:{}", provider.http_port())], "labels": labels });
-    let prometheus = Prometheus::start(&directory.join("prometheus"), &[target], SOON).await?;
-    let queries: Vec<_> =
-        dashboard_queries(&world.namespace)?.into_iter().filter(|(_, query)| is_of_fleet(query)).collect();
-    ensure!(queries.len() >= 10, "{queries:?}");
-    eventually("series for every query", SOON, async || {
-        first.refresh().await?;
-        second.refresh().await?;
-        assert_refused(stranger.refresh().await, Code::PermissionDenied, &[])?;
-        assert_refused(first.target_size(&other.running.id).await, Code::NotFound, &[])?;
-        for (of, query) in &queries {
-            let series = prometheus.query(&without_comparisons(query)).await?;
-            ensure!(!series.is_empty(), "{of} has none: {query}");
-            // Each is a query that Prometheus takes as it is, too.
-            prometheus.query(query).await?;
-        }
-        Ok(())
-    })
-    .await?;
-    let alerts = prometheus.alerts().await?;
-    ensure!(alerts.iter().any(|(name, _)| name == "CapiAutoscalerProviderCallsDenied"), "{alerts:?}");
-    Ok(())
 }
 
 /// Returns the number of answers to Refresh that were OK.

@@ -1,22 +1,51 @@
-//! The instances of a group and their states.
+//! The objects that are node groups, and the instances of a group with their states.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
     fixtures::{self, Moment},
-    objects::Contract,
     pool::{Pool, Scalable},
-    proto::{Instance, instance_status::InstanceState},
+    proto::instance_status::InstanceState::{
+        self, InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running,
+    },
     provider::Provider,
     wait::{SOON, eventually},
     world::World,
 };
-use serde_json::json;
 
-use crate::errors::{failed, not_ready};
+const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 
-use InstanceState::{InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running};
+/// `MachineDeployments`, standalone `MachineSets` and `MachinePools` are groups; a `MachineSet` of a
+/// `MachineDeployment` isn't.
+pub(crate) async fn every_kind_of_group_is_listed_with_its_bounds(world: &World) -> Result<()> {
+    let kinds = [
+        Pool::new("workers").running(2).bounds(1, 5),
+        Pool::new("batch").of(Scalable::MachineSet).running(1).bounds(0, 3),
+        Pool::new("spot").of(Scalable::MachinePool).running(1).bounds(1, 1),
+        Pool::new("off").running(1).bounds(0, 0),
+        Pool::new("unbounded").running(1).annotate(MAX, "7"),
+    ];
+    let mut created = Vec::new();
+    for pool in kinds {
+        created.push(pool.create(world).await?);
+    }
+    let provider = world.serve().await?;
+    provider.refresh().await?;
+    let listed = provider.groups().await?;
+    let listed: Vec<_> = listed.iter().map(|group| (group.id.as_str(), group.min_size, group.max_size)).collect();
+    let [workers, batch, spot, _off, unbounded] = created.as_slice() else { unreachable!("as many groups as pools") };
+    assert_eq!(
+        listed,
+        [
+            (unbounded.id.as_str(), 0, 7),
+            (workers.id.as_str(), 1, 5),
+            (spot.id.as_str(), 1, 1),
+            (batch.id.as_str(), 0, 3),
+        ]
+    );
+    Ok(())
+}
 
 /// Recorded from Cluster API's own controllers: one Machine held in deletion, one provisioning, two running.
 pub(crate) async fn a_real_scaling_deployment_shows_running_creating_and_deleting(world: &World) -> Result<()> {
@@ -52,72 +81,6 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
     assert_instances(&provider, &id, expected).await
 }
 
-/// The two versions report a failure in different fields, and a failure message alone is no failure; a Machine with a
-/// Node is an instance like any other.
-pub(crate) async fn failures_are_reported_with_their_class(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).pending(5).create(world).await?;
-    let words = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
-    let words = match world.plane.contract {
-        Contract::V1Beta1 => words,
-        Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": words } }),
-    };
-    let failed = failed(world.plane.contract, "it broke");
-    let no_quota = not_ready("QuotaExceeded", "it broke");
-    let no_host = not_ready("NotReady", "No available host found; it broke");
-    let waiting = not_ready("NotReady", "the host is being prepared");
-    let statuses = [failed.clone(), failed, words, no_quota, no_host, waiting];
-    for (machine, status) in group.machines.iter().zip(statuses) {
-        world.objects.patch_status("Machine", machine, status).await?;
-    }
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let id = |prefix: &str, machine: usize| format!("{prefix}-machine-{}_{}", world.namespace, group.machines[machine]);
-    let instances = provider.instances(&group.id).await?;
-    let classes: BTreeMap<_, _> = instances.iter().map(class_by_id).collect();
-    let expected = BTreeMap::from([
-        (group.nodes[0].provider_id.clone(), None),
-        (id("failed", 1), Some(99)),
-        (id("pending", 2), None),
-        (id("pending", 3), Some(1)),
-        (id("pending", 4), Some(1)),
-        (id("pending", 5), None),
-    ]);
-    assert_eq!(classes, expected, "{instances:?}");
-    for instance in &instances {
-        let message = instance.status.as_ref().and_then(|status| status.error_info.as_ref());
-        let message = message.map(|info| info.error_message.as_str());
-        ensure!(message.is_none_or(|text| text.contains("it broke")), "{instance:?}");
-    }
-    Ok(())
-}
-
-/// Without placeholders the caller would take the difference for an error and lower the size.
-pub(crate) async fn replicas_without_a_machine_have_placeholders(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).missing(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let replica = |number| format!("replica-MachineDeployment-{}_workers-{number}", world.namespace);
-    let node = group.nodes[0].provider_id.clone();
-    let expected = [(node, Running), (replica(0), Creating), (replica(1), Creating)];
-    assert_instances(&provider, &group.id, expected).await
-}
-
-/// The Machines of a `MachinePool` are its provider's own matter.
-pub(crate) async fn a_machine_pool_shows_its_provider_ids(world: &World) -> Result<()> {
-    let pool = Pool::new("spot").of(Scalable::MachinePool).running(2);
-    let group = pool.missing(1).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let replica = format!("replica-MachinePool-{}_spot-0", world.namespace);
-    let expected = [
-        (group.nodes[0].provider_id.clone(), Running),
-        (group.nodes[1].provider_id.clone(), Running),
-        (replica, Creating),
-    ];
-    assert_instances(&provider, &group.id, expected).await
-}
-
 /// Waits until a group has exactly these instances, none of them with an error.
 async fn assert_instances<const N: usize>(
     provider: &Provider,
@@ -137,10 +100,4 @@ async fn assert_instances<const N: usize>(
         Ok(())
     })
     .await
-}
-
-fn class_by_id(instance: &Instance) -> (String, Option<i32>) {
-    let status = instance.status.as_ref();
-    let error = status.and_then(|status| status.error_info.as_ref());
-    (instance.id.clone(), error.map(|error| error.instance_error_class))
 }

@@ -12,11 +12,7 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::{Value, json};
-
-use crate::templates::{assert_capacity, label, template};
 
 const ZONE_A: &str = "prod-x7k2p-worker-eu-central-1a";
 const ZONE_B: &str = "prod-x7k2p-worker-eu-central-1b";
@@ -41,24 +37,6 @@ pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &
     assert_eq!(group_of(&master).await?, None);
     let bare = ExternalGrpcNode { annotations: HashMap::new(), ..nameless };
     assert_eq!(group_of(&bare).await?, None);
-    Ok(())
-}
-
-/// The spec of the future Machine holds all labels and taints of its Node, whatever the labels' domains.
-pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &World) -> Result<()> {
-    let testbed = Testbed::new(world).await?;
-    let node = template(&testbed.provider, &testbed.id(GPU)).await?;
-    assert_capacity(&node, &[("cpu", "8"), ("memory", "61Gi"), ("nvidia.com/gpu", "1"), ("pods", "110")]);
-    assert_eq!(label(&node, "example.com/tier"), "batch");
-    assert_eq!(label(&node, "node-role.kubernetes.io/gpu"), "");
-    assert_eq!(label(&node, "kubernetes.io/arch"), "amd64");
-    let taints = node.spec.context("no spec")?.taints;
-    let [taint] = taints.as_slice() else { anyhow::bail!("taints are {taints:?}") };
-    assert_eq!((taint.key(), taint.value(), taint.effect()), ("nvidia.com/gpu", "present", "NoSchedule"));
-
-    // From a real Node: its allocatable is less than its capacity.
-    let learned = Node::decode(testbed.provider.template(&testbed.id(ZONE_A)).await?.node_bytes)?;
-    assert_eq!(label(&learned, "topology.kubernetes.io/zone"), "eu-central-1a");
     Ok(())
 }
 
@@ -98,37 +76,6 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     let node = testbed.node("ip-10-0-1-11").await?;
     testbed.provider.delete(&id, &[node]).await?;
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
-    Ok(())
-}
-
-/// The `/scale` of a MachineSet without replicas.
-pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
-    let testbed = Testbed::new(world).await?;
-    let (id, set) = (testbed.id(GPU), testbed.recorded.name(GPU));
-    testbed.provider.increase(&id, 2).await?;
-    assert_eq!(testbed.provider.target_size(&id).await?, 2);
-    assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
-    let replica = |number| format!("new-replica-MachineSet-{}_{set}-{number}", world.namespace);
-    let creating = (InstanceState::InstanceCreating, None);
-    let expected = BTreeMap::from([(replica(0), creating), (replica(1), creating)]);
-    assert_eq!(testbed.instances(&id).await?, expected);
-    Ok(())
-}
-
-/// `errorReason` and `errorMessage` stand for Cluster API's failureReason and failureMessage.
-pub(crate) async fn failures_are_reported(world: &World) -> Result<()> {
-    let testbed = Testbed::new(world).await?;
-    let instances = testbed.instances(&testbed.id(ZONE_B)).await?;
-    let named = |state: &str, machine: &str| {
-        testbed.recorded.name(&format!("{state}-machine-openshift-machine-api_{ZONE_B}-{machine}"))
-    };
-    let node = testbed.node("ip-10-0-2-21").await?;
-    let expected = BTreeMap::from([
-        (node.provider_id, (InstanceState::InstanceRunning, None)),
-        (named("failed", "m8s7q"), (InstanceState::InstanceCreating, Some(1))),
-        (named("pending", "zq4lp"), (InstanceState::InstanceCreating, None)),
-    ]);
-    assert_eq!(instances, expected);
     Ok(())
 }
 

@@ -155,30 +155,6 @@ pub(crate) async fn a_cluster_moves_over_and_back_with_deletions_under_way(world
     are_deleted_once(&member, 2, &[&old]).await
 }
 
-/// A label that goes too early: the fleet lowers no size any more, so that Cluster API replaces the named Machine.
-pub(crate) async fn a_cluster_that_leaves_a_fleet_in_mid_deletion_loses_one_machine(world: &World) -> Result<()> {
-    let fleet = world.namespace.as_str();
-    let member = Member::create(world, &world.plane, fleet, 2).await?;
-    let of_fleet = world.plane.proxy().await?;
-    let mut old = world.spawn_bare(&[&format!("--cluster={}/{}", world.namespace, world.cluster)], &[])?;
-    let authority = Authority::new()?;
-    let flags = authority.flags(&world.plane.directory().join(fleet), &format!("fleet={fleet}"))?;
-    let mut new = world.spawn_through(&of_fleet, &flags.iter().map(String::as_str).collect::<Vec<_>>())?;
-    old.ready().await?;
-    new.ready().await?;
-    let caller = member.caller(&authority, &new)?;
-    are_deleted_once(&member, 0, &[&old, &caller]).await?;
-
-    let deletion = begin_deletion(&member, &of_fleet, &caller, 0).await?;
-    opts_out(&member, &caller).await?;
-    of_fleet.release_deletes();
-    ensure!(deletion.await?.is_err(), "the size can't have been lowered");
-    // Its Machine is being deleted: naming it again succeeds, and lowers nothing.
-    old.delete_with_retries(&member.running.id, &member.running.nodes[..1]).await?;
-    uninstall(new).await?;
-    are_deleted(&member, 1, 2, &[&old]).await
-}
-
 fn is_late(status: &Status) -> bool {
     [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable].contains(&status.code())
 }

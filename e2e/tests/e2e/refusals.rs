@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use e2e::{
     objects::CAPI_GROUP,
     pool::{Group, Pool},
-    provider::{Provider, assert_refused},
+    proto::{NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest},
+    provider::{Provider, ask, assert_refused},
     wait::{SOON, eventually},
     webhook::Webhook,
     world::World,
@@ -12,7 +13,7 @@ use e2e::{
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::{options::options, sizes::assert_scale};
+use crate::sizes::assert_scale;
 
 const WORDS: &str = "the quota of this team is spent";
 /// The CEL expression for a changed size.
@@ -22,17 +23,12 @@ const CHANGES_SIZE: &str = "object.spec.replicas != oldObject.spec.replicas";
 pub(crate) async fn a_size_that_a_webhook_refuses_leaves_nothing_behind(world: &World) -> Result<()> {
     let webhook = Webhook::start(WORDS).await?;
     let configuration = webhook_configuration(world, &webhook.client_config());
-    leaves_nothing_behind(world, &[configuration], WORDS).await
-}
-
-/// 422, which a failed test of a JSON patch returns as well.
-pub(crate) async fn a_size_that_a_policy_finds_invalid_leaves_nothing_behind(world: &World) -> Result<()> {
-    leaves_nothing_behind(world, &policy(world, "Invalid"), WORDS).await
+    leaves_nothing_behind(world, &[configuration]).await
 }
 
 /// 403, which a missing right returns as well.
 pub(crate) async fn a_size_that_a_policy_forbids_leaves_nothing_behind(world: &World) -> Result<()> {
-    leaves_nothing_behind(world, &policy(world, "Forbidden"), WORDS).await
+    leaves_nothing_behind(world, &policy(world)).await
 }
 
 /// 500, since the API server can't reach the webhook. It may be temporary, so the caller is asked to retry.
@@ -85,21 +81,26 @@ pub(crate) async fn a_refused_delete_holds_the_options(world: &World) -> Result<
 
 /// Returns true if the options of a group let no Node be chosen.
 pub(crate) async fn are_held(provider: &Provider, group: &Group) -> Result<bool> {
-    match options(provider, &group.id).await {
-        Ok(options) => Ok(options.is_some_and(|options| options.scale_down_utilization_threshold < 0.0)),
+    let defaults = NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..Default::default() };
+    let request = NodeGroupAutoscalingOptionsRequest { id: group.id.clone(), defaults: Some(defaults) };
+    match provider.client().node_group_get_options(ask(request)).await {
+        Ok(answer) => {
+            let options = answer.into_inner().node_group_autoscaling_options;
+            Ok(options.is_some_and(|options| options.scale_down_utilization_threshold < 0.0))
+        }
         Err(status) if status.code() == Code::Unimplemented => Ok(false),
         Err(status) => Err(status.into()),
     }
 }
 
-async fn leaves_nothing_behind(world: &World, objects: &[Value], words: &str) -> Result<()> {
+async fn leaves_nothing_behind(world: &World, objects: &[Value]) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     let guard = Guard::put_up(world, objects).await?;
 
-    assert_refused(provider.increase(&group.id, 1).await, Code::FailedPrecondition, &[words])?;
-    assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[words])?;
+    assert_refused(provider.increase(&group.id, 1).await, Code::FailedPrecondition, &[WORDS])?;
+    assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[WORDS])?;
     is_untouched(world, &provider, &group).await?;
 
     guard.take_down(world).await?;
@@ -185,8 +186,8 @@ fn webhook_configuration(world: &World, client: &Value) -> Value {
     })
 }
 
-fn policy(world: &World, reason: &str) -> [Value; 2] {
-    let validation = json!({ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": reason });
+fn policy(world: &World) -> [Value; 2] {
+    let validation = json!({ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": "Forbidden" });
     policy_of(world, &rules(), &validation)
 }
 

@@ -8,8 +8,6 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    audit::answered,
-    objects::Contract,
     pool::{Group, Pool},
     provider::Provider,
     users::{self, User, base64},
@@ -22,9 +20,6 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-
-/// The interval of reading a Secret, one minute in normal operation, with a margin.
-const NEXT_LOOK: Duration = Duration::from_secs(90);
 const ACCOUNT: &str = "workload";
 
 /// The Secret's token is revoked and replaced: an API server that answers 401 makes the program read the Secret at
@@ -75,66 +70,6 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     Ok(())
 }
 
-/// A Secret that would run a program with this program's rights is refused, and the last valid one stays in force.
-pub(crate) async fn a_secret_that_may_not_be_used_leaves_the_one_in_force(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).create(world).await?;
-    world.share_kubeconfig(&world.plane.kubeconfig(&world.user)).await?;
-    let mut provider = world.spawn_bare(&[&cluster_flag(world)], &[])?;
-    provider.ready().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let ran = world.plane.directory().join(format!("{}-ran", world.namespace));
-    let mut runs = world.plane.kubeconfig(&world.user);
-    runs["users"][0]["user"] = json!({ "exec": {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "touch",
-        "args": [ran],
-        "interactiveMode": "Never",
-    } });
-    put_kubeconfig(world, &runs).await?;
-    let calls = Cell::new(0);
-    let refused = eventually("the word that it is refused", NEXT_LOOK, async || {
-        let log = provider.process.output();
-        ensure!(log.contains("the one in force stays") && log.contains("exec"), "the log says nothing of it");
-        Ok(())
-    });
-    tokio::select! {
-        refused = refused => refused?,
-        failed = ask_for_ever(&provider, &group, &calls) => return failed,
-    }
-    ensure!(!ran.exists(), "the program that the Secret names was run");
-    a_new_node_is_seen(world, &provider).await?;
-    provider.ready().await
-}
-
-/// A kubeconfig file of the management cluster is replaced during writes of sizes: each is written once.
-pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).bounds(0, 100_000).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let next = world.neighbour().await?.user;
-    let path = world.kubeconfig()?;
-    let mut size = 1;
-    for _ in 0..3 {
-        provider.increase(&group.id, 1).await?;
-        size += 1;
-    }
-    // By a rename, as writers of such files do it.
-    let new = path.with_extension("new");
-    fs::write(&new, world.plane.kubeconfig(&next).to_string())?;
-    fs::rename(&new, &path)?;
-    eventually("writes by the new user", SOON, async || {
-        provider.increase(&group.id, 1).await.map_err(|status| e2e::wait::Permanent(status.to_string()))?;
-        size += 1;
-        let writes = answered(world, &next)?;
-        ensure!(writes.iter().any(|it| it.resource == "machinedeployments/scale"), "it has written nothing");
-        Ok(())
-    })
-    .await?;
-    assert_eq!(provider.target_size(&group.id).await?, size);
-    crate::sizes::assert_scale(world, &group, size).await
-}
-
 /// Makes the calls of Cluster Autoscaler's loop, and ends with the first one that fails.
 async fn ask_for_ever(provider: &Provider, group: &Group, calls: &Cell<u64>) -> Result<()> {
     loop {
@@ -158,11 +93,7 @@ async fn a_new_node_is_seen(world: &World, provider: &Provider) -> Result<()> {
     let name = format!("{}-late", world.cluster);
     let id = format!("e2e:///{name}");
     world.objects.create(json!({ "kind": "Node", "metadata": { "name": name }, "spec": { "providerID": id } })).await?;
-    let reference = match world.plane.contract {
-        Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
-        Contract::V1Beta2 | Contract::MachineApi => json!({ "name": name }),
-    };
-    let status = json!({ "phase": "Running", "nodeRef": reference });
+    let status = json!({ "phase": "Running", "nodeRef": { "name": name } });
     world.objects.patch_status("Machine", &group.machines[0], status).await?;
     eventually("the new Node's providerID", 2 * SOON, async || {
         provider.refresh().await?;

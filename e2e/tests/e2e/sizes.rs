@@ -1,15 +1,16 @@
-//! Sizes that are raised and lowered, as the API server stores them.
+//! Sizes that are raised and lowered, as the API server stores them, and those that don't last or have no effect.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
     pool::{Group, Pool, Scalable},
-    provider::assert_refused,
+    provider::{Provider, assert_refused},
     wait::{SOON, eventually},
     world::World,
 };
-use futures::future::try_join_all;
 use serde_json::json;
 use tonic::Code;
+
+use crate::{process::event_says, refusals::are_held};
 
 /// The caller reads the size right after a write and drops its scale-up if it reads the old size.
 pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) -> Result<()> {
@@ -84,136 +85,121 @@ pub(crate) async fn a_size_whose_answer_is_lost_is_known_to_be_written(world: &W
     Ok(())
 }
 
-/// Two increases add up, whether sequential or concurrent.
-pub(crate) async fn increases_add_up(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    for expected in [2, 3, 4] {
-        provider.increase(&group.id, 1).await?;
-        assert_eq!(provider.target_size(&group.id).await?, expected);
-    }
-    try_join_all((0..4).map(|_| provider.increase(&group.id, 1))).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 8);
-    assert_scale(world, &group, 8).await
-}
-
-/// Each refusal names the violated condition.
-pub(crate) async fn a_wrong_increase_is_refused_and_changes_nothing(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).bounds(1, 14).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let id = group.id.as_str();
-
-    let too_big = provider.increase(id, 17).await;
-    assert_refused(too_big, Code::FailedPrecondition, &["19", "14"])?;
-    assert_refused(provider.increase(id, i32::MAX).await, Code::FailedPrecondition, &["14"])?;
-    for delta in [0, -1, i32::MIN] {
-        assert_refused(provider.increase(id, delta).await, Code::InvalidArgument, &[])?;
-    }
-    let unknown = [
-        format!("{id}-not"),
-        format!("MachineSet/{}/workers-set", world.namespace),
-        "MachineDeployment/nowhere/nothing".to_owned(),
-        "nothing".to_owned(),
-        String::new(),
-    ];
-    for id in unknown {
-        assert_refused(provider.increase(&id, 1).await, Code::NotFound, &[&id])?;
-        assert_refused(provider.target_size(&id).await, Code::NotFound, &[&id])?;
-    }
-    assert_eq!(provider.target_size(id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-
-    // The max size itself is allowed.
-    provider.increase(id, 12).await?;
-    assert_scale(world, &group, 14).await
-}
-
-/// The caller reverts a failed scale-up as a whole, even if most Nodes have joined.
-pub(crate) async fn a_decrease_stops_at_the_machines_that_have_a_node(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).missing(4).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    provider.decrease(&group.id, -1).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 5);
-    assert_scale(world, &group, 5).await?;
-
-    provider.decrease(&group.id, -4).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-
-    // No replica without a Node is left.
-    provider.decrease(&group.id, -1).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&[]).await
-}
-
-/// Machines without a Node go first, since the caller wants to revert their size.
-pub(crate) async fn a_decrease_deletes_machines_that_have_no_node(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).pending(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    provider.decrease(&group.id, -3).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&["workers-2", "workers-3"]).await
-}
-
-/// The min size holds for replicas without a Node too: a larger decrease succeeds in part.
-pub(crate) async fn a_decrease_stops_at_the_minimum(world: &World) -> Result<()> {
-    let above = Pool::new("above").running(1).pending(1).missing(1).bounds(2, 10).create(world).await?;
-    let at = Pool::new("at").running(1).pending(1).bounds(2, 10).create(world).await?;
-    let below = Pool::new("below").running(1).missing(1).bounds(3, 10).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&above.id, &at.id, &below.id]).await?;
-    for _ in 0..2 {
-        for group in [&above, &at, &below] {
-            provider.decrease(&group.id, -2).await?;
-            assert_scale(world, group, 2).await?;
-            assert_eq!(provider.target_size(&group.id).await?, 2);
-        }
-    }
-    Ok(())
-}
-
-/// The delta of a decrease must be negative, and its group must exist.
-pub(crate) async fn a_wrong_decrease_is_refused_and_changes_nothing(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).missing(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    for delta in [0, 1, i32::MAX] {
-        assert_refused(provider.decrease(&group.id, delta).await, Code::InvalidArgument, &[])?;
-    }
-    let unknown = "MachineDeployment/nowhere/nothing";
-    assert_refused(provider.decrease(unknown, -1).await, Code::NotFound, &[unknown])?;
-    assert_eq!(provider.target_size(&group.id).await?, 3);
-    assert_scale(world, &group, 3).await
-}
-
-/// People and other controllers write sizes as well; the next increase starts from theirs.
-pub(crate) async fn a_size_set_by_someone_else_is_answered(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    provider.increase(&group.id, 1).await?;
-
-    let size = json!({ "spec": { "replicas": 6 } });
-    world.objects.patch(group.kind, &group.name, size).await?;
-    eventually("the size set by someone else", SOON, async || {
-        let size = provider.target_size(&group.id).await?;
-        ensure!(size == 6, "the size answered is {size}");
-        Ok(())
-    })
-    .await?;
-    provider.increase(&group.id, 2).await?;
-    assert_scale(world, &group, 8).await
-}
-
 pub(crate) async fn assert_scale(world: &World, group: &Group, expected: i32) -> Result<()> {
     let size = world.objects.scale(group.kind, &group.name).await?;
     ensure!(size == expected, "/scale of {} is {size}, expected {expected}", group.id);
     Ok(())
+}
+
+/// An increase starts from the API server's size, whatever the watch has delivered.
+pub(crate) async fn a_size_set_by_someone_else_is_not_written_over(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let empty = Pool::new("empty").sized().create(world).await?;
+    let proxy = world.plane.proxy().await?;
+    let provider = world.serve_through(&proxy).await?;
+    provider.shows(&[&group.id, &empty.id]).await?;
+
+    proxy.hold_watches();
+    for group in [&group, &empty] {
+        let size = json!({ "spec": { "replicas": 8 } });
+        world.objects.patch(group.kind, &group.name, size).await?;
+        provider.increase(&group.id, 1).await?;
+        assert_scale(world, group, 9).await?;
+        assert_eq!(provider.target_size(&group.id).await?, 9);
+        assert_refused(provider.increase(&group.id, 2).await, Code::FailedPrecondition, &["11", "10"])?;
+    }
+    let zero = json!({ "spec": { "replicas": 0 } });
+    world.objects.patch(empty.kind, &empty.name, zero).await?;
+    provider.increase(&empty.id, 1).await?;
+    assert_scale(world, &empty, 1).await
+}
+
+const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
+
+/// A single revert doesn't count, nor does another size. Afterwards increases are refused, so that Cluster Autoscaler tries
+/// other groups.
+pub(crate) async fn a_manager_that_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    for (manager, size) in [("kubectl", 2), ("argocd-controller", 3)] {
+        provider.increase(&group.id, 2).await?;
+        put_back(world, &provider, &group, manager, size).await?;
+    }
+    let (_, metrics) = provider.http("/metrics").await?;
+    ensure!(!metrics.lines().any(|line| line.starts_with(PUT_BACK) && !line.ends_with(" 0")), "{metrics}");
+
+    provider.increase(&group.id, 2).await?;
+    put_back(world, &provider, &group, "argocd-controller", 3).await?;
+    event_says(world, &group, "SizePutBack", "field manager argocd-controller keeps putting the size back: 5→3")
+        .await?;
+    let expected = format!("{PUT_BACK}{{manager=\"argocd-controller\"}} 1");
+    eventually("the metric", SOON, async || {
+        let (_, metrics) = provider.http("/metrics").await?;
+        ensure!(metrics.lines().any(|line| line == expected), "{metrics}");
+        Ok(())
+    })
+    .await?;
+    let refused = provider.increase(&group.id, 1).await;
+    assert_refused(refused, Code::FailedPrecondition, &["argocd-controller keeps putting the size back"])?;
+    assert_scale(world, &group, 3).await?;
+    ensure!(are_held(&provider, &group).await?, "the options let Nodes be chosen");
+    Ok(())
+}
+
+/// Writes a size as another writer, and waits until the program has identified it.
+async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &str, size: i32) -> Result<()> {
+    let patch = json!({ "spec": { "replicas": size } });
+    world.objects.patch_as(manager, group.kind, &group.name, patch).await?;
+    eventually(&format!("the size {size}"), SOON, async || {
+        let answered = provider.target_size(&group.id).await?;
+        ensure!(answered == size, "it is {answered}");
+        let reads = e2e::audit::answered(world, &world.user)?;
+        let last = reads.iter().rev().find(|it| it.name == group.name && matches!(it.verb.as_str(), "get" | "patch"));
+        ensure!(last.is_some_and(|last| last.verb == "get"), "the object wasn't read since the size was written");
+        Ok(())
+    })
+    .await
+}
+
+/// A MachineSet's controller creates no Machine during an upgrade of the control plane.
+pub(crate) async fn machines_that_are_not_made_are_reported(world: &World) -> Result<()> {
+    let pool = Pool::new("workers").running(2).capacity("cpu", "4").capacity("memory", "16Gi");
+    let group = pool.create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    provider.increase(&group.id, 1).await?;
+    let upgrading = "LoopbackControlPlane team-a/prod is upgrading (\"ControlPlaneIsStable\" preflight check failed)";
+    let blocked = format!("Scaling up from 2 to 3 replicas is blocked because:\n* {upgrading}");
+    scaling_up(world, &blocked).await?;
+    event_says(world, &group, "ScaleUpHeldBack", upgrading).await?;
+    let report = world.explain()?;
+    let notes = report["groups"][0]["notes"].to_string();
+    let why = "Cluster API creates no Machine for now";
+    ensure!(notes.contains(why) && notes.contains("is upgrading"), "{report:#}");
+    let page = format!("/groups/{}", group.id);
+    let (status, body) = provider.admin(&page).await?;
+    ensure!(status == 200 && body.contains(why) && body.contains("is upgrading"), "{page} answers {status}: {body}");
+
+    scaling_up(world, "Scaling up from 2 to 3 replicas").await?;
+    let report = world.explain()?;
+    assert_eq!(report["groups"][0]["notes"], json!([]));
+    eventually("the page without it", SOON, async || {
+        let (_, body) = provider.admin(&page).await?;
+        ensure!(!body.contains(why), "{body}");
+        Ok(())
+    })
+    .await
+}
+
+/// Writes the condition of a MachineSet's controller that works towards a size.
+async fn scaling_up(world: &World, message: &str) -> Result<()> {
+    let conditions = json!([{
+        "type": "ScalingUp",
+        "status": "True",
+        "reason": "ScalingUp",
+        "message": message,
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+    }]);
+    world.objects.patch_status("MachineSet", "workers-set", json!({ "conditions": conditions })).await
 }

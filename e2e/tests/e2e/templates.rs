@@ -1,45 +1,96 @@
-//! The template Node of a group that grows.
+//! Infrastructure templates: those that are read, and those that can't be, which concern their own groups alone.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    fixtures::{self, Moment},
+    crds::{self, LATE_TEMPLATE_KIND},
     pool::Pool,
     provider::Provider,
     wait::{SOON, eventually},
     world::World,
 };
-use k8s_pb::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
-use prost::Message;
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
 use serde_json::{Value, json};
+use tonic::Code;
 
 const ARCHITECTURE: &str = "kubernetes.io/arch";
-const OPERATING_SYSTEM: &str = "kubernetes.io/os";
 
-/// Annotations of the group are enough.
-pub(crate) async fn annotations_give_the_capacity(world: &World) -> Result<()> {
-    let pool = Pool::new("workers")
-        .sized()
-        .capacity("ephemeral-disk", "80Gi")
-        .capacity("gpu-type", "nvidia.com/gpu")
-        .capacity("gpu-count", "2");
-    let group = pool.create(world).await?;
+/// The kind isn't installed, isn't allowed, or the object is missing: a group with Machines is served, one without has
+/// no template.
+pub(crate) async fn a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing(
+    world: &World,
+) -> Result<()> {
+    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
+    infrastructure(world, "ForbiddenMachineTemplate", "there", &status).await?;
+    infrastructure(world, "DevMachineTemplate", "there", &status).await?;
+    let good = Pool::new("good").template("DevMachineTemplate", "there").create(world).await?;
+    let troubles = [
+        ("missing-kind", "NowhereMachineTemplate", "there"),
+        ("forbidden-kind", "ForbiddenMachineTemplate", "there"),
+        ("missing-template", "DevMachineTemplate", "not-there"),
+    ];
+    let mut served = vec![good.id.clone()];
+    for (name, kind, template) in troubles {
+        let empty = Pool::new(&format!("{name}-empty")).template(kind, template);
+        empty.create(world).await?;
+        let running = Pool::new(name).running(1).template(kind, template).create(world).await?;
+        served.push(running.id);
+        // Its annotations are enough.
+        let sized = Pool::new(&format!("{name}-sized")).sized().template(kind, template);
+        served.push(sized.create(world).await?.id);
+    }
     let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
+    let ids: Vec<&str> = served.iter().map(String::as_str).collect();
+    provider.shows(&ids).await?;
 
-    let node = template(&provider, &group.id).await?;
-    let expected =
-        [("cpu", "4"), ("memory", "16Gi"), ("ephemeral-storage", "80Gi"), ("nvidia.com/gpu", "2"), ("pods", "110")];
-    assert_capacity(&node, &expected);
-    assert_eq!(label(&node, ARCHITECTURE), "amd64");
-    assert_eq!(label(&node, OPERATING_SYSTEM), "linux");
-    let conditions = node.status.context("no status")?.conditions;
-    let ready = conditions.iter().find(|condition| condition.r#type.as_deref() == Some("Ready"));
-    ensure!(
-        ready.is_some_and(|ready| ready.status.as_deref() == Some("True")),
-        "the template is not ready: {conditions:?}"
-    );
+    let start = Instant::now();
+    for id in &served {
+        provider.refresh().await?;
+        provider.target_size(id).await?;
+        provider.instances(id).await?;
+        match provider.template(id).await {
+            Ok(answer) => ensure!(!answer.node_bytes.is_empty(), "{id}: an empty template"),
+            // A missing template is a valid answer, except for a group that can scale from zero.
+            Err(status) => {
+                let none = status.code() == Code::Unimplemented;
+                ensure!(none && !id.ends_with("-sized"), "{id}: {status}");
+            }
+        }
+    }
+    ensure!(start.elapsed().as_secs() < 5, "the calls took {:?}", start.elapsed());
+    let found = capacity(&template(&provider, &good.id).await?);
+    assert_eq!(found.get("cpu").map(String::as_str), Some("8"));
+    for (_, kind, _) in troubles {
+        eventually(&format!("{kind} in the log"), SOON, async || {
+            let output = provider.process.output();
+            ensure!(output.contains(kind), "the log says nothing of it:\n{output}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// An infrastructure provider may be installed after the program was started.
+pub(crate) async fn a_kind_installed_later_is_found(world: &World) -> Result<()> {
+    let good = Pool::new("good").running(1).create(world).await?;
+    let late = Pool::new("late").template(LATE_TEMPLATE_KIND, "big").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&good.id]).await?;
+
+    crds::install_template(&world.objects, LATE_TEMPLATE_KIND).await?;
+    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
+    infrastructure(world, LATE_TEMPLATE_KIND, "big", &status).await?;
+    eventually("group of the late kind", 2 * SOON, async || {
+        let ids = provider.refreshed_ids().await?;
+        ensure!(ids == [good.id.as_str(), late.id.as_str()], "groups are {ids:?}");
+        Ok(())
+    })
+    .await?;
+    let found = capacity(&template(&provider, &late.id).await?);
+    assert_eq!(found.get("cpu").map(String::as_str), Some("8"));
     Ok(())
 }
 
@@ -57,213 +108,6 @@ pub(crate) async fn status_capacity_is_found_whatever_its_plural(world: &World) 
     let node = template(&provider, &group.id).await?;
     assert_capacity(&node, &[("cpu", "8"), ("memory", "32Gi"), ("pods", "58")]);
     assert_eq!(label(&node, ARCHITECTURE), "arm64");
-    Ok(())
-}
-
-/// Annotations on the group override the capacity that an infrastructure provider publishes; an empty nodeInfo is
-/// ignored.
-pub(crate) async fn annotations_win_over_status_capacity(world: &World) -> Result<()> {
-    let status = json!({
-        "capacity": { "cpu": "8", "memory": "32Gi" },
-        "nodeInfo": { "architecture": "", "operatingSystem": "" },
-    });
-    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
-    let pool = Pool::new("workers").template("DevMachineTemplate", "big");
-    let pool = pool.capacity("memory", "30Gi").capacity("maxPods", "42");
-    let group = pool.capacity("labels", "zone-kind=edge").create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let node = template(&provider, &group.id).await?;
-    assert_capacity(&node, &[("cpu", "8"), ("memory", "30Gi"), ("pods", "42")]);
-    assert_eq!(label(&node, ARCHITECTURE), "amd64");
-    assert_eq!(label(&node, OPERATING_SYSTEM), "linux");
-    assert_eq!(label(&node, "zone-kind"), "edge");
-    Ok(())
-}
-
-/// A template has only the labels that Cluster API propagates to Nodes.
-pub(crate) async fn labels_and_taints_come_from_the_template_and_annotations(world: &World) -> Result<()> {
-    let pool = Pool::new("workers")
-        .sized()
-        .node_label("node-role.kubernetes.io/worker", "")
-        .node_label("disk.node.cluster.x-k8s.io/kind", "ssd")
-        .node_label("example.com/not-synced", "yes")
-        .capacity("labels", "example.com/written=yes,disk.node.cluster.x-k8s.io/kind=nvme")
-        .capacity("taints", "dedicated=batch:NoSchedule,spot:NoExecute");
-    let group = pool.create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let node = template(&provider, &group.id).await?;
-    assert_eq!(label(&node, "node-role.kubernetes.io/worker"), "");
-    assert_eq!(label(&node, "disk.node.cluster.x-k8s.io/kind"), "nvme");
-    assert_eq!(label(&node, "example.com/written"), "yes");
-    assert_eq!(label(&node, "example.com/not-synced"), "(no label)");
-    ensure!(label(&node, "kubernetes.io/hostname") != "(no label)", "no hostname");
-
-    let taints = node.spec.context("no spec")?.taints;
-    let mut taints: Vec<_> = taints
-        .iter()
-        .map(|taint| {
-            let text = |part: &Option<String>| part.clone().unwrap_or_default();
-            (text(&taint.key), text(&taint.value), text(&taint.effect))
-        })
-        .collect();
-    taints.sort();
-    let expected = [("dedicated", "batch", "NoSchedule"), ("spot", "", "NoExecute")];
-    let expected = expected.map(|(key, value, effect)| (key.into(), value.into(), effect.into()));
-    assert_eq!(taints, expected);
-    Ok(())
-}
-
-/// Recorded objects; only their template's capacity is written by hand.
-pub(crate) async fn a_real_group_has_the_capacity_of_its_real_template(world: &World) -> Result<()> {
-    let recorded = fixtures::load(world, Moment::Steady).await?;
-    let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
-    let provider = world.serve().await?;
-    provider.shows(&[&id]).await?;
-    // The kind of template is watched once a group names it, and no group waits for that.
-    let node = eventually("template", SOON, async || template(&provider, &id).await).await?;
-    let expected = [("cpu", "8"), ("memory", "32Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")];
-    assert_capacity(&node, &expected);
-    Ok(())
-}
-
-/// For clusters of one architecture whose templates lack it.
-pub(crate) async fn the_default_architecture_can_be_set(world: &World) -> Result<()> {
-    let group = Pool::new("workers").sized().create(world).await?;
-    let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
-    let environment = [("CAPI_SCALE_ZERO_DEFAULT_ARCH", "ppc64le")];
-    let mut provider = world.spawn_bare(&[&world.scope(), &workload], &environment)?;
-    provider.ready().await?;
-    provider.shows(&[&group.id]).await?;
-    let node = template(&provider, &group.id).await?;
-    assert_eq!(label(&node, ARCHITECTURE), "ppc64le");
-    Ok(())
-}
-
-/// Templates are cached in encoded form, and rebuilt when their sources change.
-pub(crate) async fn a_changed_capacity_is_answered(world: &World) -> Result<()> {
-    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
-    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
-    let group = Pool::new("workers").template("DevMachineTemplate", "big").create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    assert_capacity(&template(&provider, &group.id).await?, &[("cpu", "8")]);
-
-    let bigger = json!({ "capacity": { "cpu": "16" } });
-    world.objects.patch_status("DevMachineTemplate", "big", bigger).await?;
-    eventually("capacity of the changed template", SOON, async || {
-        let found = capacity(&template(&provider, &group.id).await?);
-        ensure!(found.get("cpu").is_some_and(|cpu| cpu == "16"), "capacity is {found:?}");
-        Ok(())
-    })
-    .await?;
-
-    let annotation = json!({ "capacity.cluster-autoscaler.kubernetes.io/cpu": "15" });
-    world.objects.annotate(group.kind, &group.name, annotation).await?;
-    eventually("capacity of the changed annotation", SOON, async || {
-        let found = capacity(&template(&provider, &group.id).await?);
-        ensure!(found.get("cpu").is_some_and(|cpu| cpu == "15"), "capacity is {found:?}");
-        Ok(())
-    })
-    .await
-}
-
-/// Every field of a template from each of its sources, in both wire fields.
-pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(world: &World) -> Result<()> {
-    let status = json!({
-        "capacity": { "cpu": 8, "memory": "32Gi", "storage": "80Gi", "example.com/nic": "2", "bad": "much" },
-        "nodeInfo": { "architecture": "arm64", "operatingSystem": "" },
-    });
-    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
-    let pool = Pool::new("workers").template("DevMachineTemplate", "big");
-    let pool = pool.capacity("memory", "30Gi").capacity("maxPods", "42").capacity("taints", "spot:NoExecute");
-    let group = pool.capacity("labels", "tier=batch").create(world).await?;
-    let own = json!({
-        "capacity.capi-autoscaler-provider.io/overhead": "cpu=100m,memory=2Gi",
-        "capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=1Gi",
-    });
-    world.objects.annotate(group.kind, &group.name, own).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-
-    let answer = eventually("template with all parts", SOON, async || {
-        let answer = provider.template(&group.id).await?;
-        let node = Node::decode(answer.node_bytes.clone())?;
-        let found = capacity(&node);
-        ensure!(found.contains_key("example.com/nic") && found.contains_key("hugepages-2Mi"), "capacity is {found:?}");
-        Ok(answer)
-    })
-    .await?;
-    for bytes in [answer.node_info.clone(), answer.node_bytes.clone()] {
-        let node = Node::decode(bytes)?;
-        let metadata = node.metadata.context("no metadata")?;
-        let name = metadata.name.context("no name")?;
-        assert_eq!(name, format!("{}-template", group.name));
-        let labels = [
-            (ARCHITECTURE, "arm64"),
-            ("kubernetes.io/hostname", &name),
-            (OPERATING_SYSTEM, "linux"),
-            ("tier", "batch"),
-        ];
-        assert_eq!(metadata.labels, labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-        assert_eq!(metadata.annotations, BTreeMap::new());
-
-        let spec = node.spec.context("no spec")?;
-        let taints: Vec<_> = spec.taints.iter().map(|taint| (taint.key.as_deref(), taint.effect.as_deref())).collect();
-        assert_eq!(taints, [(Some("spot"), Some("NoExecute"))]);
-        assert_eq!((spec.provider_id, spec.unschedulable), (None, None));
-
-        let status = node.status.context("no status")?;
-        let amounts = |resources: &BTreeMap<String, Quantity>| {
-            let amount = |(name, amount): (&String, &Quantity)| {
-                format!("{name}={}", amount.string.as_deref().unwrap_or_default())
-            };
-            resources.iter().map(amount).collect::<Vec<_>>()
-        };
-        let rest = ["ephemeral-storage=80Gi", "example.com/nic=2", "hugepages-2Mi=1Gi"];
-        assert_eq!(amounts(&status.capacity), [&["cpu=8"], &rest[..], &["memory=30Gi", "pods=42"]].concat());
-        // The kubelet takes huge pages, as the overhead, out of the memory.
-        assert_eq!(amounts(&status.allocatable), [&["cpu=7900m"], &rest[..], &["memory=27Gi", "pods=42"]].concat());
-        let conditions = status.conditions.iter().map(|it| (it.r#type.as_deref(), it.status.as_deref()));
-        let mut conditions: Vec<_> =
-            conditions.map(|(kind, status)| (kind.unwrap_or_default(), status.unwrap_or_default())).collect();
-        conditions.sort_unstable();
-        let expected =
-            ["DiskPressure", "MemoryPressure", "NetworkUnavailable", "PIDPressure"].map(|kind| (kind, "False"));
-        assert_eq!(conditions, [&expected[..], &[("Ready", "True")]].concat());
-    }
-    let again = provider.template(&group.id).await?;
-    ensure!(again == answer, "the template differs from call to call");
-    Ok(())
-}
-
-/// The resources that a Node reserves are subtracted from the templates of all groups of the same kind.
-pub(crate) async fn the_reservation_of_a_real_node_is_subtracted_from_all_templates_of_its_kind(
-    world: &World,
-) -> Result<()> {
-    let status = json!({ "capacity": { "cpu": "4", "memory": "16Gi" } });
-    infrastructure(world, "DevMachineTemplate", "alike", &status).await?;
-    let running = Pool::new("running").running(1).template("DevMachineTemplate", "alike").create(world).await?;
-    let empty = Pool::new("empty").template("DevMachineTemplate", "alike").create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&empty.id, &running.id]).await?;
-    let less = json!({ "allocatable": { "memory": "14Gi" } });
-    let node = running.nodes.first().context("no Node")?;
-    world.objects.patch_status("Node", &node.name, less).await?;
-    for group in [&running, &empty] {
-        eventually("allocatable of the real Node", SOON, async || {
-            let node = Node::decode(provider.template(&group.id).await?.node_bytes)?;
-            let status = node.status.context("no status")?;
-            let memory = |resources: &BTreeMap<String, Quantity>| resources.get("memory")?.string.clone();
-            let found = (memory(&status.capacity), memory(&status.allocatable));
-            ensure!(found == (Some("16Gi".into()), Some("14Gi".into())), "memory is {found:?}");
-            Ok(())
-        })
-        .await?;
-    }
     Ok(())
 }
 
@@ -305,12 +149,6 @@ pub(crate) fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
     found.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
     let expected: BTreeMap<_, _> = expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     assert_eq!(found, expected);
-}
-
-/// Returns the labels of a group's template.
-pub(crate) async fn labels(provider: &Provider, id: &str) -> Result<BTreeMap<String, String>> {
-    let node = template(provider, id).await?;
-    Ok(node.metadata.map(|metadata| metadata.labels).unwrap_or_default())
 }
 
 pub(crate) fn label(node: &Node, key: &str) -> String {

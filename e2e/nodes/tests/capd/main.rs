@@ -3,7 +3,6 @@
 //! environment variable `E2E_DOCKER` is set.
 
 mod changes;
-mod joining;
 mod learned;
 mod load;
 mod outages;
@@ -16,13 +15,8 @@ use e2e::{docker_scenarios, machines};
 fn main() -> ExitCode {
     let scenarios = docker_scenarios![machines::Body:
         changes::a_group_grows_from_two_to_three_and_shrinks_to_two,
-        changes::a_rollout_ends_with_as_many_machines,
-        changes::a_machine_deleted_by_hand_is_replaced,
-        joining::a_node_joins_its_machine_as_it_was_recorded,
         learned::a_template_promises_what_the_kubelet_reports,
         outages::a_node_whose_container_is_killed_is_replaced,
-        outages::the_management_api_server_may_restart,
-        outages::the_providers_pods_may_be_evicted,
         scenarios::those_for_existing_clusters_pass,
     ];
     machines::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("capd"))

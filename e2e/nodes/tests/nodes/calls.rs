@@ -1,7 +1,6 @@
 //! Calls that go on while certificates, Pods and versions change.
 
 use std::{
-    net::TcpListener,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -12,15 +11,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
-    helm::RELEASE,
     nodes::{Connection, Group, TIMEOUT, Testbed},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::timeout};
+use serde_json::json;
+use tokio::task::JoinHandle;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, name, process, uids};
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, name, uids};
 
 /// A running driver, which makes Cluster Autoscaler's calls, and its notes.
 struct Autoscaler {
@@ -155,109 +153,4 @@ pub(crate) async fn an_upgrade_fails_no_call(testbed: &Testbed<'_>) -> Result<()
     ensure!(uids(&upgraded).is_disjoint(&uids(&pods)), "an old Pod is still there");
     calls.end().await?;
     Ok(())
-}
-
-/// The API server calls a webhook, which never answers, for a smaller size. The delete hangs between its Machine and its
-/// size, and the provider's Pod is killed: the Node is replaced, and no other goes.
-pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed: &Testbed<'_>) -> Result<()> {
-    let release = testbed.release();
-    let group = Group::create(&testbed.objects, "workers", 4).await?;
-    let pods = release.apply("install", &release.values()).await?;
-    let all = release.connection(&release.outside_of_all().await?).await?;
-    all.caller().shows(&[&group.id]).await?;
-    let [victim, follower] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
-    let alone = async |pod: &Pod, service: &str| {
-        let label = json!({ "reached-by": service });
-        testbed.objects.patch("Pod", name(pod)?, json!({ "metadata": { "labels": label } })).await?;
-        let caller = release.connection(&release.outside(service, &label).await?).await?.caller();
-        every(INTERVAL, "the Service of one Pod", VISIBLE_WITHIN, async || Ok(caller.refresh().await?)).await?;
-        anyhow::Ok(caller)
-    };
-    let (only, other) = (alone(victim, "only").await?, alone(follower, "other").await?);
-
-    // The kernel accepts connections to this listener, but nothing reads from them.
-    let silent = TcpListener::bind((testbed.cluster.gateway()?, 0))?;
-    let webhook = format!("{}-holds-sizes", testbed.namespace);
-    testbed.objects.create(holds_sizes(&webhook, &testbed.namespace, &silent.local_addr()?.to_string())).await?;
-    let probe = json!({ "spec": { "replicas": 3 } });
-    every(INTERVAL, "the webhook at work", VISIBLE_WITHIN, async || {
-        let lowered = testbed.objects.try_patch("MachineDeployment", &group.name, &probe);
-        ensure!(timeout(Duration::from_secs(2), lowered).await.is_err(), "sizes can be lowered");
-        Ok(())
-    })
-    .await?;
-    let node = group.nodes.get(1).context("no second Node")?.clone();
-    let machine = group.machines.get(1).context("no second Machine")?;
-    let deleting = {
-        let (only, id, node) = (only.clone(), group.id.clone(), node.clone());
-        tokio::spawn(async move { only.delete(&id, &[node]).await })
-    };
-    every(INTERVAL, "the deletion", VISIBLE_WITHIN, async || testbed.objects.assert_deleting(&[machine]).await).await?;
-    testbed.cluster.on_node(&["kill", "-KILL", &process(testbed, victim)?])?;
-    ensure!(deleting.await?.is_err(), "a delete that was killed has succeeded");
-    ensure!(testbed.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
-    testbed.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
-    every(INTERVAL, "the webhook gone", VISIBLE_WITHIN, async || {
-        timeout(Duration::from_secs(2), testbed.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
-    })
-    .await?;
-    drop(silent);
-
-    // Cluster Autoscaler asks again. The kubelet restarts the killed container, so the other Pod is named.
-    every(INTERVAL, "the delete", TIMEOUT, async || Ok(other.delete(&group.id, std::slice::from_ref(&node)).await?))
-        .await?;
-    let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
-    ensure!(size == 4, "the size was lowered for a Machine that the other has deleted: it is {size}");
-    testbed.objects.assert_deleting(&[machine]).await?;
-    let settled = release.settled().await?;
-    ensure!(uids(&settled) == uids(&pods), "Pods were replaced");
-    let restarts = settled.iter().find(|pod| pod.metadata.uid == follower.metadata.uid).map(restarts);
-    ensure!(restarts == Some(0), "the other Pod's containers were restarted: {restarts:?}");
-    // A repeated delete, now that both Pods serve, must not lower the size again.
-    all.caller().delete(&group.id, &[node]).await?;
-    let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
-    ensure!(size == 4, "a repeated delete has made it {size}");
-    ensure!(
-        testbed.cluster.helm.run(&["status", RELEASE, "--namespace", &testbed.namespace])?.contains("deployed"),
-        "status"
-    );
-    Ok(())
-}
-
-/// Returns the restarts of a Pod's containers.
-fn restarts(pod: &Pod) -> i32 {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    statuses.into_iter().flatten().map(|status| status.restart_count).sum()
-}
-
-/// True unless a service account makes a dry run.
-const TRIED_BY_NO_ACCOUNT: &str =
-    "!(has(request.dryRun) && request.dryRun && request.userInfo.username.startsWith('system:serviceaccount:'))";
-
-/// Returns a webhook at an address for smaller sizes in one namespace.
-fn holds_sizes(name: &str, namespace: &str, address: &str) -> Value {
-    json!({
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": name },
-        "webhooks": [{
-            "name": "sizes.e2e.capi-autoscaler-provider.io",
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": { "url": format!("https://{address}/") },
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "timeoutSeconds": 30,
-            "matchConditions": [
-                { "name": "smaller", "expression": "object.spec.replicas < oldObject.spec.replicas" },
-                // The provider tries a size before it deletes anything.
-                { "name": "done", "expression": TRIED_BY_NO_ACCOUNT },
-            ],
-            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
-            "rules": [{
-                "apiGroups": ["cluster.x-k8s.io"],
-                "apiVersions": ["*"],
-                "operations": ["UPDATE"],
-                "resources": ["machinedeployments", "machinedeployments/scale"],
-            }],
-        }],
-    })
 }

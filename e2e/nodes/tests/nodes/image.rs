@@ -1,9 +1,6 @@
 //! The project's image by itself.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -63,41 +60,6 @@ pub(crate) async fn it_is_small_and_holds_the_program_for_a_user_without_rights(
     let local: Vec<_> = files.iter().filter(|file| file.starts_with("usr/local/bin/")).collect();
     ensure!(local.len() == 1, "more than the program: {local:?}");
     Ok(())
-}
-
-pub(crate) async fn its_list_of_crates_is_that_of_the_program(testbed: &Testbed<'_>) -> Result<()> {
-    let docker = Docker::running()?;
-    let container = docker.run(&["create", &testbed.cluster.images.project.name])?;
-    let path = testbed.logs.join("program");
-    let copied = docker.run(&["cp", &format!("{}:/{PROGRAM}", container.trim()), &path.display().to_string()]);
-    docker.run(&["rm", container.trim()])?;
-    copied?;
-    let listed = auditable_info::audit_info_from_file(&path, auditable_info::Limits::default())?;
-    std::fs::remove_file(&path)?;
-    let listed: BTreeSet<_> =
-        listed.packages.iter().map(|package| format!("{} v{}", package.name, package.version)).collect();
-    let built = built()?;
-    let left_out: Vec<_> = built.difference(&listed).collect();
-    ensure!(left_out.is_empty(), "these are part of the program, but not listed: {left_out:?}");
-    let beside: Vec<_> = listed
-        .difference(&built)
-        .filter(|named| !WEAK.iter().any(|weak| named.starts_with(&format!("{weak} v"))))
-        .collect();
-    ensure!(beside.is_empty(), "these are listed, but no part of the program: {beside:?}");
-    Ok(())
-}
-
-/// Returns the crates of the program and of what builds it, with their versions, by Cargo.lock.
-fn built() -> Result<BTreeSet<String>> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--edges=normal,build", "--prefix=none", "--package=capi-autoscaler-provider"])
-        .arg(format!("--target={target}"))
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .output()?;
-    ensure!(tree.status.success(), "cargo tree fails: {}", String::from_utf8_lossy(&tree.stderr));
-    let lines = String::from_utf8(tree.stdout)?;
-    Ok(lines.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect())
 }
 
 pub(crate) async fn it_runs(testbed: &Testbed<'_>) -> Result<()> {

@@ -10,16 +10,13 @@ use e2e::{
 };
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{EvictParams, LogParams},
-};
+use kube::{Api, api::LogParams};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN, name, process};
+use crate::pod::{INTERVAL, name, process};
 
 pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
@@ -46,55 +43,6 @@ pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbe
         ensure!(options.split(',').any(|option| option == "ro"), "the root file system is mounted {options}");
     }
     Ok(())
-}
-
-pub(crate) async fn probes_and_metrics_answer_the_kubelet(testbed: &Testbed<'_>) -> Result<()> {
-    let release = testbed.release();
-    let pods = release.apply("install", &release.values()).await?;
-    let pod = pods.first().context("no Pod")?;
-    let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a Pod without an address")?;
-    for (path, expected) in [(":8082/livez", "ok"), (":8082/readyz", "ok"), (":8080/metrics", "# TYPE")] {
-        let said = get(testbed, &format!("{address}{path}"))?;
-        ensure!(said.contains(expected), "{path} answers {said:.200}");
-    }
-
-    // A process that hangs is found by the liveness probe, and the kubelet starts another one.
-    let hung = process(testbed, pod)?;
-    testbed.cluster.on_node(&["kill", "-STOP", &hung])?;
-    let api = release.pod_api();
-    every(INTERVAL, "a restart of the container that hangs", TIMEOUT, async || {
-        let pod = api.get(name(pod)?).await?;
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-        let restarts = statuses.and_then(|statuses| statuses.first()).map_or(0, |status| status.restart_count);
-        ensure!(restarts == 1, "{restarts} restarts");
-        Ok(())
-    })
-    .await?;
-    release.settled().await?;
-    Ok(())
-}
-
-pub(crate) async fn a_disruption_budget_lets_one_of_two_go(testbed: &Testbed<'_>) -> Result<()> {
-    let release = testbed.release();
-    let pods = release.apply("install", &release.values()).await?;
-    let api = release.pod_api();
-    let [first, second] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
-    // The budget is counted a moment after Pods are ready.
-    every(INTERVAL, "the first eviction", VISIBLE_WITHIN, async || {
-        api.evict(name(first)?, &EvictParams::default()).await?;
-        Ok(())
-    })
-    .await?;
-    let refused = api.evict(name(second)?, &EvictParams::default()).await.err().context("both were evicted at once")?;
-    let kube::Error::Api(status) = &refused else { return Err(refused.into()) };
-    ensure!(status.code == 429, "the second eviction answers {status:?}");
-    let settled = release.settled().await?;
-    ensure!(settled.iter().any(|pod| pod.metadata.uid == second.metadata.uid), "the second Pod has gone too");
-    every(INTERVAL, "the second eviction", VISIBLE_WITHIN, async || {
-        api.evict(name(second)?, &EvictParams::default()).await?;
-        Ok(())
-    })
-    .await
 }
 
 /// The sidecar is that of the example, beside a container that stands for Cluster Autoscaler, which no image has here.

@@ -1,5 +1,5 @@
-//! The promises of an informer, on a real API server and on a sandbox, with streamed and with paged lists. If one fails
-//! on the real server alone, the sandbox behaves differently.
+//! The promises of an informer on a real API server, with streamed and with paged lists. `shared-informer` tests them on a
+//! sandbox.
 
 mod lists;
 mod scopes;
