@@ -13,6 +13,7 @@ mod fleets;
 mod groups;
 mod instances;
 mod joined;
+mod learned;
 mod machine_api;
 mod measured;
 mod membership;
@@ -59,8 +60,12 @@ fn main() -> ExitCode {
         instances::failures_are_reported_with_their_class,
         instances::replicas_without_a_machine_have_placeholders,
         instances::a_machine_pool_shows_its_provider_ids,
+        instances::an_instance_has_its_nodes_form_of_the_id,
+        learned::what_all_nodes_of_a_group_have_is_promised_from_zero,
+        learned::taints_that_nodes_lose_are_named_with_the_flag_that_they_need,
         options::annotations_override_the_defaults_that_were_sent,
         options::a_group_without_overrides_sends_no_options,
+        options::zero_or_max_node_scaling_is_a_problem_and_is_not_sent,
         options::an_unsupported_rpc_answers_unimplemented_or_empty_and_cleanup_ends_nothing,
         scope::a_label_and_a_cluster_name_limit_the_groups,
         scope::several_specs_add_up_over_namespaces,

@@ -58,6 +58,20 @@ pub(crate) async fn a_group_without_overrides_sends_no_options(world: &World) ->
     }
 }
 
+/// Cluster Autoscaler would delete all Nodes of such a group when one of them is late.
+pub(crate) async fn zero_or_max_node_scaling_is_a_problem_and_is_not_sent(world: &World) -> Result<()> {
+    let pool = Pool::new("workers").running(1).annotate(&format!("{OPTION}zeroormaxnodescaling"), "true");
+    let group = pool.create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let sent = options(&provider, &group.id).await;
+    ensure!(sent.as_ref().ok().is_none_or(Option::is_none), "{sent:?}");
+    let report = world.explain()?;
+    let problems = report["groups"][0]["problems"].to_string();
+    ensure!(problems.contains("deletes all Nodes of such a group when one of them is late"), "{report:#}");
+    Ok(())
+}
+
 /// The caller would take errors other than UNIMPLEMENTED for faults; Cleanup of an exiting caller must end nothing.
 pub(crate) async fn an_unsupported_rpc_answers_unimplemented_or_empty_and_cleanup_ends_nothing(
     world: &World,
