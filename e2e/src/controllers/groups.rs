@@ -27,6 +27,7 @@ pub struct Workers {
     annotations: Map<String, Value>,
     labels: Map<String, Value>,
     taints: Vec<Value>,
+    kubelet_labels: Map<String, Value>,
     template_kind: String,
     capacity: Value,
     publishes_capacity: bool,
@@ -46,6 +47,7 @@ impl Workers {
             annotations: Map::new(),
             labels: Map::new(),
             taints: Vec::new(),
+            kubelet_labels: Map::new(),
             template_kind: "LoopbackMachineTemplate".to_owned(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
@@ -112,6 +114,13 @@ impl Workers {
         self
     }
 
+    /// Adds a label with which its kubelets register.
+    #[must_use]
+    pub fn kubelet_label(mut self, key: &str, value: &str) -> Self {
+        self.kubelet_labels.insert(key.to_owned(), json!(value));
+        self
+    }
+
     /// Adds a taint that its Machines always propagate to their Nodes.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
@@ -171,7 +180,7 @@ impl Workers {
                     "metadata": { "name": self.name },
                     "spec": {
                         "publishesCapacity": self.publishes_capacity,
-                        "template": { "spec": { "capacity": self.capacity } },
+                        "template": { "spec": { "capacity": self.capacity, "nodeLabels": self.kubelet_labels } },
                     },
                 });
                 if self.publishes_capacity && testbed.is_simulated() {
