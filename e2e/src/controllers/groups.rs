@@ -27,6 +27,7 @@ pub struct Workers {
     annotations: Map<String, Value>,
     labels: Map<String, Value>,
     taints: Vec<Value>,
+    kubelet_labels: Map<String, Value>,
     capacity: Value,
     publishes_capacity: bool,
     sized: bool,
@@ -44,6 +45,7 @@ impl Workers {
             annotations: Map::new(),
             labels: Map::new(),
             taints: Vec::new(),
+            kubelet_labels: Map::new(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
             sized: false,
@@ -101,6 +103,13 @@ impl Workers {
         self
     }
 
+    /// Adds a label with which its kubelets register.
+    #[must_use]
+    pub fn kubelet_label(mut self, key: &str, value: &str) -> Self {
+        self.kubelet_labels.insert(key.to_owned(), json!(value));
+        self
+    }
+
     /// Adds a taint that its Machines always propagate to their Nodes.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
@@ -146,7 +155,7 @@ impl Workers {
                     "metadata": { "name": self.name },
                     "spec": {
                         "publishesCapacity": self.publishes_capacity,
-                        "template": { "spec": { "capacity": self.capacity } },
+                        "template": { "spec": { "capacity": self.capacity, "nodeLabels": self.kubelet_labels } },
                     },
                 });
                 if self.publishes_capacity && testbed.is_simulated() {

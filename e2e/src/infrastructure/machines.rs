@@ -92,7 +92,9 @@ async fn fail(world: &World, machine: &DynamicObject) -> Result<()> {
 }
 
 async fn provisioned(world: &World, machine: &DynamicObject) -> Result<()> {
-    let spec = json!({ "providerID": provider_id(machine) });
+    // It is written once, so that a scenario can write it in another form.
+    let has_id = machine.data["spec"]["providerID"].is_string();
+    let spec = if has_id { json!({}) } else { json!({ "providerID": provider_id(machine) }) };
     let status = json!({
         "initialization": { "provisioned": true },
         "conditions": condition(machine, true, "Provisioned", ""),

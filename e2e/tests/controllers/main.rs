@@ -7,6 +7,7 @@ mod deletes;
 mod failures;
 mod frozen;
 mod idle;
+mod learned;
 mod many;
 mod pauses;
 mod pods;
@@ -59,6 +60,9 @@ fn main() -> ExitCode {
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::the_cheaper_group_is_taken,
         zones::a_pod_with_a_zone_takes_the_group_that_is_all_there,
+        learned::a_pod_that_needs_what_nodes_had_grows_a_group_from_zero,
+        learned::a_group_with_gpus_grows_from_zero_and_shrinks_to_zero,
+        learned::a_node_whose_id_its_machine_writes_in_another_form_stays,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,

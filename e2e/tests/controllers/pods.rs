@@ -110,9 +110,15 @@ pub(crate) async fn create_pod(testbed: &Testbed, name: &str, cpu: &str) -> Resu
 }
 
 /// Creates a Pod that requests this CPU, and a Node with these labels besides the scenario's own.
-pub(crate) async fn create_pod_on(testbed: &Testbed, name: &str, cpu: &str, mut labels: Value) -> Result<()> {
+pub(crate) async fn create_pod_on(testbed: &Testbed, name: &str, cpu: &str, labels: Value) -> Result<()> {
+    testbed.workload.create(pod_on(testbed, name, cpu, labels)).await?;
+    Ok(())
+}
+
+/// Returns a Pod that requests this CPU, and a Node with these labels besides the scenario's own.
+pub(crate) fn pod_on(testbed: &Testbed, name: &str, cpu: &str, mut labels: Value) -> Value {
     labels[NODE_POOL] = json!(testbed.mark());
-    let pod = json!({
+    json!({
         "kind": "Pod",
         "metadata": { "name": name, "labels": { NODE_POOL: testbed.mark() } },
         "spec": {
@@ -126,9 +132,7 @@ pub(crate) async fn create_pod_on(testbed: &Testbed, name: &str, cpu: &str, mut 
                 "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
             }],
         },
-    });
-    testbed.workload.create(pod).await?;
-    Ok(())
+    })
 }
 
 /// Waits until all pods run.
