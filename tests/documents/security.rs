@@ -1,6 +1,6 @@
 //! Checks the threat model against the tests: each row of its tables names files with tests.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::{documents, read, root};
 
@@ -10,7 +10,11 @@ const FOLDERS: [&str; 6] = ["src/", "tests/", "crates/", "e2e/", "benches/", "ex
 /// Returns the Rust files that a text names.
 fn files(text: &str) -> Vec<&str> {
     let code = text.split('`').skip(1).step_by(2);
-    code.filter(|name| name.ends_with(".rs") && FOLDERS.iter().any(|folder| name.starts_with(folder))).collect()
+    code.filter(|name| {
+        Path::new(name).extension().is_some_and(|it| it == "rs")
+            && FOLDERS.iter().any(|folder| name.starts_with(folder))
+    })
+    .collect()
 }
 
 fn has_tests(source: &str) -> bool {

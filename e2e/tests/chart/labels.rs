@@ -9,6 +9,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use e2e::{
+    control_plane::ControlPlane,
+    go,
+    helm::{Helm, Values},
+    installed::kubeconfig_of,
+    objects::Objects,
+    wait::{Permanent, SOON, eventually},
+    world::World,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, spawn_blocking};

@@ -8,17 +8,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
     nodes::{Connection, Group, TIMEOUT, Testbed},
     wait::every,
 };
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, name, uids};
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, uids};
 
 /// A running driver, which makes Cluster Autoscaler's calls, and its notes.
 struct Autoscaler {

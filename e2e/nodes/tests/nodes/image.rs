@@ -13,10 +13,6 @@ use serde_json::json;
 /// has some 20 MB unpacked.
 const LIMIT: u64 = 40_000_000;
 
-/// Crates that `cargo metadata` counts though no feature switches them on: it takes a weak feature such as
-/// `ring?/alloc` for one that does.
-const WEAK: [&str; 4] = ["getrandom", "ring", "untrusted", "zerocopy-derive"];
-
 /// The path of the program.
 const PROGRAM: &str = "usr/local/bin/capi-autoscaler-provider";
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
-use crate::pod::{INTERVAL, name, process};
+use crate::pod::{INTERVAL, process};
 
 pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
@@ -123,14 +123,4 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(testbed: &Testbed<'_>) -> 
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     }));
     Caller::by(channel).shows(&[&group.id]).await
-}
-
-/// Returns the answer to a GET of the Node, which reaches Pods as their kubelet does.
-pub(crate) fn get(testbed: &Testbed<'_>, address: &str) -> Result<String> {
-    let (host, path) = address.split_once('/').context("an address without a path")?;
-    let (host, port) = host.rsplit_once(':').context("an address without a port")?;
-    let script = format!(
-        "exec 3<>/dev/tcp/{host}/{port} && printf 'GET /{path} HTTP/1.0\\r\\nHost: pod\\r\\n\\r\\n' >&3 && timeout 10 cat <&3"
-    );
-    testbed.cluster.on_node(&["bash", "-c", &script])
 }
