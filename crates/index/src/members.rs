@@ -58,12 +58,16 @@ impl Index {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
-    /// Returns true if the workload cluster has a Node with this providerID, in whatever form.
+    /// Returns true if the workload cluster has the Node of an instance of a MachinePool, with its providerID in whatever
+    /// form. One that differs in case is found by the pool's nodeRefs.
     #[must_use]
-    pub fn shows_node_with(&self, provider_id: &str) -> bool {
+    pub fn shows_node_of_instance(&self, pool: &GroupId, provider_id: &str) -> bool {
         let inner = self.inner.read();
-        let nodes = inner.live.nodes_by_provider_id.get(holder_key(provider_id));
-        let mut ids = nodes.filter_map(|NodeByProviderId(node)| node.provider_id.as_deref());
+        let live = &inner.live;
+        let object = live.groups.get(pool).and_then(|group| group.object.as_ref());
+        let named = object.into_iter().flat_map(|pool| &pool.node_names).filter_map(|name| live.nodes.get(name));
+        let with_tail = live.nodes_by_provider_id.get(holder_key(provider_id)).map(|NodeByProviderId(node)| node);
+        let mut ids = with_tail.chain(named).filter_map(|node| node.provider_id.as_deref());
         ids.any(|id| provider_id::is_same_in_form(id, provider_id))
     }
 

@@ -194,7 +194,7 @@ impl GroupSnapshot {
         let of_pool = self.pool.as_ref().zip(self.object.as_deref()).map(|(members, pool)| {
             let PoolMembers { ids, machines, shortage } = members;
             let view = PoolView { pool, shortage: *shortage, machines: *machines };
-            instance::of_pool(&self.id, size, ids.iter().map(arcstr::ArcStr::as_str), view, || self.delete_conditions())
+            instance::of_pool(&self.id, size, ids.iter().map(ArcStr::as_str), view, || self.delete_conditions())
         });
         let instances = of_pool.unwrap_or_else(|| {
             let members: Vec<_> = members.iter().map(Member::view).collect();

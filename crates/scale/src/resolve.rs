@@ -89,7 +89,7 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
                 if accepted.has(id, text) {
                     continue;
                 }
-                if claim.is_wrong(false, index.shows_node_with(&node.provider_id)) {
+                if claim.is_wrong(false, index.shows_node_of_instance(id, &node.provider_id)) {
                     return Err(answer::instance_has_joined(id, &shortened(text, LONGEST_ID)));
                 }
                 if !index.members(id).is_empty() {

@@ -190,12 +190,16 @@ async fn the_id_of_one_that_has_joined_is_the_one_that_its_node_has(#[case] id: 
 
 /// An instance of a MachinePool has a Node that joined since, or whose providerID is written in another form.
 #[rstest]
-#[case::as_it_is_listed("azure:///vm/a")]
-#[case::in_another_form("azure:////vm/A")]
+#[case::as_it_is_listed("azure:///vm/a", &[])]
+#[case::in_another_form("azure:////vm/a", &[])]
+#[case::in_capitals("azure:////vm/A", &["n"])]
 #[tokio::test]
-async fn an_unregistered_instance_of_a_pool_whose_node_is_there_stays(#[case] of_node: &str) {
+async fn an_unregistered_instance_of_a_pool_whose_node_is_there_stays(#[case] of_node: &str, #[case] refs: &[&str]) {
     let world = World::new(1, &[]);
     let pool = world.pool(3, &["azure:///vm/a", "azure:///vm/b"]);
+    let refs: Vec<_> = refs.iter().map(|name| json!({ "name": name })).collect();
+    world.api.status("machinepools", "pool", &json!({ "nodeRefs": refs }));
+    world.watch();
     world.node("n", Some(of_node), &json!({}));
     let unregistered = |id| {
         let mut named = instance(id);
