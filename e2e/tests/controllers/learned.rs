@@ -69,7 +69,7 @@ pub(crate) async fn a_group_with_gpus_grows_from_zero_and_shrinks_to_zero(testbe
     let group = group.annotate(LABELS, &format!("{GPU_LABEL}=t4")).create(testbed).await?;
     let mut autoscaling = testbed.autoscale(Settings::default()).await?;
     for number in 0..2 {
-        let mut pod = pod_on(testbed, &format!("train-{number}"), "1", json!({ GPU_LABEL: "t4" }));
+        let mut pod = pod_on(testbed, &format!("train-{number}"), "3", json!({ GPU_LABEL: "t4" }));
         pod["spec"]["containers"][0]["resources"]["limits"] = json!({ GPU: "1" });
         testbed.workload.create(pod).await?;
     }
