@@ -47,6 +47,7 @@ pub(crate) async fn what_all_nodes_of_a_group_have_is_promised_from_zero(world: 
 
     world.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
     for (machine, node) in group.machines.iter().zip(&group.nodes) {
+        world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
         world.objects.remove("Machine", machine).await?;
         world.objects.remove("Node", &node.name).await?;
     }
