@@ -11,17 +11,16 @@ const ALERTS: &str = "charts/capi-autoscaler-provider/files/alerts.yaml";
 const DASHBOARD: &str = "charts/capi-autoscaler-provider/files/dashboard.json";
 const PREFIX: &str = "capi_autoscaler_provider_";
 /// The sources that log, besides those of the informers, which name no action.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 9] = [
     "src",
+    "crates/app/src/prices",
     "crates/change-stream/src",
     "crates/cluster/src",
     "crates/connect/src",
     "crates/grpc/src",
     "crates/index/src",
-    "crates/prices/src",
     "crates/scale/src",
     "crates/server/src",
-    "crates/traces/src",
 ];
 
 /// Each metric of docs/reference/metrics.md, which another test holds against a server: its name as in queries, and its

@@ -286,10 +286,6 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
     assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
 
-    let beside_one_that_is_down = says(admin, &["clusters", "-o", "json", "--server", "127.0.0.1:1"]).await.unwrap();
-    let beside_one_that_is_down: page::state::FleetState = serde_json::from_str(&beside_one_that_is_down).unwrap();
-    assert_eq!(beside_one_that_is_down.clusters.len(), fleet.clusters.len());
-
     let table = says(admin, &["clusters"]).await.unwrap();
     assert!(
         table.starts_with("CLUSTER ") && table.contains("team-a/other") && table.contains("team-a/stage"),

@@ -75,7 +75,7 @@ fn each_mistake_says_what_it_is_and_is_small() -> Result<()> {
                 "crates/scale/src",
                 "crates/server/src",
                 "crates/shared-informer/src",
-                "crates/state/src",
+                "crates/page/src/state",
             ];
             let is_program = parts.iter().any(|part| Path::new(file).starts_with(part));
             assert!(is_program, "{name} changes {file}, which isn't the program");
