@@ -426,34 +426,37 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
 /// left to the caller.
 pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
     let (is_marked, is_tried) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
-    let (first, all) = (fates.len(), Mutex::new(fates));
-    let removing = stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
-        let fate = if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
-        match &fate {
-            Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
-            Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
-            Fate::Lowered(_) | Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
-        }
-        all.lock().push((target, fate));
-    });
-    let mut removing = pin!(removing);
-    while timeout(SLOW, removing.as_mut()).await.is_err() {
-        let done: Vec<_> = removed(&all.lock()).cloned().collect();
-        if done.is_empty() {
-            continue;
-        }
-        let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower(work, &done))).await {
-            Either::Left(((), lowering)) => (lowering.await, true),
-            Either::Right((lowered, _)) => (lowered, false),
-        };
-        for (target, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
-            *fate = Fate::Lowered(lowered.clone());
-        }
-        if is_last {
-            break;
+    let first = fates.len();
+    let all = Mutex::new(&mut *fates);
+    {
+        let mut removing = pin!(stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
+            let fate =
+                if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
+            match &fate {
+                Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
+                Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
+                Fate::Lowered(_) | Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
+            }
+            all.lock().push((target, fate));
+        }));
+        while timeout(SLOW, removing.as_mut()).await.is_err() {
+            let done: Vec<_> = removed(&all.lock()).cloned().collect();
+            if done.is_empty() {
+                continue;
+            }
+            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower(work, &done))).await {
+                Either::Left(((), lowering)) => (lowering.await, true),
+                Either::Right((lowered, _)) => (lowered, false),
+            };
+            for (_, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
+                *fate = Fate::Lowered(lowered.clone());
+            }
+            if is_last {
+                break;
+            }
         }
     }
-    let refused = all.into_inner()[first..].iter().find_map(|(_, fate)| match fate {
+    let refused = fates[first..].iter().find_map(|(_, fate)| match fate {
         Fate::Stays(error @ (CallError::Refused(_) | CallError::Forbidden(_))) => Some(error.to_string()),
         _ => None,
     });

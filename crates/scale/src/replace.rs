@@ -55,7 +55,7 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
             }
             report(work, first);
         }
-        Fate::Going => {}
+        Fate::Lowered(_) | Fate::Going => {}
         Fate::HasJoined => return Err(refused()),
         Fate::Stays(error) => {
             if error.was_sent() {
