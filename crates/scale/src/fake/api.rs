@@ -289,16 +289,16 @@ fn name_of(object: &Value) -> &str {
 }
 
 /// The parts of a path such as `…/namespaces/team-a/machines/a` or `…/machinedeployments/workers/scale`.
-struct Path {
-    plural: String,
-    name: String,
+pub(crate) struct Path {
+    pub(crate) plural: String,
+    pub(crate) name: String,
     is_scale: bool,
-    is_dry_run: bool,
-    manager: String,
+    pub(crate) is_dry_run: bool,
+    pub(crate) manager: String,
 }
 
 impl Path {
-    fn parse(uri: &http::Uri) -> Self {
+    pub(crate) fn parse(uri: &http::Uri) -> Self {
         let mut parts = uri.path().split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
         let [plural, name, subresource] = std::array::from_fn(|_| parts.next().unwrap_or_default());
         let query = uri.query().unwrap_or_default();
@@ -334,7 +334,7 @@ fn status_of(refusal: &Refusal) -> Value {
     })
 }
 
-fn answer(code: u16, body: &Value) -> Response<Body> {
+pub(crate) fn answer(code: u16, body: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string().into_bytes()));
     *response.status_mut() = StatusCode::from_u16(code).expect("a status code");
     response

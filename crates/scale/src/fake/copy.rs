@@ -50,14 +50,7 @@ impl Copy {
         tenant: Option<Arc<dyn MayWrite>>,
         events: EventRecorder,
     ) -> Self {
-        let index = Arc::new(Index::new(Rules {
-            keys: Keys::default(),
-            scope: Scope::All,
-            template: TemplateRules::default(),
-            prices: Arc::default(),
-            errors: ErrorRules::default(),
-            capacity_words: CapacityWords::new(["no blade left"]).expect("words"),
-        }));
+        let index = Arc::new(empty_index());
         let calls = api.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
         let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
@@ -96,4 +89,16 @@ impl Copy {
             self.index.apply_quietly(Change::MachineGone(key.clone()));
         }
     }
+}
+
+/// Returns the index of a program that has seen no object.
+pub(crate) fn empty_index() -> Index {
+    Index::new(Rules {
+        keys: Keys::default(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+        capacity_words: CapacityWords::new(["no blade left"]).expect("words"),
+    })
 }

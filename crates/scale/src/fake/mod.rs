@@ -20,6 +20,11 @@ pub use self::{
     api::{FakeApi, Fault, status},
     copy::Copy,
 };
+#[cfg(test)]
+pub(crate) use self::{
+    api::{Path, answer},
+    copy::empty_index,
+};
 use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleOptions};
 use capi::{Context, Meta, Node, ObjectKey};
 use discovery::CoreResources;
@@ -75,14 +80,7 @@ impl World {
 
     fn build(replicas: i32, machines: &[&str], copy: impl FnOnce(&FakeApi) -> Copy) -> Self {
         let api = FakeApi::new();
-        let set = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
-            "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
-            ]},
-            "spec": {"clusterName": "prod", "replicas": replicas},
-        });
-        api.objects.load_values(vec![workers(replicas), set]).expect("loaded");
+        api.objects.load_values(vec![workers(replicas), machine_set(replicas)]).expect("loaded");
         for name in machines {
             load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
         }
@@ -178,7 +176,17 @@ impl World {
     }
 }
 
-fn workers(replicas: i32) -> Value {
+pub(crate) fn machine_set(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+        "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
+        ]},
+        "spec": {"clusterName": "prod", "replicas": replicas},
+    })
+}
+
+pub(crate) fn workers(replicas: i32) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
         "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
@@ -190,6 +198,10 @@ fn workers(replicas: i32) -> Value {
 }
 
 fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
+    api.objects.load_values(vec![machine(name, status, metadata)]).expect("loaded");
+}
+
+pub(crate) fn machine(name: &str, status: &Value, metadata: &Value) -> Value {
     let mut value = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": {
@@ -205,7 +217,7 @@ fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
     if let (Value::Object(into), Value::Object(from)) = (&mut value["metadata"], metadata.clone()) {
         into.extend(from);
     }
-    api.objects.load_values(vec![value]).expect("loaded");
+    value
 }
 
 pub fn group() -> GroupId {
@@ -246,11 +258,11 @@ pub fn instance(id: &str) -> Vec<NodeName> {
 /// The timeout for commands, longer than any takes on a slow machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-fn context() -> Arc<Context> {
+pub(crate) fn context() -> Arc<Context> {
     Context::new("cluster.x-k8s.io")
 }
 
-fn meta(value: &Value) -> Meta {
+pub(crate) fn meta(value: &Value) -> Meta {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
     Meta {
         key: ObjectKey::new(text("namespace"), text("name")),

@@ -13,6 +13,7 @@ mod put_back;
 mod read_only;
 mod replacements;
 mod rollouts;
+mod search;
 mod sizes;
 mod tenants;
 mod traceable;

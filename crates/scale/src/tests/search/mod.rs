@@ -1,0 +1,204 @@
+//! An exhaustive search, within bounds, of what commands can do: two copies of the program, a caller that names Machines
+//! again, controllers whose views lag, and others that disturb them. The commands are the code that ships: a copy's state
+//! is the list of its events, by which it runs again. An end with a harm fails unless "What can go wrong" in
+//! docs/design/writes.md has its cause.
+
+mod replay;
+mod world;
+
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+};
+
+use self::{
+    replay::{Event, List, Logs},
+    world::{Answer, Bounds, Call, World},
+};
+
+/// The harms, each with the number of its cause in "What can go wrong".
+const HARMS: [&str; 8] = [
+    "unnamed went: watch lags (5)",
+    "unnamed went: replaced before (3)",
+    "replaced: copy ended (1)",
+    "replaced: size refused (2)",
+    "replaced: DELETE unanswered (4)",
+    "replaced: deleted by another (4)",
+    "replaced: at min (7)",
+    "without a cause",
+];
+/// The rows that each run searches.
+const SMALL: [&str; 6] = [
+    "--nodes 3 --deletes 1",
+    "--nodes 2 --deletes 1 --crashes 1",
+    "--nodes 2 --deletes 1 --refusals 1",
+    "--nodes 2 --deletes 1 --joins 1",
+    "--nodes 2 --deletes 1 --lags",
+    "--nodes 3 --copies 1 --deletes 1 --batch 2",
+];
+/// The further rows of a search by hand.
+const WIDE: [&str; 5] = [
+    "--bare --nodes 2 --copies 1 --deletes 1",
+    "--nodes 3 --copies 1 --deletes 1 --batch 2 --hangs 1 --joins 1 --prompt",
+    "--nodes 2 --deletes 1 --foreign-deletes 1",
+    "--nodes 3 --deletes 1 --lost-answers 1",
+    "--nodes 2 --copies 1 --deletes 2",
+];
+
+#[test]
+fn no_end_has_a_harm_without_a_cause() {
+    search(&SMALL);
+}
+
+/// `cargo test --profile simulation -p scale --lib -- --ignored --nocapture wider_bounds`, for other bounds with
+/// `SEARCH="--nodes 3 --deletes 2"`.
+#[test]
+#[ignore = "takes minutes"]
+fn no_end_has_a_harm_without_a_cause_in_wider_bounds() {
+    match std::env::var("SEARCH") {
+        Ok(row) => search(&[&row]),
+        Err(_) => search(&[SMALL.as_slice(), &WIDE].concat()),
+    }
+}
+
+/// Searches all of these bounds, and prints a table of the ends with each harm.
+fn search(rows: &[&str]) {
+    println!("| bounds | states | {} |", HARMS.join(" | "));
+    for row in rows {
+        let (search, ends) = Search::run(Bounds::parse(row));
+        println!("| `{row}` | {} | {} |", search.states.len(), ends.map(|count| count.to_string()).join(" | "));
+        assert_eq!(ends[HARMS.len() - 1], 0, "{row}: {} replays\n{}", search.logs.lists.len(), search.trace());
+    }
+}
+
+struct Search {
+    logs: Logs,
+    /// All states, each with the step to it and the position of the one before it.
+    states: Vec<(World, &'static str, usize)>,
+}
+
+impl Search {
+    /// Visits all states. Returns the number of ends with each harm, up to the first one without a cause.
+    fn run(bounds: Bounds) -> (Self, [usize; HARMS.len()]) {
+        let (mut logs, mut start) = (Logs::new(bounds), World::new(bounds));
+        for copy in 0..bounds.of("copies") {
+            start.copies[copy].log = logs.then(0, Event::Watch(start.now));
+        }
+        let mut search = Self { logs, states: vec![(start, "", 0)] };
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let (mut seen, mut ended, mut ends, mut at) = (HashSet::new(), HashSet::new(), [0; HARMS.len()], 0);
+        while at < search.states.len() {
+            let world = search.states[at].0.clone();
+            let is_idle = world.copies.iter().all(|copy| !search.logs.lists[copy.log].outcome.is_running);
+            let is_end = world.tally.fault.is_some() || is_idle && world.is_at_rest();
+            if is_end
+                && ended.insert(hasher.hash_one((world.now.machines.map(|it| it.life), world.now.size, world.tally)))
+            {
+                let harms = world.harms();
+                ends.iter_mut().zip(harms).for_each(|(count, is)| *count += usize::from(is));
+                if harms[HARMS.len() - 1] {
+                    search.states.truncate(at + 1);
+                    break;
+                }
+            }
+            let mut found = world.environment(is_idle);
+            for copy in (0..2).filter(|copy| world.copies[*copy].log != 0) {
+                search.steps_of(&world, copy, &mut found);
+            }
+            for (step, mut then) in found {
+                // One order of the copies stands for both.
+                then.copies.sort_unstable();
+                if seen.insert(hasher.hash_one(&then)) {
+                    search.states.push((then, step, at));
+                }
+            }
+            at += 1;
+        }
+        (search, ends)
+    }
+
+    /// Describes the steps to the last state.
+    fn trace(&self) -> String {
+        let (mut lines, mut at) = (Vec::new(), self.states.len() - 1);
+        lines.push(format!("{:#?}", self.states[at].0.tally));
+        while at > 0 {
+            let (world, step, before) = &self.states[at];
+            let copies = world.copies.map(|copy| self.logs.lists[copy.log].events.last());
+            let machines = world.now.machines.map(|it| (it.life, it.has_node));
+            let (size, sizes, views) = (world.now.size, &world.sizes, &world.views);
+            lines.push(format!("{step}\n    {size} {machines:?}\n    {sizes:?} {views:?}\n    {copies:?}"));
+            at = *before;
+        }
+        lines.reverse();
+        lines.join("\n")
+    }
+
+    /// Finds the steps of a copy, its callers and its calls.
+    fn steps_of(&mut self, world: &World, copy: usize, found: &mut Vec<(&'static str, World)>) {
+        let (log, logs) = (world.copies[copy].log, &mut self.logs);
+        let List { outcome, shown, .. } = logs.lists[log].clone();
+        let (is_running, is_idle, shown) = (outcome.is_running, outcome.calls.is_empty(), shown.unwrap());
+        let only_deletes = outcome.calls.iter().all(|call| matches!(call, Call::Delete(..)));
+        let mut next = |step, mut then: World, event| {
+            then.copies[copy].log = logs.then(log, event);
+            let now = &logs.lists[then.copies[copy].log].outcome;
+            then.tally.accepted |= now.accepted;
+            if event == Event::Wait && now.is_running && now.calls == outcome.calls && only_deletes {
+                then.note_waiting(!is_idle);
+            } else if now.has_failed_decrease && !then.tally.is_disturbed {
+                then.tally.fault = Some("DecreaseTargetSize fails, which ends Cluster Autoscaler's loop");
+            }
+            found.push((step, then));
+        };
+        if shown != world.now && (is_running || world.can_ask()) {
+            next("a copy sees all objects", world.clone(), Event::Watch(world.now));
+        }
+        for (at, call) in outcome.calls.iter().copied().enumerate() {
+            let (mut done, lost) = (world.clone(), Event::Answer(at, Answer::default()));
+            let answer = done.carry_out(copy, call);
+            next("a call is answered", done, Event::Answer(at, answer));
+            if let Some(mut then) = world.spend("lost-answers") {
+                next("a call is lost", then.clone(), lost);
+                if call.writes() {
+                    then.note_failed(copy, call, false);
+                    let mut late = then.clone();
+                    late.copies[copy].late = Some(call);
+                    next("a call is late", late, lost);
+                    then.carry_out(copy, call);
+                    next("a call is done without an answer", then, lost);
+                }
+            }
+            if let Some(mut then) = world.spend("refusals") {
+                then.note_failed(copy, call, true);
+                next("a call is refused", then, Event::Answer(at, Answer::failed(403)));
+            }
+        }
+        let waits = if is_idle { Some(world.clone()) } else { world.spend("hangs") };
+        if let Some(then) = waits.filter(|_| is_running) {
+            next("time passes", then, Event::Wait);
+        }
+        if let Some(then) = world.spend("leaves").filter(|_| is_running) {
+            next("callers leave", then, Event::Leave);
+        }
+        if !is_running || !is_idle && only_deletes && world.left.of("join") > 0 {
+            for (command, then) in world.asks(&shown) {
+                next("a command begins", then, Event::Ask(command));
+            }
+        }
+        if let Some(call) = world.copies[copy].late {
+            let mut then = world.clone();
+            then.copies[copy].late = None;
+            then.carry_out(copy, call);
+            found.push(("a call arrives late", then));
+        }
+        let Some(crashed) = world.spend("crashes").filter(|_| is_running) else { return };
+        for call in outcome.calls.iter().copied().filter(Call::writes).map(Some).chain([None]) {
+            let mut then = crashed.clone();
+            let _ = call.map(|call| then.carry_out(copy, call));
+            then.crash(copy);
+            // One that starts sees what there is.
+            then.copies[copy].log = self.logs.then(0, Event::Watch(then.now));
+            found.push((if call.is_some() { "a copy ends after its call" } else { "a copy ends" }, then));
+        }
+    }
+}
