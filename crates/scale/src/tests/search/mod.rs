@@ -28,19 +28,19 @@ const HARMS: [&str; 8] = [
     "without a cause",
 ];
 /// The rows that each run searches.
-const SMALL: [&str; 6] = [
+const SMALL: [&str; 7] = [
     "--nodes 3 --deletes 1",
     "--nodes 2 --deletes 1 --crashes 1",
     "--nodes 2 --deletes 1 --refusals 1",
     "--nodes 2 --deletes 1 --joins 1",
     "--nodes 2 --deletes 1 --lags",
     "--nodes 3 --copies 1 --deletes 1 --batch 2",
+    "--nodes 2 --deletes 1 --foreign-deletes 1",
 ];
 /// The further rows of a search by hand.
-const WIDE: [&str; 5] = [
+const WIDE: [&str; 4] = [
     "--bare --nodes 2 --copies 1 --deletes 1",
     "--nodes 3 --copies 1 --deletes 1 --batch 2 --hangs 1 --joins 1 --prompt",
-    "--nodes 2 --deletes 1 --foreign-deletes 1",
     "--nodes 3 --deletes 1 --lost-answers 1",
     "--nodes 2 --copies 1 --deletes 2",
 ];
