@@ -191,7 +191,23 @@ struct Status<'a> {
     #[serde(borrow)]
     error_message: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    deprecated: Option<wire::Deprecated<'a>>,
+    deprecated: Option<Deprecated<'a>>,
+}
+
+/// Without the conditions there, which a MachinePool needs: reading them costs allocations for each Machine.
+#[derive(Deserialize)]
+struct Deprecated<'a> {
+    #[serde(borrow)]
+    v1beta1: Option<DeprecatedV1Beta1<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeprecatedV1Beta1<'a> {
+    #[serde(borrow)]
+    failure_reason: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    failure_message: Option<wire::Text<'a>>,
 }
 
 /// The JSON of a Machine.
