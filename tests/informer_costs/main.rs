@@ -56,7 +56,8 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     }
     let groups = ScalableResource::projection(ScalableKind::MachineDeployment, &context);
     let counted = allocations(&groups, &object(management, "MachineDeployment"));
-    assert!(counted <= 15, "a MachineDeployment takes {counted} allocations");
+    // One of them is for the conditions, which a MachinePool of the same type needs.
+    assert!(counted <= 16, "a MachineDeployment takes {counted} allocations");
     let template = object("templates.yaml", "DevMachineTemplate");
     let counted = allocations(&InfrastructureTemplate::projection(), &template);
     assert!(counted <= 11, "a template takes {counted} allocations");
