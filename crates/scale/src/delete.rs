@@ -116,10 +116,9 @@ impl Batch<'_> {
                 Ok(listed) => listed,
                 Err(error) => {
                     let counted = |(_, request): &(Delete, Request)| request.replicas > 0;
-                    self.refuse(
-                        requests.extract_if(.., |it| counted(it)).collect(),
-                        &answer::failed(&self.work.id, &error),
-                    );
+                    let counted: Vec<_> = requests.extract_if(.., |it| counted(it)).collect();
+                    self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
+                    self.refuse(counted, &answer::failed(&self.work.id, &error));
                     None
                 }
             };
@@ -132,10 +131,7 @@ impl Batch<'_> {
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
                 Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
                 Err(TryAgain::No(error)) => {
-                    // Or Cluster Autoscaler would name those with an error in every loop, in vain.
-                    for target in targets.iter().filter(|target| target.never_joined) {
-                        self.work.index().record_failed_delete(&target.key, &target.uid);
-                    }
+                    self.record_failed(&targets);
                     return self.refuse(accepted, &error);
                 }
             }
@@ -296,6 +292,13 @@ impl Batch<'_> {
             return Err(Refused::For(answer::not_the_oldest(id, oldest)));
         }
         size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
+    }
+
+    /// Records Machines that can't be deleted now, or Cluster Autoscaler would name those with an error in every loop.
+    fn record_failed<'b>(&self, targets: impl IntoIterator<Item = &'b Target>) {
+        for target in targets.into_iter().filter(|target| target.never_joined) {
+            self.work.index().record_failed_delete(&target.key, &target.uid);
+        }
     }
 
     fn refuse(&self, requests: Vec<(Delete, Request)>, error: &ScaleError) {
