@@ -180,7 +180,8 @@ impl Ledger {
             is_taken_back: false,
             may_be_replacement,
             is_replacement: false,
-            outcome: None,
+            // A caller may leave while the DELETE is repeated, whose first answer was lost.
+            outcome: self.unheard.contains(&(copy, uid.to_owned())).then_some(None),
         });
     }
 
@@ -238,6 +239,9 @@ impl Ledger {
 
     /// Records the end of a call for the deletions that it had asked for.
     pub(super) fn notes_outcome(&mut self, asked: &Asked, code: Option<Code>) {
+        if let (Request::Delete { uids, .. }, None) = (&asked.request, code) {
+            self.unheard.extend(uids.iter().map(|uid| (asked.copy, uid.clone())));
+        }
         let is_its = |it: &Removal| match &asked.request {
             Request::Delete { group, uids, .. } => it.group == *group && uids.contains(&it.uid),
             Request::Decrease { group, .. } => it.group == *group && !self.named.contains(&it.uid),

@@ -265,6 +265,8 @@ pub(crate) struct Ledger {
     without_labels: BTreeSet<String>,
     /// The Machines that a DeleteNodes has named, by uid.
     named: BTreeSet<String>,
+    /// The Machines of DeleteNodes whose callers have left without an answer, by the copy that they called.
+    unheard: BTreeSet<(usize, String)>,
     /// The Machines that copies have deleted or marked, the newest last.
     removals: Vec<Removal>,
     /// The times at which each copy has replaced a Machine of each group.
