@@ -102,7 +102,7 @@ impl Desk {
         let (call, sender) = self.calls.lock().remove(position);
         let Answer { code, objects, writer } = given;
         let machines = objects.machines.iter().enumerate().filter(|(_, machine)| machine.is_there());
-        let mut machines = machines.map(|(number, machine)| machine_object(bounds, number, machine));
+        let mut machines = machines.map(|(number, machine)| machine_object(bounds, number, *machine));
         let value = match call {
             _ if code == 403 => status(code, "admission webhook \"policy\" denied the request"),
             _ if code != 200 => status(code, "it is gone, or has changed"),
@@ -207,7 +207,7 @@ fn watch(index: &Index, bounds: Bounds, now: &Shown) {
         apply(Change::Scalable(Arc::new(ScalableResource::decode(kind, meta(&value), &value, &context()).unwrap())));
     }
     for (number, machine) in now.machines.iter().enumerate() {
-        let (name, value) = (name(number), machine_object(bounds, number, machine));
+        let (name, value) = (name(number), machine_object(bounds, number, *machine));
         apply(if machine.is_there() {
             Change::Machine(Arc::new(CapiMachine::decode(meta(&value), &value, &context()).unwrap()))
         } else {
@@ -231,7 +231,7 @@ fn group_object(bounds: Bounds, now: &Shown) -> Value {
     group
 }
 
-fn machine_object(bounds: Bounds, number: usize, it: &Machine) -> Value {
+fn machine_object(bounds: Bounds, number: usize, it: Machine) -> Value {
     let name = name(number);
     // One of the distant future was deleted a moment ago, however long the search takes.
     let deleted = if it.hangs { "2026-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };

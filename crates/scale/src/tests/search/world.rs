@@ -74,7 +74,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_there(self) -> bool {
         matches!(self.life, Life::Alive | Life::Deleting)
     }
 }
@@ -398,7 +398,9 @@ impl World {
             change(joins, machine, "a Machine joins", |it| it.has_node = true);
             change(self.spend("changes"), machine, "a Machine changes", |_| {});
             let mut deleted = self.spend("foreign-deletes");
-            deleted.iter_mut().for_each(|then| then.tally.foreign |= one(machine));
+            if let Some(then) = &mut deleted {
+                then.tally.foreign |= one(machine);
+            }
             change(deleted, machine, "somebody deletes a Machine", |it| it.life = Life::Deleting);
         }
         let (size, least) = (self.now.size, self.left.of("min").max(1));
