@@ -267,6 +267,29 @@ async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
     assert_eq!(is_tried_again, above_min == 0, "above the minimum Cluster Autoscaler itself names it again");
 }
 
+/// Returns the instances that Cluster Autoscaler names for their errors.
+fn failed(world: &World) -> BTreeSet<String> {
+    let instances = world.index.instances(&group()).unwrap();
+    instances.iter().filter(|it| it.error.is_some() && it.sends_error).map(|it| it.id.clone()).collect()
+}
+
+/// Without the right to list Machines a replica can't be given up, nor a Machine that is named together with it.
+#[tokio::test(start_paused = true)]
+async fn a_failed_machine_named_with_a_replica_that_cannot_be_counted_is_named_once() {
+    let world = State { above_min: 3, missing: 1, ..FAILED_FOR_GOOD }.world().unwrap();
+    let machine = failed(&world);
+    assert_eq!(machine.len(), 1);
+    let instances = world.index.instances(&group()).unwrap();
+    let replica = instances.iter().find(|it| it.id.starts_with("replica-")).unwrap().id.clone();
+    for _ in 0..10 {
+        world.api.fault("LIST machines", Fault::Answer(403, status(403, "forbidden")));
+    }
+    let both = machine.into_iter().chain([replica]).collect();
+    let error = world.scale.delete(group(), named(&both)).await.unwrap_err();
+    assert_eq!(error.code(), "permission_denied", "{error}");
+    assert_eq!(failed(&world), BTreeSet::new());
+}
+
 /// An unreachable webhook delays each write for longer than Cluster Autoscaler waits.
 #[tokio::test(start_paused = true)]
 async fn a_failed_machine_whose_deletion_takes_too_long_freezes_nobody() {
@@ -274,12 +297,6 @@ async fn a_failed_machine_whose_deletion_takes_too_long_freezes_nobody() {
     for _ in 0..100 {
         world.api.fault("DELETE machine x", Fault::AnswerAfter(429, 1));
     }
-    let failed = |world: &World| {
-        let instances = world.index.instances(&group()).unwrap();
-        let failed: BTreeSet<_> =
-            instances.iter().filter(|it| it.error.is_some() && it.sends_error).map(|it| it.id.clone()).collect();
-        failed
-    };
     let named = named(&failed(&world));
     assert_eq!(named.len(), 1);
     let call = tokio::time::timeout(std::time::Duration::from_secs(2), world.scale.delete(group(), named));
