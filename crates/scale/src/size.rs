@@ -67,17 +67,21 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     if waiting.is_empty() {
         return Ok(());
     }
-    remove(work, &waiting).await.map_err(|error| if others > 0 { error.of_part() } else { error })
+    remove(work, &waiting, caller).await.map_err(|error| if others > 0 { error.of_part() } else { error })
 }
 
 /// Deletes Machines that never joined, and lowers the size by them.
-async fn remove(work: &Work, waiting: &[Member]) -> Result<(), ScaleError> {
+async fn remove(work: &Work, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
     let (id, version) = (&work.id, work.view()?.version);
     let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
     match delete::try_size(work, &version, version.replicas - as_i32(targets.len())).await {
         Ok(()) => {}
         Err(TryAgain::Anew) => return Err(answer::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
+    }
+    // From here on the command runs to its end without its caller.
+    if caller.is_gone() {
+        return Err(answer::abandoned(id));
     }
     let mut fates = Vec::new();
     delete::remove(work, targets, &mut fates).await;

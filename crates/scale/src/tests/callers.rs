@@ -53,10 +53,9 @@ async fn a_machine_that_has_changed_stays_if_its_caller_has_left() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
 }
 
-#[tokio::test]
-async fn a_decrease_whose_caller_leaves_while_it_reads_writes_nothing() {
-    let world = World::new(4, &["a"]);
-    world.api.fault("LIST machines", Fault::Hold);
+/// Aborts a decrease while a call of it is held, and waits for the end of the command.
+async fn decrease_and_go_away(world: &World, call: &'static str) {
+    world.api.fault(call, Fault::Hold);
     let scale = world.scale.clone();
     let command = tokio::spawn(async move { scale.decrease(group(), -1).await });
     world.api.held().await;
@@ -64,5 +63,19 @@ async fn a_decrease_whose_caller_leaves_while_it_reads_writes_nothing() {
     assert!(command.await.unwrap_err().is_cancelled());
     world.api.release();
     world.scale.drain(LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_decrease_whose_caller_leaves_while_it_reads_writes_nothing() {
+    let world = World::new(4, &["a"]);
+    decrease_and_go_away(&world, "LIST machines").await;
     assert_eq!(world.api.replicas(), 4);
+}
+
+#[tokio::test]
+async fn a_decrease_whose_caller_leaves_while_the_size_is_tried_deletes_nothing() {
+    let world = World::new(2, &["a"]);
+    world.machine("b", &json!({}), &json!({}));
+    decrease_and_go_away(&world, "TRY scale").await;
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec![]));
 }
