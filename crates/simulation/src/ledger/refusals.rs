@@ -120,7 +120,8 @@ impl Ledger {
             return;
         }
         let is_left = |removal: &&Removal| {
-            let is_its = removal.copy == copy && removal.group == id && removal.at >= asked.at;
+            let is_its =
+                removal.copy == copy && removal.group == id && removal.at >= asked.at && !removal.is_taken_back;
             is_its && !self.named.contains(&removal.uid)
         };
         if let Some(removal) = self.removals.iter().find(is_left) {
