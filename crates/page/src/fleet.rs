@@ -66,7 +66,7 @@ fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
                 @for (condition, count) in counts(all) { li { (badge(condition)) " " (count) } }
             }
             @if all.iter().any(|row| first(row) == ClusterCondition::NotCalled) {
-                p class="aside" { "Clusters that are not called here may call another copy: look at its page too." }
+                p class="aside" { "Clusters that are not called here may call another replica: look at its page too." }
             }
             form method="get" action="/" role="search" {
                 label { "Namespace or name" input type="search" name="q" value=(view.text) maxlength="600"; }

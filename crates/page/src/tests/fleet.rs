@@ -77,7 +77,7 @@ fn a_fleet_that_is_well_says_so_and_links_to_each_cluster() {
     FleetCluster { foreign_group_calls: 3, last_unexpected_call_ago: Some(9), ..well("x") },
     &["unexpected calls", "3 calls for node groups of other Clusters"]
 )]
-#[case::not_called(FleetCluster { calls: CallsState::default(), ..well("x") }, &["not called here", "never here", "may call another copy"])]
+#[case::not_called(FleetCluster { calls: CallsState::default(), ..well("x") }, &["not called here", "never here", "may call another replica"])]
 #[case::problems(FleetCluster { problems: 1, ..well("x") }, &["problems"])]
 fn a_cluster_in_need_comes_first_and_says_why(#[case] cluster: FleetCluster, #[case] expected: &[&str]) {
     let page = page(&fleet_of(vec![well("a"), well("b"), cluster]), "");
