@@ -55,7 +55,7 @@ impl LiveState {
             Change::MachineGone(key) => self.remove_machine(&key),
             Change::Node(node) => {
                 let name = node.meta.key.name.clone();
-                let old = self.nodes.insert(Arc::clone(&node));
+                let old = self.nodes.insert(name.clone(), Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
                 self.count_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
@@ -222,7 +222,7 @@ impl LiveState {
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
-        let old = self.machines.insert(Arc::clone(machine));
+        let old = self.machines.insert(machine.meta.key.clone(), Arc::clone(machine));
         self.note_shortage(old.as_deref(), machine);
         if machine.node_name.is_some() && machine.provider_id.is_none() && !machine.deleting {
             self.unidentified.insert(machine.meta.key.clone());

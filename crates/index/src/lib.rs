@@ -22,7 +22,6 @@ mod holder;
 mod increase;
 mod index_feed;
 mod keyed_multimap;
-mod keyed_set;
 mod live_state;
 mod lookup;
 mod members;

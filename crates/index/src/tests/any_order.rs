@@ -300,14 +300,14 @@ fn answers(index: &Index) -> Vec<String> {
 /// MachinePools, or more Nodes, have it than the limit.
 fn depending<'a>(live: &'a LiveState, id: &'a GroupId) -> Vec<&'a Arc<Machine>> {
     let (mut holders, mut nodes) = (BTreeMap::<_, BTreeSet<_>>::new(), BTreeMap::<_, usize>::new());
-    for (id, machine) in live.machines.iter().filter_map(|machine| Some((machine.provider_id.as_ref()?, machine))) {
+    for (id, machine) in live.machines.values().filter_map(|machine| Some((machine.provider_id.as_ref()?, machine))) {
         holders.entry(holder_key(id)).or_default().insert((id, &machine.meta.key));
     }
     let objects = live.groups.values().filter_map(|group| group.object.as_ref());
     for (pool, id) in objects.flat_map(|object| object.provider_ids.iter().map(move |id| (&object.meta.key, id))) {
         holders.entry(holder_key(id)).or_default().insert((id, pool));
     }
-    for id in live.nodes.iter().filter_map(|node| node.provider_id.as_ref()) {
+    for id in live.nodes.values().filter_map(|node| node.provider_id.as_ref()) {
         *nodes.entry(holder_key(id)).or_default() += 1;
     }
     let limit = live.shared_tails.limit;
@@ -317,7 +317,7 @@ fn depending<'a>(live: &'a LiveState, id: &'a GroupId) -> Vec<&'a Arc<Machine>> 
     };
     let depends = |machine: &&Arc<Machine>| {
         let names = |node: &&Arc<Node>| node.machine.as_ref() == Some(&machine.meta.key);
-        let nodes = live.nodes.iter().filter(names).filter_map(|node| node.provider_id.as_ref());
+        let nodes = live.nodes.values().filter(names).filter_map(|node| node.provider_id.as_ref());
         machine.provider_id.iter().chain(nodes).any(is_shared)
     };
     live.machines_of(id).filter(depends).collect()
