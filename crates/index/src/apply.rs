@@ -7,9 +7,8 @@ use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind};
 
 use super::{
     Change,
-    holder::MachineByNode,
+    holder::{ByKey, Tail, holder_key},
     live_state::LiveState,
-    node_key::{NodeByMachine, NodeByProviderId},
     relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
     shared_templates::Template,
 };
@@ -233,8 +232,8 @@ impl LiveState {
             self.unrelate_machine(old, Some(machine));
         }
         self.holders.insert_machine(machine);
-        if machine.node_name.is_some() {
-            self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
+        if let Some(node) = &machine.node_name {
+            self.machines_by_node.insert(node.clone(), ByKey(Arc::clone(machine)));
         }
         if let Some(owner) = owner_of(machine) {
             let siblings = self.machines_by_owner.entry(owner.clone()).or_default();
@@ -268,7 +267,7 @@ impl LiveState {
         if let Some(node) = &old.node_name
             && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
         {
-            self.machines_by_node.remove(&MachineByNode(Arc::clone(old)));
+            self.machines_by_node.remove(node, &ByKey(Arc::clone(old)));
         }
         if let Some(owner) = owner_of(old)
             && new.is_none_or(|new| new.owner != old.owner)
@@ -295,19 +294,19 @@ impl LiveState {
     /// Moves the relations of a Node from its old to its new version.
     pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {
-            if old.provider_id.is_some() {
-                self.nodes_by_provider_id.remove(&NodeByProviderId(Arc::clone(old)));
+            if let Some(id) = &old.provider_id {
+                self.nodes_by_provider_id.remove(holder_key(id), &ByKey(Arc::clone(old)));
             }
-            if old.machine.is_some() {
-                self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
+            if let Some(machine) = &old.machine {
+                self.nodes_by_machine.remove(machine, &ByKey(Arc::clone(old)));
             }
         }
         if let Some(new) = new {
-            if new.provider_id.is_some() {
-                self.nodes_by_provider_id.insert(NodeByProviderId(Arc::clone(new)));
+            if let Some(id) = &new.provider_id {
+                self.nodes_by_provider_id.insert(Tail::of(id), ByKey(Arc::clone(new)));
             }
-            if new.machine.is_some() {
-                self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
+            if let Some(machine) = &new.machine {
+                self.nodes_by_machine.insert(machine.clone(), ByKey(Arc::clone(new)));
             }
         }
     }

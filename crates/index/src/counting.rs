@@ -9,9 +9,8 @@ use nodegroup::{GroupId, InstanceCounts, instance};
 use super::{
     counts::MachineCounts,
     group::Group,
-    holder::{MachineByNode, holder_key},
+    holder::{ByKey, holder_key},
     live_state::LiveState,
-    node_key::{NodeByMachine, NodeByProviderId},
     relation::owner_of,
 };
 
@@ -57,7 +56,7 @@ impl LiveState {
         }
         let both = || [old, new].into_iter().flatten();
         let Some(name) = both().next().map(|node| &node.meta.key.name) else { return };
-        let by_name = self.machines_by_node.get(name).map(|MachineByNode(machine)| &machine.meta.key);
+        let by_name = self.machines_by_node.get(name).map(|ByKey(machine)| &machine.meta.key);
         let mut concerned: Vec<_> = by_name.chain(both().filter_map(|node| node.machine.as_ref())).cloned().collect();
         self.found_by(both().filter_map(|node| node.provider_id.as_deref()), &mut concerned);
         self.count_all(concerned);
@@ -105,7 +104,7 @@ impl LiveState {
                 tails.remove(tail);
             }
             let machines = self.holders.machines(tail).map(|machine| &machine.meta.key);
-            into.extend(machines.chain(nodes().filter_map(|NodeByProviderId(node)| node.machine.as_ref())).cloned());
+            into.extend(machines.chain(nodes().filter_map(|ByKey(node)| node.machine.as_ref())).cloned());
         }
     }
 
@@ -114,7 +113,7 @@ impl LiveState {
     fn depends_on_shared_tail(&self, machine: &Machine) -> bool {
         let tails = &self.shared_tails.tails;
         let is_shared = |id: &ArcStr| tails.contains(holder_key(id));
-        let mut nodes = self.nodes_by_machine.get(&machine.meta.key).map(|NodeByMachine(node)| node);
+        let mut nodes = self.nodes_by_machine.get(&machine.meta.key).map(|ByKey(node)| node);
         !tails.is_empty()
             && (machine.provider_id.as_ref().is_some_and(is_shared)
                 || nodes.any(|node| node.provider_id.as_ref().is_some_and(is_shared)))

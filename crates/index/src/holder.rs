@@ -1,13 +1,113 @@
-//! The relations that lead from a Node to its Machine or MachinePool: the common providerID, and the Node's name.
-//! Must never hold a text that the objects don't hold themselves.
+//! The relations that lead from a Node to its Machine or MachinePool, and back: the common providerID, the Node's name, and
+//! its annotations. Must never hold a text that the objects don't hold themselves.
 
-use std::sync::Arc;
+use std::{
+    borrow::Borrow,
+    cmp::Ordering,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use arcstr::ArcStr;
-use capi::{Machine, ObjectKey};
+use capi::{Machine, Node, ObjectKey};
 use nodegroup::{GroupId, provider_id};
 
-use super::keyed_multimap::{Keyed, KeyedMultimap};
+use super::multimap::Multimap;
+
+/// Returns the key of a providerID: its tail, so that one map serves look-ups by whole id and by tail; or the whole id
+/// if a look-up by tail is never right.
+pub(super) fn holder_key(provider_id: &str) -> &str {
+    provider_id::tail(provider_id).unwrap_or(provider_id)
+}
+
+/// A providerID that is compared by its [`holder_key`].
+#[derive(Clone, Debug)]
+pub(super) struct Tail(ArcStr);
+
+impl Tail {
+    pub(super) fn of(provider_id: &ArcStr) -> Self {
+        Self(provider_id.clone())
+    }
+}
+
+impl Borrow<str> for Tail {
+    fn borrow(&self) -> &str {
+        holder_key(&self.0)
+    }
+}
+
+impl Hash for Tail {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        holder_key(&self.0).hash(state);
+    }
+}
+
+impl Ord for Tail {
+    fn cmp(&self, other: &Self) -> Ordering {
+        holder_key(&self.0).cmp(holder_key(&other.0))
+    }
+}
+
+impl PartialOrd for Tail {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Tail {}
+
+impl PartialEq for Tail {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+/// A Machine or Node that is compared by its key.
+#[derive(Debug)]
+pub(super) struct ByKey<T>(pub(super) Arc<T>);
+
+/// An object that contains its key.
+pub(super) trait Keyed {
+    fn key(&self) -> &ObjectKey;
+}
+
+impl Keyed for Machine {
+    fn key(&self) -> &ObjectKey {
+        &self.meta.key
+    }
+}
+
+impl Keyed for Node {
+    fn key(&self) -> &ObjectKey {
+        &self.meta.key
+    }
+}
+
+impl<T> Clone for ByKey<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Keyed> Ord for ByKey<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+}
+
+impl<T: Keyed> PartialOrd for ByKey<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T: Keyed> Eq for ByKey<T> {}
+
+impl<T: Keyed> PartialEq for ByKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
 
 /// The holder of a providerID.
 #[derive(Clone, Copy, Debug)]
@@ -18,126 +118,57 @@ pub(super) enum Holder<'a> {
     Pool(&'a GroupId),
 }
 
-/// The holders by the tails of their providerIDs; see [`holder_key`]. Machines and MachinePools are apart, so that a
-/// Machine takes one pointer.
+/// The holders by the tails of their providerIDs; see [`holder_key`].
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    machines: KeyedMultimap<MachineByProviderId>,
-    pools: KeyedMultimap<PoolByProviderId>,
+    machines: Multimap<Tail, ByKey<Machine>>,
+    /// Each MachinePool under each providerID that it lists.
+    pools: Multimap<Tail, (ArcStr, GroupId)>,
 }
 
 impl Holders {
     /// Inserts a Machine, if it has a providerID.
     pub(super) fn insert_machine(&mut self, machine: &Arc<Machine>) {
-        if machine.provider_id.is_some() {
-            self.machines.insert(MachineByProviderId(Arc::clone(machine)));
+        if let Some(id) = &machine.provider_id {
+            self.machines.insert(Tail::of(id), ByKey(Arc::clone(machine)));
         }
     }
 
     pub(super) fn remove_machine(&mut self, machine: &Arc<Machine>) {
-        self.machines.remove(&MachineByProviderId(Arc::clone(machine)));
+        if let Some(id) = &machine.provider_id {
+            self.machines.remove(holder_key(id), &ByKey(Arc::clone(machine)));
+        }
     }
 
     pub(super) fn insert_pool(&mut self, provider_id: &ArcStr, pool: &GroupId) {
-        self.pools.insert(PoolByProviderId::new(provider_id, pool));
+        self.pools.insert(Tail::of(provider_id), (provider_id.clone(), pool.clone()));
     }
 
     pub(super) fn remove_pool(&mut self, provider_id: &ArcStr, pool: &GroupId) {
-        self.pools.remove(&PoolByProviderId::new(provider_id, pool));
+        self.pools.remove(holder_key(provider_id), &(provider_id.clone(), pool.clone()));
     }
 
-    /// Iterates over the Machines with a tail, in the order of their providerIDs.
+    /// Iterates over the Machines with a tail.
     pub(super) fn machines(&self, tail: &str) -> impl Iterator<Item = &Arc<Machine>> {
-        self.machines.get(tail).map(|MachineByProviderId(machine)| machine)
+        self.machines.get(tail).map(|ByKey(machine)| machine)
     }
 
-    /// Iterates over the holders with a tail: the Machines, then the MachinePools, each in the order of their
-    /// providerIDs.
+    /// Iterates over the holders with a tail: the Machines, then the MachinePools in the order of their providerIDs.
     pub(super) fn with_tail(&self, tail: &str) -> impl Iterator<Item = Holder<'_>> {
-        let pools = self.pools.get(tail).map(|PoolByProviderId(pool)| Holder::Pool(&pool.1));
+        let pools = self.pools.get(tail).map(|(_, pool)| Holder::Pool(pool));
         self.machines(tail).map(Holder::Machine).chain(pools)
     }
 
-    /// Iterates over the holders of a providerID, in the same order.
+    /// Iterates over the holders of a providerID: the Machines, then the MachinePools.
     pub(super) fn with_id(&self, id: &str) -> impl Iterator<Item = Holder<'_>> {
-        let machines = self.machines.get_from(holder_key(id), || (id.into(), None));
-        let machines = machines.map(|MachineByProviderId(machine)| machine);
-        let machines = machines.take_while(move |machine| machine.provider_id.as_deref() == Some(id));
-        let pools = self.pools.get_from(holder_key(id), || (id.into(), None));
-        let pools = pools.map(|PoolByProviderId(pool)| pool).take_while(move |pool| pool.0 == *id);
-        machines.map(Holder::Machine).chain(pools.map(|pool| Holder::Pool(&pool.1)))
+        let tail = holder_key(id);
+        let machines = self.machines(tail).filter(move |machine| machine.provider_id.as_deref() == Some(id));
+        let pools = self.pools.get(tail).filter(move |(listed, _)| *listed == *id);
+        machines.map(Holder::Machine).chain(pools.map(|(_, pool)| Holder::Pool(pool)))
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.machines.is_empty() && self.pools.is_empty()
     }
-}
-
-/// A Machine under its providerID.
-#[derive(Clone, Debug)]
-struct MachineByProviderId(Arc<Machine>);
-
-impl Keyed for MachineByProviderId {
-    /// The tail of the providerID; see [`holder_key`].
-    type Key = str;
-    /// The whole id precedes the Machine, so that those of one id are adjacent. `None` precedes all Machines.
-    type Order = (ArcStr, Option<ObjectKey>);
-
-    fn key(&self) -> &str {
-        // A Machine without a providerID is never inserted.
-        self.0.provider_id.as_deref().map_or("", holder_key)
-    }
-
-    fn order(&self) -> Self::Order {
-        (self.0.provider_id.clone().unwrap_or_default(), Some(self.0.meta.key.clone()))
-    }
-}
-
-/// A MachinePool under a providerID that it lists.
-#[derive(Clone, Debug)]
-struct PoolByProviderId(Box<(ArcStr, GroupId)>);
-
-impl PoolByProviderId {
-    fn new(provider_id: &ArcStr, pool: &GroupId) -> Self {
-        Self(Box::new((provider_id.clone(), pool.clone())))
-    }
-}
-
-impl Keyed for PoolByProviderId {
-    /// The tail of the providerID; see [`holder_key`].
-    type Key = str;
-    /// As that of a Machine.
-    type Order = (ArcStr, Option<GroupId>);
-
-    fn key(&self) -> &str {
-        holder_key(&self.0.0)
-    }
-
-    fn order(&self) -> Self::Order {
-        (self.0.0.clone(), Some(self.0.1.clone()))
-    }
-}
-
-/// A Machine under the name of its Node.
-#[derive(Clone, Debug)]
-pub(super) struct MachineByNode(pub(super) Arc<Machine>);
-
-impl Keyed for MachineByNode {
-    type Key = str;
-    type Order = ObjectKey;
-
-    fn key(&self) -> &str {
-        self.0.node_name.as_deref().unwrap_or_default()
-    }
-
-    fn order(&self) -> ObjectKey {
-        self.0.meta.key.clone()
-    }
-}
-
-/// Returns the key of a providerID: its tail, so that one map serves look-ups by whole id and by tail; or the whole id
-/// if a look-up by tail is never right.
-pub(super) fn holder_key(provider_id: &str) -> &str {
-    provider_id::tail(provider_id).unwrap_or(provider_id)
 }

@@ -21,13 +21,11 @@ mod hold;
 mod holder;
 mod increase;
 mod index_feed;
-mod keyed_multimap;
 mod live_state;
 mod lookup;
 mod members;
 mod metrics;
 mod multimap;
-mod node_key;
 mod notices;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]

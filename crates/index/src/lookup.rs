@@ -7,9 +7,8 @@ use arcstr::ArcStr;
 use super::{
     counts::Siblings,
     group::Group,
-    holder::holder_key,
+    holder::{ByKey, holder_key},
     live_state::LiveState,
-    node_key::NodeByProviderId,
     relation::{group_of, owner_of},
 };
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
@@ -116,8 +115,7 @@ impl LiveState {
         };
         let id_of = |listed: &'a ArcStr| {
             let tail = holder_key(listed);
-            let mut with_tail =
-                self.nodes_by_provider_id.get(tail).filter_map(|NodeByProviderId(node)| node.provider_id.as_ref());
+            let mut with_tail = self.nodes_by_provider_id.get(tail).filter_map(|ByKey(node)| node.provider_id.as_ref());
             match (with_tail.next(), with_tail.next()) {
                 (Some(of_node), None) if of_node == listed || self.holders.with_tail(tail).nth(1).is_none() => of_node,
                 (Some(_) | None, Some(_) | None) => {

@@ -11,9 +11,8 @@ use super::{
     Index,
     counts::Siblings,
     group::Group,
-    holder::holder_key,
+    holder::{ByKey, holder_key},
     live_state::LiveState,
-    node_key::{NodeByMachine, NodeByProviderId},
     resolve::{NodeQuery, Resolved},
 };
 
@@ -66,7 +65,7 @@ impl Index {
         let live = &inner.live;
         let object = live.groups.get(pool).and_then(|group| group.object.as_ref());
         let named = object.into_iter().flat_map(|pool| &pool.node_names).filter_map(|name| live.nodes.get(name));
-        let with_tail = live.nodes_by_provider_id.get(holder_key(provider_id)).map(|NodeByProviderId(node)| node);
+        let with_tail = live.nodes_by_provider_id.get(holder_key(provider_id)).map(|ByKey(node)| node);
         let mut ids = with_tail.chain(named).filter_map(|node| node.provider_id.as_deref());
         ids.any(|id| provider_id::is_same_in_form(id, provider_id))
     }
@@ -147,7 +146,7 @@ impl LiveState {
     }
 
     fn node_with_id(&self, key: &ObjectKey, id: &ArcStr) -> Option<&Arc<Node>> {
-        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeByProviderId(node)| node);
+        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|ByKey(node)| node);
         let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
         same.or_else(|| {
             // Machine and Node may write the providerID differently. Its tail identifies the Node if no other Machine
@@ -167,7 +166,7 @@ impl LiveState {
             let query = NodeQuery { name: &node.meta.key.name, provider_id, annotations: &no_annotations };
             matches!(self.by_provider_id(query), Resolved::Machine(other, _) if other.meta.key != *key)
         };
-        let nodes = self.nodes_by_machine.get(key).map(|NodeByMachine(node)| node);
+        let nodes = self.nodes_by_machine.get(key).map(|ByKey(node)| node);
         nodes.into_iter().find(|node| !leads_elsewhere(node))
     }
 

@@ -7,7 +7,7 @@ use capi::{Machine, ObjectKey, ScalableKind};
 use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
-    holder::{Holder, MachineByNode, holder_key},
+    holder::{ByKey, Holder, holder_key},
     live_state::LiveState,
 };
 
@@ -79,7 +79,7 @@ impl LiveState {
     /// another form. The name alone may be that of another cluster's Node.
     fn by_node_ref(&self, query: NodeQuery<'_>) -> Resolved {
         let id = query.provider_id;
-        let named = self.machines_by_node.get(query.name).map(|MachineByNode(machine)| machine).take(MOST_NAMED);
+        let named = self.machines_by_node.get(query.name).map(|ByKey(machine)| machine).take(MOST_NAMED);
         let is_same = |machine: &&Arc<Machine>| {
             machine.provider_id.as_deref().is_some_and(|own| provider_id::is_same_in_form(own, id))
         };

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use capi::{Machine, Node, ObjectKey, ScalableKind};
 use nodegroup::GroupId;
 
-use super::{group::Group, holder::MachineByNode, live_state::LiveState};
+use super::{group::Group, holder::ByKey, live_state::LiveState};
 
 impl LiveState {
     pub(super) fn node_changed(&mut self, name: &str) {
-        let machines: Vec<_> =
-            self.machines_by_node.get(name).map(|MachineByNode(machine)| Arc::clone(machine)).collect();
+        let machines: Vec<_> = self.machines_by_node.get(name).map(|ByKey(machine)| Arc::clone(machine)).collect();
         for machine in machines {
             self.machine_changed(&machine);
         }
