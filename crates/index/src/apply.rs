@@ -56,13 +56,13 @@ impl LiveState {
                 let name = node.meta.key.name.clone();
                 let old = self.nodes.insert(name.clone(), Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
-                self.count_node(old.as_deref(), Some(&node));
+                self.drop_counts_of_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
                 let old = self.nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
-                self.count_node(old.as_deref(), None);
+                self.drop_counts_of_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -150,6 +150,7 @@ impl LiveState {
         self.owner_changed(id, old.as_deref(), None);
         self.observed_owner_changed(old.as_deref(), None);
         self.set_wanted(id, None);
+        self.counts.remove(id);
         if !keep {
             self.groups.remove(id);
         }
@@ -177,8 +178,9 @@ impl LiveState {
             }
         }
         self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
-        if id.kind == ScalableKind::MachinePool {
-            self.count_pool(old, new);
+        if old.map(|old| &old.provider_ids) != new.map(|new| &new.provider_ids) {
+            // A Node may lead to another Machine now.
+            self.counts.clear();
         }
         if id.kind != ScalableKind::MachineSet {
             return;
@@ -199,7 +201,7 @@ impl LiveState {
             }
             self.resample(&group);
         }
-        self.count_set(id);
+        self.counts.clear();
     }
 
     fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
@@ -238,12 +240,12 @@ impl LiveState {
         if let Some(owner) = owner_of(machine) {
             let siblings = self.machines_by_owner.entry(owner.clone()).or_default();
             let is_first = siblings.is_empty();
-            siblings.insert(machine);
+            siblings.insert(machine.meta.key.name.clone(), Arc::clone(machine));
             if is_first {
                 self.pool_machines_changed(owner);
             }
         }
-        self.count_machine(old.as_deref(), Some(machine));
+        self.drop_counts_of_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
     }
 
@@ -253,7 +255,7 @@ impl LiveState {
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.unrelate_machine(&old, None);
-            self.count_machine(Some(&old), None);
+            self.drop_counts_of_machine(Some(&old), None);
         }
     }
 
@@ -273,7 +275,7 @@ impl LiveState {
             && new.is_none_or(|new| new.owner != old.owner)
         {
             if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                siblings.remove(old);
+                siblings.remove(&old.meta.key.name);
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
                     self.pool_machines_changed(owner);

@@ -14,7 +14,7 @@ use nodegroup::{GroupId, Rules, Shortage};
 use super::{
     KindState,
     cheapest_units::CheapestUnits,
-    counts::{SharedTails, Siblings},
+    count::Counts,
     deleted_groups::DeletedGroups,
     failed_deletes::FailedDelete,
     group::Group,
@@ -43,9 +43,9 @@ pub(super) struct LiveState {
     pub(super) unidentified: BTreeSet<ObjectKey>,
     /// The Machines whose deletion failed.
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
-    /// The Machines of a MachineSet or MachinePool, by name.
-    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
-    pub(super) shared_tails: SharedTails,
+    /// The Machines of a MachineSet or MachinePool, by name. None has an empty map.
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<ArcStr, Arc<Machine>>>,
+    pub(super) counts: Counts,
     pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
@@ -104,7 +104,7 @@ impl LiveState {
             unidentified: BTreeSet::new(),
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            shared_tails: SharedTails::default(),
+            counts: Counts::default(),
             holders: Holders::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: Multimap::default(),
@@ -141,7 +141,7 @@ impl LiveState {
             ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("shared_tails", self.shared_tails.is_empty()),
+            ("counts", self.counts.len() == 0),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),

@@ -1,11 +1,13 @@
 //! The relations of the live state, followed from an object to others.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use arcstr::ArcStr;
 
 use super::{
-    counts::Siblings,
     group::Group,
     holder::{ByKey, holder_key},
     live_state::LiveState,
@@ -52,20 +54,7 @@ impl LiveState {
 
     /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
-        self.machines_among(id, Siblings::iter)
-    }
-
-    /// Iterates over the Machines of a group whose state isn't kept.
-    pub(super) fn uncounted_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
-        self.machines_among(id, Siblings::uncounted)
-    }
-
-    fn machines_among<'a, I: Iterator<Item = &'a Arc<Machine>>>(
-        &'a self,
-        id: &'a GroupId,
-        among: impl Fn(&'a Siblings) -> I,
-    ) -> impl Iterator<Item = &'a Arc<Machine>> {
-        let machines = self.siblings_of(id).flat_map(among);
+        let machines = self.siblings_of(id).flat_map(BTreeMap::values);
         #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
         let machines = machines.inspect(|_| {
             self.visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -74,7 +63,7 @@ impl LiveState {
     }
 
     /// Iterates over the Machines of a group, per MachineSet.
-    pub(super) fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Siblings> {
+    fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a BTreeMap<ArcStr, Arc<Machine>>> {
         let own = match id.kind {
             ScalableKind::MachineDeployment => None,
             ScalableKind::MachineSet | ScalableKind::MachinePool => Some(&id.key),

@@ -1,7 +1,10 @@
 //! The Machines of a group with their Nodes. Must never treat a Machine as not joined because of a lagging nodeRef,
 //! which stays empty for as long as Cluster API can't reach the workload cluster.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use arcstr::ArcStr;
 use capi::{Machine, MachinePhase, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
@@ -9,7 +12,6 @@ use nodegroup::{GroupId, MachineView, PoolView, Shortage, provider_id};
 
 use super::{
     Index,
-    counts::Siblings,
     group::Group,
     holder::{ByKey, holder_key},
     live_state::LiveState,
@@ -119,7 +121,7 @@ impl LiveState {
     /// Returns a MachinePool with the facts that its instances depend on; `None` for other kinds, or if it is gone.
     pub(super) fn pool_view<'a>(&self, id: &GroupId, group: &'a Group) -> Option<PoolView<'a>> {
         let pool = group.object.as_deref().filter(|_| id.kind == ScalableKind::MachinePool)?;
-        let machines = self.machines_by_owner.get(&(id.kind, id.key.clone())).map_or(0, Siblings::len);
+        let machines = self.machines_by_owner.get(&(id.kind, id.key.clone())).map_or(0, BTreeMap::len);
         Some(PoolView { pool, shortage: group.shortage, machines })
     }
 

@@ -2,13 +2,12 @@
 //! zones. A deleted Node doesn't remove its observations: a group with Nodes in three zones must not look like one in a
 //! single zone after two Nodes are deleted. Observations are removed with their MachineSets and groups.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource};
 use nodegroup::{GroupId, labels::ZONE, observed::OtherZone};
 
 use super::{
-    counts::Siblings,
     live_state::LiveState,
     observations::{MachineSpec, Templates},
     relation::{group_of, owner_of},
@@ -32,7 +31,7 @@ impl LiveState {
                 let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
                 machines
                     .into_iter()
-                    .flat_map(Siblings::iter)
+                    .flat_map(BTreeMap::values)
                     .filter_map(|machine| self.node_of(machine).cloned())
                     .collect()
             }

@@ -2,13 +2,15 @@
 //! group. A record remains after its Node is deleted, until another Node is observed or the group no longer uses these
 //! templates. A Node that is being deleted or not ready must never be observed: it reports fewer resources than it has.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::{GroupId, ObservedResources};
 
 use super::{
-    counts::Siblings,
     live_state::LiveState,
     observations::{Observation, ObservedNode, Templates, rank},
     relation::{group_of, owner_of},
@@ -151,7 +153,7 @@ impl LiveState {
         self.owners(templates, id).flat_map(|owner| {
             let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
             let machines =
-                machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flat_map(Siblings::iter);
+                machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flat_map(BTreeMap::values);
             let of_machines = machines.filter_map(|machine| self.observed_node(&machine.meta.key));
             let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name));
             let of_pool = nodes.filter(|node| node.resources.is_some()).map(|node| (&node.meta.key, node));
