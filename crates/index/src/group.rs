@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use capi::{KindRef, Node, ObjectKey, ScalableResource};
 use jiff::Timestamp;
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides, Shortage,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides, Problem, Shortage,
     replacement::Replaced,
     rollout,
     writing::{GroupVersion, Ongoing},
@@ -161,6 +161,21 @@ impl Group {
     /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
         self.excluded.is_none()
+    }
+
+    /// Returns its problems.
+    pub(super) fn problems(&self) -> &[Problem] {
+        match (&self.excluded, &self.served) {
+            (Some(excluded), _) => &excluded.problems,
+            (None, Some(served)) => &served.definition.problems,
+            (None, None) => &[],
+        }
+    }
+
+    /// Returns true if it is a group with problems, or excluded because of an error.
+    pub(super) fn is_in_need(&self) -> bool {
+        let is_error = self.excluded.as_ref().is_some_and(|excluded| excluded.reason.is_error());
+        is_error || !self.problems().is_empty()
     }
 
     /// Returns true if its object doesn't decode.

@@ -48,7 +48,6 @@ mod size_writes;
 mod snapshot;
 mod stats;
 mod tag;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -83,9 +82,8 @@ pub use self::{
     shared_templates::{SharedTemplates, Template, TemplateReader},
     sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
-    stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
+    stats::{GroupProblem, GroupRollout, OutsideBounds, Sizes, Stats},
     tag::Tag,
-    tally::Sizes,
     version::WrittenSize,
 };
 use self::{

@@ -23,7 +23,6 @@ use super::{
     observations::{Observations, Resources},
     relation::TemplateKey,
     shared_templates::Templates,
-    tally::Tally,
 };
 
 /// All known objects with their relations.
@@ -72,8 +71,6 @@ pub(super) struct LiveState {
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
-    /// The groups by the numbers that they count in, as of the last log.
-    pub(super) tally: Tally,
     /// The groups whose size was written, overwritten or held back.
     pub(super) observed: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
@@ -121,7 +118,6 @@ impl LiveState {
             prices: CheapestUnits::default(),
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
-            tally: Tally::default(),
             observed: BTreeSet::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),
@@ -155,7 +151,6 @@ impl LiveState {
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
-            ("tally", self.tally.is_empty()),
             ("prices", self.prices.is_empty()),
             ("deleted_groups", self.deleted_groups.is_empty()),
         ];

@@ -303,11 +303,7 @@ impl LiveState {
             return Vec::new();
         }
         let changed = std::mem::take(&mut self.changed);
-        let notices: Vec<_> = changed.into_iter().map(|id| self.notice(id)).collect();
-        for notice in &notices {
-            self.tally.count(&notice.id, notice.excluded, !notice.problems.is_empty());
-        }
-        notices
+        changed.into_iter().map(|id| self.notice(id)).collect()
     }
 
     fn notice(&self, id: GroupId) -> Notice {
@@ -315,10 +311,7 @@ impl LiveState {
         let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
         let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
         let excluded = group.map_or(Some(Exclusion::Gone), |group| group.excluded.as_ref().map(|it| it.reason));
-        let problems = match served {
-            Some(served) => Some(served.definition.problems.clone()),
-            None => group.and_then(|group| group.excluded.as_ref()).map(|excluded| excluded.problems.clone()),
-        };
-        Notice { id, excluded, problems: problems.unwrap_or_default(), notes }
+        let problems = group.map(|group| group.problems().to_vec()).unwrap_or_default();
+        Notice { id, excluded, problems, notes }
     }
 }

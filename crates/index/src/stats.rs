@@ -68,7 +68,33 @@ pub struct Stats {
     pub priced: u64,
 }
 
+/// The numbers of objects of an index.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Sizes {
+    /// The number of node groups.
+    pub groups: u64,
+    /// The number of node groups with problems, and of objects that are left out because of an error.
+    pub in_need: u64,
+    /// The number of Machines.
+    pub machines: u64,
+    /// The number of Nodes.
+    pub nodes: u64,
+}
+
 impl Index {
+    /// Returns the numbers of objects, at the cost of one visit to every group.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        let live = &self.inner.read().live;
+        let (machines, nodes) = (live.machines.len() as u64, live.nodes.len() as u64);
+        let mut sizes = Sizes { machines, nodes, ..Sizes::default() };
+        for group in live.groups.values() {
+            sizes.groups += u64::from(group.is_live());
+            sizes.in_need += u64::from(group.is_in_need());
+        }
+        sizes
+    }
+
     /// Returns statistics for metrics, at the cost of one visit to every group.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -96,12 +122,8 @@ impl Index {
                 continue;
             }
             let state = reason.map_or(SERVED, Exclusion::as_str);
-            let problems = match (&group.excluded, &group.served) {
-                (Some(excluded), _) => excluded.problems.as_slice(),
-                (None, served) => served.as_ref().map_or(&[][..], |served| &served.definition.problems),
-            };
             *sums.groups.entry(state).or_default() += 1;
-            let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();
+            let mut kinds: BTreeSet<_> = group.problems().iter().map(|problem| problem.kind.as_str()).collect();
             let left_out = matches!(reason, Some(Exclusion::InvalidBounds | Exclusion::NoScaleFromZero));
             if left_out && kinds.is_empty() {
                 kinds.insert("left_out");
