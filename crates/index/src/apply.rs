@@ -317,11 +317,9 @@ impl LiveState {
     pub(super) fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.deleted_groups.take_old() else { return };
-            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since))
-                && let Some(group) = self.groups.remove(&id)
-            {
-                let price = group.served.as_ref().and_then(|served| served.definition.price.as_ref());
-                self.prices.replace(price, None);
+            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since)) {
+                self.groups.remove(&id);
+                self.cheapest_units.take();
             }
         }
     }

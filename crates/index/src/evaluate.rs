@@ -140,9 +140,8 @@ impl LiveState {
                 if !group.is_live() || !old.is_some_and(says) {
                     self.changed.insert(id.clone());
                 }
-                let old_price = old.and_then(|old| old.price.as_ref());
-                if old_price != definition.price.as_ref() {
-                    self.prices.replace(old_price, definition.price.as_ref());
+                if old.and_then(|old| old.price.as_ref()) != definition.price.as_ref() {
+                    self.cheapest_units.take();
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));

@@ -6,7 +6,6 @@
 mod answers;
 mod apply;
 mod change;
-mod cheapest_units;
 mod commands;
 mod count;
 mod deleted_groups;

@@ -5,15 +5,14 @@
 use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
-use nodegroup::{GroupId, Rules, Shortage};
+use nodegroup::{GroupId, Rules, Shortage, UnitPrices};
 
 use super::{
     KindState,
-    cheapest_units::CheapestUnits,
     count::Counts,
     deleted_groups::DeletedGroups,
     failed_deletes::FailedDelete,
@@ -65,8 +64,8 @@ pub(super) struct LiveState {
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
     /// True if a kind was added or removed in a namespace since the last notification.
     pub(super) wanted_changed: bool,
-    /// The prices of the served groups.
-    pub(super) prices: CheapestUnits,
+    /// The lowest price of each resource among the served groups, once it was asked for since the last change of a price.
+    pub(super) cheapest_units: OnceLock<Option<Arc<UnitPrices>>>,
     /// The groups that are yet to be evaluated for the change that is being applied.
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
@@ -115,7 +114,7 @@ impl LiveState {
             groups_by_kind: Multimap::default(),
             wanted: BTreeMap::new(),
             wanted_changed: false,
-            prices: CheapestUnits::default(),
+            cheapest_units: OnceLock::new(),
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
             observed: BTreeSet::new(),
@@ -151,7 +150,7 @@ impl LiveState {
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
-            ("prices", self.prices.is_empty()),
+            ("cheapest_units", self.cheapest_units.get().is_none_or(Option::is_none)),
             ("deleted_groups", self.deleted_groups.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()

@@ -31,13 +31,12 @@ impl Membership {
     /// Pins all current groups. Former groups are no longer served.
     pub(super) fn pin(live: &mut LiveState) -> Self {
         live.groups.retain(|_, group| {
-            if !group.is_live()
-                && let Some(served) = group.served.take()
-            {
-                live.prices.replace(served.definition.price.as_ref(), None);
+            if !group.is_live() {
+                group.served = None;
             }
             group.is_known()
         });
+        live.cheapest_units.take();
         live.deleted_groups.clear();
         let mut groups: Vec<_> = live
             .groups

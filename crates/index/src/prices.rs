@@ -1,9 +1,9 @@
 //! The prices of the groups, for the price RPCs: the price of a Node through its group, and the lowest price of each
-//! resource among all groups. Both are kept up to date with each change, so that an answer visits no group.
+//! resource among all groups.
 
 use std::{collections::HashMap, sync::Arc};
 
-use nodegroup::{GroupId, Price, UnitPrices};
+use nodegroup::{GroupId, GroupPrice, Price, UnitPrices};
 use thiserror::Error;
 
 use super::{Index, NodeQuery, live_state::LiveState};
@@ -64,8 +64,11 @@ impl Index {
     /// When no group has prices for resources.
     pub fn unit_prices(&self) -> Result<Arc<UnitPrices>, NoPrice> {
         let inner = self.inner.read();
-        let prices = &inner.live.prices;
-        prices.units.clone().ok_or(if prices.priced() == 0 { NoPrice::Anywhere } else { NoPrice::OfResources })
+        let live = &inner.live;
+        let units = live.cheapest_units.get_or_init(|| live.find_cheapest_units().map(Arc::new));
+        units
+            .clone()
+            .ok_or_else(|| if live.priced().next().is_none() { NoPrice::Anywhere } else { NoPrice::OfResources })
     }
 }
 
@@ -79,6 +82,32 @@ impl LiveState {
     }
 
     fn has_no_prices(&self) -> bool {
-        self.prices.priced() == 0 && self.rules.prices.is_empty()
+        self.priced().next().is_none() && self.rules.prices.is_empty()
+    }
+
+    /// Iterates over the prices of the served groups.
+    pub(super) fn priced(&self) -> impl Iterator<Item = &GroupPrice> {
+        self.groups.values().filter_map(|group| group.served.as_ref()?.definition.price.as_ref())
+    }
+
+    /// Returns the lowest price of each resource among the served groups.
+    ///
+    /// Groups whose Nodes are free don't count if others cost something: Cluster Autoscaler divides by the price of
+    /// pods, and with 0 its price expander can't compare anything any more.
+    pub(super) fn find_cheapest_units(&self) -> Option<UnitPrices> {
+        let units = |is_free: bool| {
+            let prices = self.priced().filter(move |price| price.offer.price.is_free() == is_free);
+            prices.filter_map(|price| price.units.as_ref())
+        };
+        let cheapest = units(false).cloned().reduce(|mut cheapest, units| {
+            cheapest.cpu = cheapest.cpu.min(units.cpu);
+            cheapest.memory = cheapest.memory.min(units.memory);
+            for (resource, price) in units.gpus {
+                let least = cheapest.gpus.entry(resource).or_insert(price);
+                *least = price.min(*least);
+            }
+            cheapest
+        });
+        cheapest.or_else(|| units(true).next().map(|_| UnitPrices::default()))
     }
 }

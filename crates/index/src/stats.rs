@@ -103,7 +103,7 @@ impl Index {
         let mut sums = Stats {
             machines: live.machines.len() as u64,
             nodes: live.nodes.len() as u64,
-            priced: live.prices.priced() as u64,
+            priced: live.priced().count() as u64,
             ..Stats::default()
         };
         let now = Instant::now();

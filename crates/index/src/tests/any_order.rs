@@ -292,18 +292,23 @@ fn answers(index: &Index) -> Vec<String> {
     answers
 }
 
-/// Returns a group whose kept counts differ from its Machines, or from its instances.
+/// Returns counts or prices that are kept and differ from those found anew.
 fn miscounted(index: &Index) -> Option<String> {
     let inner = index.inner.read();
     let live = &inner.live;
     let mut found = None;
-    for id in group_ids() {
+    let is_live = |id: &GroupId| live.groups.get(id).is_some_and(|group| group.excluded.is_none());
+    for id in group_ids().filter(is_live) {
         let (kept, counted) = live.counts_and_count_of(&id);
         if kept != counted {
             found = Some(format!("{id}: {kept:?}, but {counted:?}"));
         }
     }
+    let cheapest = live.find_cheapest_units();
     drop(inner);
+    if index.unit_prices().ok().as_deref() != cheapest.as_ref() {
+        found = Some(format!("{:?}, but {cheapest:?}", index.unit_prices()));
+    }
     let snapshot = index.snapshot(None, Detail::Instances);
     let mut sizes = Sizes { machines: snapshot.machines as u64, nodes: snapshot.nodes as u64, ..Sizes::default() };
     for group in snapshot.groups {
