@@ -3,18 +3,49 @@
 use std::sync::Arc;
 
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind};
+use jiff::Timestamp;
+use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, Shortage};
+use parking_lot::RwLockWriteGuard;
 
 use super::{
-    Change,
-    holder::{ByKey, Tail, holder_key},
-    live_state::LiveState,
-    relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
-    shared_templates::Template,
+    change::Change,
+    log::Notice,
+    relations::{ByKey, Tail, TemplateKey, cluster_key, group_of, holder_key, owner_of, template_key},
+    state::{Index, Inner, LiveState},
+    templates::Template,
 };
 
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
 const DROPPED_AT_ONCE: usize = 4;
+
+/// Evaluates all groups that are due. Reads that wait get their turn in between.
+pub(super) fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
+    while inner.live.evaluate_due() {
+        RwLockWriteGuard::bump(inner);
+    }
+}
+
+impl Index {
+    /// Applies a change, and logs its effects on groups.
+    pub fn apply(&self, change: Change) {
+        self.log(self.apply_quietly(change));
+    }
+
+    /// Applies a change, and returns its effects on groups.
+    pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+        let mut inner = self.inner.write();
+        inner.live.apply(change);
+        evaluate_due(&mut inner);
+        let live = &mut inner.live;
+        if std::mem::take(&mut live.wanted_changed) {
+            self.wanted.send_replace(());
+        }
+        if !live.observed.is_empty() {
+            self.observed.send_replace(());
+        }
+        live.take_notices()
+    }
+}
 
 impl LiveState {
     /// Applies a change.
@@ -322,5 +353,35 @@ impl LiveState {
                 self.cheapest_units.take();
             }
         }
+    }
+}
+
+// The times since when Machines and MachinePools lack capacity, recorded as they change, so that a read compares times
+// and parses no message.
+
+impl LiveState {
+    /// Records the lack of capacity of a Machine that was added or changed.
+    pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
+        let key = &machine.meta.key;
+        // A Machine created again under the same name is another one.
+        let old = old.filter(|old| old.meta.uid == machine.meta.uid);
+        let known = self.shortages.get(key).copied().filter(|_| old.is_some());
+        let condition = machine.infrastructure_not_ready();
+        match Shortage::by(&self.rules.capacity_words, condition, known, old.is_some(), Timestamp::now()) {
+            Some(shortage) => self.shortages.insert(key.clone(), shortage),
+            None => self.shortages.remove(key),
+        };
+    }
+
+    /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while instances
+    /// are missing: a provider may leave it until the next change, and an increase has to be tried anew.
+    pub(super) fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
+        let Some(group) = self.groups.get_mut(id).filter(|_| id.kind == ScalableKind::MachinePool) else { return };
+        let old = old.filter(|old| old.meta.uid == pool.meta.uid);
+        let known = group.shortage.filter(|_| old.is_some());
+        let listed = i32::try_from(pool.provider_ids.len()).unwrap_or(i32::MAX);
+        let is_short = pool.replicas.is_some_and(|replicas| replicas > listed);
+        let condition = pool.infrastructure_not_ready.as_ref().filter(|_| is_short);
+        group.shortage = Shortage::by(&self.rules.capacity_words, condition, known, old.is_some(), Timestamp::now());
     }
 }

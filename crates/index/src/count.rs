@@ -1,17 +1,19 @@
-//! The instances of groups by state. A group's Machines are counted when somebody asks, and the
-//! result is kept until one of them may count otherwise. Must never return another number than a count of all Machines
-//! would.
+//! The instances of groups by state. A group's Machines are counted when somebody asks, and the result is kept until one of
+//! them may count otherwise. Must never return another number than a count of all Machines would.
 
 use std::collections::HashMap;
 
 use capi::{Machine, Node, ObjectKey};
-use nodegroup::{GroupId, InstanceCounts, InstanceState, instance, instance::Counted};
+use nodegroup::{
+    GroupId, InstanceCounts, InstanceState,
+    instance::{self, Counted},
+};
 use parking_lot::Mutex;
 
 use super::{
     group::Group,
-    holder::{ByKey, holder_key},
-    live_state::LiveState,
+    relations::{ByKey, holder_key},
+    state::LiveState,
 };
 
 /// The number of Machines or Nodes with the same tail of a providerID above which a change of one drops all counts, rather
@@ -64,14 +66,8 @@ impl Counts {
         self.0.get_mut().remove(group);
     }
 
-    fn is_empty(&mut self) -> bool {
-        self.0.get_mut().is_empty()
-    }
-
-    /// Returns the number of counts that are kept.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
     }
 }
 

@@ -1,5 +1,6 @@
-//! The relations that lead from a Node to its Machine or MachinePool, and back: the common providerID, the Node's name, and
-//! its annotations. Must never hold a text that the objects don't hold themselves.
+//! Relations between objects: what leads from one to another. First those within an object's own fields, then those that the
+//! live state keeps: the common providerID, a Node's name, and its annotations. Nothing here may look up another object, or hold
+//! a text that the objects don't hold themselves.
 
 use std::{
     borrow::Borrow,
@@ -9,10 +10,42 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{Machine, Node, ObjectKey};
+use capi::{KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::{GroupId, provider_id};
 
 use super::multimap::Multimap;
+
+/// The kind and key of an infrastructure template.
+pub(super) type TemplateKey = (KindRef, ObjectKey);
+
+/// Returns the MachineSet or MachinePool that owns a Machine.
+pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
+    let (kind, name) = machine.owner.as_ref()?;
+    Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
+}
+
+/// Returns the group of an object: the MachineDeployment of a MachineSet that has one, else the object itself.
+pub(super) fn group_of(object: &ScalableResource) -> GroupId {
+    match &object.deployment {
+        None => GroupId::of(object.kind, &object.meta),
+        Some(deployment) => GroupId::new(
+            ScalableKind::MachineDeployment,
+            ObjectKey { namespace: object.meta.key.namespace.clone(), name: deployment.clone() },
+        ),
+    }
+}
+
+/// Returns the Cluster of an object, in the object's namespace.
+pub(super) fn cluster_key(object: &ScalableResource) -> ObjectKey {
+    ObjectKey { namespace: object.meta.key.namespace.clone(), name: object.cluster_name.clone() }
+}
+
+/// Returns the infrastructure template of an object, in the object's namespace.
+pub(super) fn template_key(object: &ScalableResource) -> Option<TemplateKey> {
+    let reference = object.infrastructure.as_ref()?;
+    let key = ObjectKey { namespace: object.meta.key.namespace.clone(), name: reference.name.clone() };
+    Some((KindRef::from(reference), key))
+}
 
 /// Returns the key of a providerID: its tail, so that one map serves look-ups by whole id and by tail; or the whole id
 /// if a look-up by tail is never right.

@@ -14,7 +14,7 @@ use arcstr::ArcStr;
 use capi::{InfrastructureTemplate, KindRef, ObjectKey};
 use parking_lot::RwLock;
 
-use super::{multimap::Multimap, relation::TemplateKey};
+use super::{multimap::Multimap, relations::TemplateKey};
 
 /// A template, or the error for which it doesn't decode.
 pub type Template = Result<Arc<InfrastructureTemplate>, ArcStr>;

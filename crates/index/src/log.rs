@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodegroup::{Exclusion, GroupId, Problem, ProblemKind};
+use nodegroup::{Exclusion, GroupId, Problem, ProblemKind, text::LogLimit};
 use tokio::time::{Duration, Instant};
 
-use super::{Index, live_state::LiveState, stats::SERVED};
-use nodegroup::text::LogLimit;
+use super::{
+    state::{Index, LiveState},
+    view::SERVED,
+};
 
 /// The interval of summaries during a long first sync, if anything has changed.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use nodegroup::{
     resource_list::HUGE_PAGES,
 };
 
-use super::relation::group_of;
+use super::relations::group_of;
 
 /// The templates that similar Nodes share.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
