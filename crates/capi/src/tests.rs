@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod bounds;
 mod frames;
 mod machine_api;
 mod passes;
