@@ -161,26 +161,6 @@ fn a_machine_that_has_joined_is_counted_whatever_its_node_ref_says() {
     assert_eq!(index.scale_view(&id(WORKERS)).unwrap().machines_with_node, 1);
 }
 
-#[rstest]
-#[case::its_node_is_there(true, 0)]
-#[case::its_node_is_gone(false, 1)]
-fn a_machine_that_is_being_deleted_holds_its_place_while(#[case] has_node: bool, #[case] placeholders: usize) {
-    let deleting = json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"providerID": "x:///n"},
-        "status": {"nodeRef": {"name": "n"}},
-    });
-    let mut changes = world(None, &deleting, &with_id("x:///n"));
-    if !has_node {
-        changes.pop();
-    }
-    let seen = shown(&index(changes));
-    assert_eq!(seen[1], ("deleting-machine-team-a_other".to_owned(), InstanceState::Deleting));
-    let replicas: Vec<_> = seen[2..].to_vec();
-    let expected = ("replica-MachineDeployment-team-a_workers-0".to_owned(), InstanceState::Creating);
-    assert_eq!(replicas, vec![expected; placeholders]);
-}
-
 #[test]
 fn a_machine_whose_provider_id_only_its_node_has_is_unidentified_without_it() {
     let with_node = json!({"status": {"nodeRef": {"name": "n"}}});

@@ -104,51 +104,30 @@ fn sums_are_over_all_groups() {
     );
 }
 
+/// Returns the group `workers` with a Machine that became Node `a`, whose resources are known.
+fn learned_from_a_node() -> Vec<Change> {
+    let shown = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "capacity": {"cpu": "2", "memory": "7Gi"}, "allocatable": {"cpu": "2", "memory": "6Gi"},
+    }});
+    let set = set_of_with("workers", "workers-1", &using_template("small"));
+    vec![workers_with(&using_template("small")), set, joined("MachineSet/workers-1", "a"), node("a", &shown)]
+}
+
+fn workers_with(more: &Value) -> Change {
+    deployment("workers", 1, ("0", "9"), more)
+}
+
 #[rstest]
-#[case::of_annotations(capacity_annotations("4", "16Gi"), "annotation")]
-#[case::of_the_infrastructure_template(using_template("small"), "status.capacity")]
-#[case::of_both({
-    let mut both = using_template("small");
-    merge(&mut both, &json!({"metadata": {"annotations": {"capacity.cluster-autoscaler.kubernetes.io/cpu": "4"}}}));
-    both
-}, "annotation")]
-#[case::of_neither(json!({}), "none")]
-fn a_template_has_the_strongest_source_of_its_cpu_and_memory(#[case] more: Value, #[case] source: &str) {
+#[case::annotations(vec![workers_with(&capacity_annotations("4", "16Gi"))], "annotation")]
+#[case::the_infrastructure_template(vec![workers_with(&using_template("small"))], "status.capacity")]
+#[case::a_real_node(learned_from_a_node(), "learned")]
+#[case::nothing(vec![workers_with(&json!({}))], "none")]
+fn a_template_has_its_cpu_and_memory_from(#[case] changes: Vec<Change>, #[case] source: &str) {
     let capacity = template("small", &json!({"cpu": "2", "memory": "8Gi"}));
-    let text = text(index([capacity, deployment("workers", 1, ("0", "9"), &more)]), GroupSeries::Each);
+    let text = text(index(changes.into_iter().chain([capacity])), GroupSeries::Each);
     let line = format!("node_group_template_source{{group=\"{WORKERS}\",source=\"{source}\"}} 1");
     assert_lines(&text, &[&line, &format!("node_groups_by_template_source{{source=\"{source}\"}} 1")]);
-}
-
-#[test]
-fn the_metrics_count_a_node_group_whose_resources_were_learned_from_a_node() {
-    let changes = workers_with_template().into_iter().chain([
-        template("small", &json!({"cpu": "2", "memory": "8Gi"})),
-        node(
-            "a",
-            &json!({"status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "capacity": {"cpu": "2", "memory": "7Gi"}, "allocatable": {"cpu": "2", "memory": "6Gi"},
-            }}),
-        ),
-    ]);
-    let text = text(index(changes), GroupSeries::Each);
-    assert_lines(&text, &["node_groups_by_template_source{source=\"learned\"} 1"]);
-}
-
-fn workers_with_template() -> [Change; 3] {
-    [
-        deployment("workers", 1, ("1", "10"), &using_template("small")),
-        set_of_with("workers", "workers-1", &using_template("small")),
-        machine(
-            "MachineSet/workers-1",
-            "a",
-            &json!({
-                "spec": {"providerID": "cloud:///zone/a"},
-                "status": {"phase": "Running", "nodeRef": {"name": "a"}},
-            }),
-        ),
-    ]
 }
 
 fn fleet(groups: usize) -> Index {

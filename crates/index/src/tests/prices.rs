@@ -60,13 +60,6 @@ fn a_node_costs_what_its_group_does() {
 }
 
 #[test]
-fn where_nothing_has_a_price_that_is_said() {
-    let index = index([group("workers", "")]);
-    assert_eq!(node_price(&index, TEMPLATE_NODE, &[]), Err(NoPrice::Anywhere));
-    assert_eq!(cpu_price(&index), Err(NoPrice::Anywhere));
-}
-
-#[test]
 fn a_group_without_a_price_among_others_is_named() {
     let index = index([group("workers", ""), group("others", "1")]);
     let workers = id("MachineDeployment/team-a/workers");
@@ -80,13 +73,6 @@ fn a_node_of_no_group_costs_what_the_list_says_of_its_labels() {
     let labels = [("node.kubernetes.io/instance-type", "m5.large")];
     assert_eq!(node_price(&index, "stranger", &labels), Ok(0.096));
     assert_eq!(node_price(&index, "stranger", &[]), Err(NoPrice::OfForeignNode));
-}
-
-#[test]
-fn labels_that_only_the_real_node_has_lead_to_a_price_too() {
-    let index = index([deployment("workers", 1, ("0", "9"), &json!({})), list(instance_types(&[("m5.large", 0.096)]))]);
-    let labels = [("node.kubernetes.io/instance-type", "m5.large")];
-    assert_eq!(node_price(&index, TEMPLATE_NODE, &labels), Ok(0.096));
 }
 
 #[test]
