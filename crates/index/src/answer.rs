@@ -71,8 +71,8 @@ impl Index {
         self.inner.read().live.groups.get(id)?.served.clone()
     }
 
-    /// Returns the options for Cluster Autoscaler: the served ones, or those that keep the Nodes of a group that is left
-    /// alone from being chosen.
+    /// Returns the options for Cluster Autoscaler: the served ones, or those that keep the Nodes of a group that is
+    /// left alone from being chosen.
     #[must_use]
     pub fn options(&self, id: &GroupId) -> Option<Overrides> {
         let inner = self.inner.read();

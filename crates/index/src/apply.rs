@@ -373,8 +373,8 @@ impl LiveState {
         };
     }
 
-    /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while instances
-    /// are missing: a provider may leave it until the next change, and an increase has to be tried anew.
+    /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while
+    /// instances are missing: a provider may leave it until the next change, and an increase has to be tried anew.
     pub(super) fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
         let Some(group) = self.groups.get_mut(id).filter(|_| id.kind == ScalableKind::MachinePool) else { return };
         let old = old.filter(|old| old.meta.uid == pool.meta.uid);

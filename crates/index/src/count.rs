@@ -1,5 +1,5 @@
-//! The instances of groups by state. A group's Machines are counted when somebody asks, and the result is kept until one of
-//! them may count otherwise. Must never return another number than a count of all Machines would.
+//! The instances of groups by state. A group's Machines are counted when somebody asks, and the result is kept until
+//! one of them may count otherwise. Must never return another number than a count of all Machines would.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ use super::{
     state::LiveState,
 };
 
-/// The number of Machines or Nodes with the same tail of a providerID above which a change of one drops all counts, rather
-/// than to look at each of the others: a tenant may give one providerID to any number of Machines.
+/// The number of Machines or Nodes with the same tail of a providerID above which a change of one drops all counts,
+/// rather than to look at each of the others: a tenant may give one providerID to any number of Machines.
 const MAX_SHARED: usize = 16;
 
 /// The Machines of a group, counted by state.

@@ -7,8 +7,8 @@ use std::{
     hash::Hash,
 };
 
-/// A multimap whose values per key are a set. A key rarely has several, so the least one is kept apart: a Machine's place
-/// in a relation then takes no list of its own.
+/// A multimap whose values per key are a set. A key rarely has several, so the least one is kept apart: a Machine's
+/// place in a relation then takes no list of its own.
 #[derive(Debug)]
 pub(super) struct Multimap<K, V> {
     /// The least value of each key.

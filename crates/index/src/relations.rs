@@ -1,6 +1,6 @@
-//! Relations between objects: what leads from one to another. First those within an object's own fields, then those that the
-//! live state keeps: the common providerID, a Node's name, and its annotations. Nothing here may look up another object, or hold
-//! a text that the objects don't hold themselves.
+//! Relations between objects: what leads from one to another. First those within an object's own fields, then those
+//! that the live state keeps: the common providerID, a Node's name, and its annotations. Nothing here may look up
+//! another object, or hold a text that the objects don't hold themselves.
 
 use std::{
     borrow::Borrow,

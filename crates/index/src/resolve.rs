@@ -62,7 +62,8 @@ impl LiveState {
         template.or_else(|| self.resolve(query).group())
     }
 
-    /// Resolves a Node by placeholder id, then by providerID, then by its annotations, then by the nodeRef that names it.
+    /// Resolves a Node by placeholder id, then by providerID, then by its annotations, then by the nodeRef that names
+    /// it.
     pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
             Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
@@ -306,8 +307,8 @@ impl LiveState {
         same.then_some(node)
     }
 
-    /// Returns the ids of a MachinePool's instances, in the order of its list: that of the Node where it is there, since
-    /// the list may have it in another form.
+    /// Returns the ids of a MachinePool's instances, in the order of its list: that of the Node where it is there,
+    /// since the list may have it in another form.
     pub(super) fn instance_ids_of<'a>(&'a self, pool: &'a ScalableResource) -> Vec<&'a ArcStr> {
         let mut by_form = None;
         let is_listed = |id: &ArcStr| self.holders.with_id(id).next().is_some();
@@ -381,8 +382,8 @@ impl Index {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
-    /// Returns true if the workload cluster has the Node of an instance of a MachinePool, with its providerID in whatever
-    /// form. One that differs in case is found by the pool's nodeRefs.
+    /// Returns true if the workload cluster has the Node of an instance of a MachinePool, with its providerID in
+    /// whatever form. One that differs in case is found by the pool's nodeRefs.
     #[must_use]
     pub fn shows_node_of_instance(&self, pool: &GroupId, provider_id: &str) -> bool {
         let inner = self.inner.read();

@@ -1,9 +1,10 @@
-//! The live state of one workload cluster, and its lock. Changes apply to it one at a time, and readers come in between.
+//! The live state of one workload cluster, and its lock. Changes apply to it one at a time; readers come in between.
 //!
-//! - The group of a Machine is never stored: its owner, and that one's owner, lead to it. So it can't be stale, and objects may
-//!   arrive in any order.
-//! - The same objects in any order give the same state, and nothing is left of objects that are gone. A property test holds both.
-//! - What is kept to be found quickly, such as a count, is dropped when it may be wrong. If it is missing, it is found anew.
+//! - The group of a Machine is never stored: its owner, and that one's owner, lead to it. So it can't be stale, and
+//!   objects may arrive in any order.
+//! - The same objects in any order give the same state, and nothing is left of objects that are gone. A property test
+//!   holds both.
+//! - What is kept to be found quickly, such as a count, is dropped when it may be wrong, and then found anew.
 //! - An object that is wrong changes one group; the others go on.
 //! - Nothing here waits: no I/O, no await, and a lock is held for one change or one answer.
 
@@ -140,7 +141,8 @@ pub(super) struct LiveState {
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
     /// True if a kind was added or removed in a namespace since the last notification.
     pub(super) wanted_changed: bool,
-    /// The lowest price of each resource among the served groups, once it was asked for since the last change of a price.
+    /// The lowest price of each resource among the served groups, once it was asked for since the last change of a
+    /// price.
     pub(super) cheapest_units: OnceLock<Option<Arc<UnitPrices>>>,
     /// The groups that are yet to be evaluated for the change that is being applied.
     pub(super) due: BTreeSet<GroupId>,

@@ -77,7 +77,8 @@ fn failure_domain(variant: &mut u16) -> Value {
     }
 }
 
-/// Returns the condition of the infrastructure of a Machine or MachinePool. Without a time of its own it begins when it is observed.
+/// Returns the condition of the infrastructure of a Machine or MachinePool. Without a time of its own it begins when it
+/// is observed.
 fn infrastructure_ready(variant: &mut u16) -> Value {
     match choose(variant, &["", "", "NoValidHost", "QuotaExceeded", "Deleted"]) {
         "" => json!({}),
