@@ -1,10 +1,13 @@
 //! Clients that follow their cluster's configuration. Kubeconfig files, the certificates they name and a Cluster's
 //! Secret are read again periodically, and at once after a 401. Holders of the clients never need to replace them:
-//! new requests use the newest configuration, and open watches go on.
+//! new requests use the newest configuration, and open watches go on. A configuration is compared by a
+//! fingerprint, a hash of its content and of the files that it names, so that no secret is kept for that.
 
 use std::{
+    fs,
+    hash::{BuildHasher, Hasher, RandomState},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,7 +15,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use http::{Request, StatusCode};
-use kube::{Client, client::Body};
+use kube::{Client, client::Body, config::Kubeconfig};
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
@@ -23,8 +26,7 @@ use tracing::{info, warn};
 
 use super::{
     Clients, ConnectError, Pace, Place, Source, WorkloadSource,
-    fingerprint::Fingerprint,
-    policy::{Stack, Stacks},
+    client::{Stack, Stacks},
     source::{Found, Loaded},
 };
 
@@ -272,4 +274,50 @@ fn following(shared: Arc<Shared>, pick: fn(&Stacks) -> &Stack) -> Client {
         }
     });
     Client::new(service, namespace)
+}
+
+/// The hash of a configuration; equal for equal configurations within this process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Fingerprint(u64);
+
+/// The builder of a [`Fingerprint`].
+pub(super) struct FingerprintBuilder(std::hash::DefaultHasher);
+
+impl FingerprintBuilder {
+    pub(super) fn new() -> Self {
+        static KEY: OnceLock<RandomState> = OnceLock::new();
+        Self(KEY.get_or_init(RandomState::new).build_hasher())
+    }
+
+    pub(super) fn add(mut self, part: &[u8]) -> Self {
+        self.0.write_usize(part.len());
+        self.0.write(part);
+        self
+    }
+
+    /// Adds the content of a file; an unreadable file has a value of its own.
+    pub(super) fn add_file(self, path: &str) -> Self {
+        match fs::read(path) {
+            Ok(content) => self.add(&[1]).add(&content),
+            Err(_) => self.add(&[0]),
+        }
+    }
+
+    /// Adds a kubeconfig with the certificates and keys it names. Token files are left out, since kube reads them for
+    /// each request.
+    pub(super) fn add_kubeconfig(self, kubeconfig: &Kubeconfig) -> Self {
+        // Anything read from YAML can be written as JSON.
+        let all = self.add(&serde_json::to_vec(kubeconfig).unwrap_or_default());
+        let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+        let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+        clusters
+            .filter_map(|cluster| cluster.certificate_authority.as_deref())
+            .chain(users.flat_map(|user| [user.client_certificate.as_deref(), user.client_key.as_deref()]).flatten())
+            .filter(|path| !path.is_empty())
+            .fold(all, Self::add_file)
+    }
+
+    pub(super) fn finish(self) -> Fingerprint {
+        Fingerprint(self.0.finish())
+    }
 }
