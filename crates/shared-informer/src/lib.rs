@@ -172,8 +172,6 @@
 //! # }
 //! ```
 
-mod document;
-mod identity;
 #[cfg(feature = "client")]
 mod informer;
 mod intern;
@@ -183,9 +181,7 @@ mod projection;
 #[cfg(feature = "client")]
 pub use self::informer::*;
 pub use self::{
-    document::{Document, Identified, Identity, IdentityText, from_object},
-    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     intern::Interner,
-    object::{DecodeError, Object},
-    projection::Projection,
+    object::{DecodeError, Metadata, Object, ObjectKey, ResourceVersion, Uid},
+    projection::{Document, Identified, Identity, IdentityText, Projection, from_object},
 };

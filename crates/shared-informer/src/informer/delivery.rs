@@ -13,11 +13,10 @@ use super::{
     backoff::{after, shorten},
     event::Handler,
     progress::Progress,
-    queue::Next,
-    slot::Slot,
+    queue::{Next, Slot},
     store::Store,
 };
-use crate::identity::ObjectKey;
+use crate::object::ObjectKey;
 
 /// The number of events that a task delivers before it yields to others of its thread.
 const BATCH: usize = 128;

@@ -5,7 +5,10 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,14 +18,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    event::Event,
+    event::{Event, Hooks},
     failure::Failure,
-    gauge::Gauge,
-    hook::Hooks,
     query::Query,
-    status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
+    status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, ScopeStatus, Status, Unsynced},
 };
-use crate::identity::ResourceVersion;
+use crate::object::ResourceVersion;
 
 /// The minimum time between two log lines about nameless items.
 const NAMELESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -416,5 +417,29 @@ impl Record {
         }
         *due = now + broken.clamp(FIRST_SILENCE, LONGEST_SILENCE);
         Some(broken)
+    }
+}
+
+/// The counters of a handler, read for its status.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    pub(super) name: Arc<str>,
+    pub(super) queued: AtomicUsize,
+    pub(super) resyncs: AtomicU64,
+    pub(super) synced: watch::Sender<bool>,
+}
+
+impl Gauge {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        Self { name, queued: AtomicUsize::new(0), resyncs: AtomicU64::new(0), synced: watch::Sender::new(false) }
+    }
+
+    pub(super) fn status(&self) -> HandlerStatus {
+        HandlerStatus {
+            name: Arc::clone(&self.name),
+            queued: self.queued.load(Ordering::Relaxed),
+            synced: *self.synced.borrow(),
+            resyncs: self.resyncs.load(Ordering::Relaxed),
+        }
     }
 }

@@ -1,14 +1,15 @@
-//! A stored object: only its content if that contains the identity. A separate identity, in an allocation of its own,
-//! would be a sixth of the memory of a small object. Must never return another object than the stored one.
+//! A stored object, and its memory as an estimate. Only the content is kept if that contains the identity: a separate
+//! identity, in an allocation of its own, would be a sixth of the memory of a small object. Must never return another
+//! object than the stored one.
 
-use std::{mem, num::NonZeroU32, sync::Arc};
+use std::{mem, num::NonZeroU32, ops::AddAssign, sync::Arc};
 
 use arcstr::ArcStr;
 
+use super::{Settings, failure::Failure};
 use crate::{
-    identity::Metadata,
-    object::{DecodeError, Object},
-    projection::IdentityOf,
+    object::{DecodeError, Metadata, Object},
+    projection::{BytesOf, IdentityOf},
 };
 
 /// The lists that contained an object, by their numbers.
@@ -91,6 +92,63 @@ impl<T> Stored<T> {
             Self::Whole(whole) => whole.1.last = number,
         }
     }
+}
+
+/// The memory of an object besides its content and its texts, in bytes: its entries in tables, and what allocators and
+/// shared texts add.
+const ENTRY: usize = 128;
+
+/// A number of objects, and their memory in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Amount {
+    pub(super) objects: usize,
+    pub(super) bytes: usize,
+}
+
+impl Amount {
+    /// Checks the limits.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
+    pub(super) fn check(self, settings: &Settings) -> Result<(), Failure> {
+        let Settings { max_objects, max_bytes, .. } = settings;
+        if self.objects > *max_objects {
+            return Err(Failure::BeyondLimit(format!(
+                "there are more than {max_objects} objects: delete some, or let this process read fewer of them"
+            )));
+        }
+        if self.bytes > *max_bytes {
+            return Err(Failure::beyond("all objects", *max_bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Amount {
+    /// Returns the rest without a part of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self { objects: self.objects.saturating_sub(part.objects), bytes: self.bytes.saturating_sub(part.bytes) }
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Returns the memory of an object. A text that it shares with others counts in full.
+pub(super) fn memory_of<T>(
+    metadata: &Metadata,
+    content: Result<&T, &DecodeError>,
+    bytes_of: Option<BytesOf<T>>,
+) -> usize {
+    let content = match content {
+        Ok(content) => size_of::<T>() + bytes_of.map_or(0, |bytes_of| bytes_of(content)),
+        Err(error) => error.message().len() + error.salvaged().map_or(0, ArcStr::len),
+    };
+    ENTRY + metadata.text_bytes() + content
 }
 
 #[cfg(test)]

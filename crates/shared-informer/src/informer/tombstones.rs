@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use arcstr::ArcStr;
 
-use crate::identity::{Metadata, Uid};
+use crate::object::{Metadata, Uid};
 
 /// The maximum number of deletions that an informer remembers. Each takes about a hundred bytes.
 pub(super) const REMEMBERED: usize = 1024;

@@ -4,13 +4,13 @@
 mod handlers;
 mod hostile;
 mod lifecycle;
+mod limit;
 mod lists;
 mod model;
 mod namespaces;
 mod outages;
 mod replays;
 mod resyncs;
-mod shared_limit;
 mod stores;
 mod streams;
 mod watchers;

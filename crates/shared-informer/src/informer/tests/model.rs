@@ -11,10 +11,10 @@ use super::*;
 use crate::{
     HandlerOptions, Metadata, NamespaceLimit,
     informer::{
-        memory::{Amount, memory_of},
         progress::Progress,
-        slot::Slot,
+        queue::Slot,
         store::{Listing, Store},
+        stored::{Amount, memory_of},
     },
     projection::no_identity,
 };

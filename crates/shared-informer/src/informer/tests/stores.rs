@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::slot::Slot,
+    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::queue::Slot,
     projection::no_identity,
 };
 

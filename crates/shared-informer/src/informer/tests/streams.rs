@@ -9,7 +9,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{HandlerOptions, Lister, Spawner, Task, informer::slot::Slot};
+use crate::{HandlerOptions, Lister, Spawner, Task, informer::queue::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {

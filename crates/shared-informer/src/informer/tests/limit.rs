@@ -1,7 +1,7 @@
 //! Tests of the limit of bytes that informers of several kinds share.
 
 use super::{
-    super::shared_limit::{Kept, SharedLimit},
+    super::limit::{Kept, SharedLimit},
     *,
 };
 
