@@ -8,8 +8,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::{
+    delivery::{UrlSource, is_variable},
     sink::SinkKind,
-    url::{UrlSource, is_variable},
 };
 use crate::changes::{Action, Change, FieldSelector, Kind, Pattern};
 use nodegroup::LabelSelector;
