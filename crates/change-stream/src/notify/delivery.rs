@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Rule,
     queue::{Batch, Queue},
     rules::Destination,
 };
@@ -62,13 +61,6 @@ impl Default for Pace {
             longest_backoff: Duration::from_secs(60),
             give_up: Duration::from_secs(900),
         }
-    }
-}
-
-impl Pace {
-    /// Returns the pace with the overrides of a rule.
-    pub(super) fn of(self, rule: &Rule) -> Self {
-        Self { gather: rule.gather.unwrap_or(self.gather), interval: rule.interval.unwrap_or(self.interval), ..self }
     }
 }
 

@@ -77,7 +77,7 @@ impl Notifier {
                 to: rule.to.clone(),
                 queue: Arc::clone(&queue),
                 poster: poster.clone(),
-                pace: pace.of(&rule),
+                pace,
                 closing: closing.clone(),
             };
             let ended = ended.clone();
