@@ -449,7 +449,7 @@ impl Parser {
                 }
                 after_odd_line = memchr::memchr(b'\n', rest).map_or(0, |at| rest.len() - at - 1);
             }
-            let found = self.end.find(rest);
+            let found = rest.iter().position(|byte| self.end.is_at(*byte));
             let (of_event, after) = rest.split_at(found.map_or(rest.len(), |at| at + 1));
             rest = after;
             self.parsed_bytewise += of_event.len();
@@ -522,24 +522,6 @@ enum At {
 }
 
 impl End {
-    /// Returns the position of the end in further bytes. Within a string, which may have most of an event's bytes, only
-    /// a few of them matter.
-    fn find(&mut self, part: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while at < part.len() {
-            if self.at == At::Text {
-                let next = memchr::memchr3(b'"', b'\\', b'\n', &part[at..]).unwrap_or(part.len() - at);
-                self.at_line_start &= next == 0;
-                at += next;
-            }
-            if self.is_at(*part.get(at)?) {
-                return Some(at);
-            }
-            at += 1;
-        }
-        None
-    }
-
     fn is_at(&mut self, byte: u8) -> bool {
         let at_line_start = std::mem::replace(&mut self.at_line_start, byte == b'\n');
         if !self.begun && byte.is_ascii_whitespace() {
@@ -614,7 +596,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::{TryStreamExt as _, stream};
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -638,19 +619,6 @@ mod tests {
         #[case] initial_events_end: bool,
     ) {
         assert_eq!(Bookmark::of(json), Bookmark { reached: reached.map(Into::into), initial_events_end });
-    }
-
-    /// Returns the positions of all ends, with a search that begins anew after each.
-    fn ends(parts: &[Vec<u8>], find: impl Fn(&mut End, &[u8]) -> Option<usize>) -> Vec<(usize, usize)> {
-        let (mut ends, mut end) = (Vec::new(), End::default());
-        for (number, part) in parts.iter().enumerate() {
-            let mut from = 0;
-            while let Some(at) = find(&mut end, &part[from..]) {
-                ends.push((number, from + at));
-                (from, end) = (from + at + 1, End::default());
-            }
-        }
-        ends
     }
 
     fn decoder() -> Decoder<Value> {
@@ -704,18 +672,6 @@ mod tests {
                 assert!(batch == 0 || had_since > 0, "no other task had a turn before batch {batch}");
             }
             other.abort();
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
-
-        #[test]
-        fn an_end_is_found_where_a_look_at_each_byte_finds_it(
-            parts in prop::collection::vec(prop::collection::vec(prop::sample::select(b"{}\"\\\n a".to_vec()), 0..40), 1..6)
-        ) {
-            let each = |end: &mut End, part: &[u8]| part.iter().position(|byte| end.is_at(*byte));
-            prop_assert_eq!(ends(&parts, End::find), ends(&parts, each));
         }
     }
 }

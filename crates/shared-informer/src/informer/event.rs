@@ -26,7 +26,7 @@ pub enum Event<T> {
         /// True if the object is part of the informer's first list, or was in its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed again with another resource version. In a resync nothing changed
+    /// The object changed, or was listed again with another resource version. In a replay nothing changed
     /// ([`Event::is_resync`]).
     Updated {
         /// The state that this handler received last.
@@ -54,7 +54,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// Returns true if nothing changed: the handler asked for periodic resyncs, or for a replay.
+    /// Returns true if nothing changed: the handler asked for a replay.
     #[must_use]
     pub fn is_resync(&self) -> bool {
         match self {

@@ -1,9 +1,8 @@
-//! The handles of users: an informer, a handler's registration, and read access to the objects. An informer lives as
-//! long as any of the first two. Must never let the tasks keep the informer alive, or it would never stop.
+//! The handles of users: an informer, and a handler's registration. An informer lives as long as any of them. Must
+//! never let the tasks keep the informer alive, or it would never stop.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use arcstr::ArcStr;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -13,9 +12,9 @@ use super::{
     query::Query,
     queue::{HandlerOptions, Slot},
     status::{NotSynced, ScopeStatus, Status},
-    store::{Store, UnknownIndex},
+    store::Store,
 };
-use crate::object::{Object, ObjectKey};
+use crate::object::Object;
 
 /// A shared informer. Clones are the same informer; when the last clone and the last [`Registration`] are dropped,
 /// its tasks end, its connections close, and its factory forgets it.
@@ -43,9 +42,10 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Informer<T> {
-    /// Returns the store with its objects.
+    /// Returns the store with its objects. A clone of this reference doesn't keep the informer alive: after the informer
+    /// has stopped, its last objects stay readable.
     #[must_use]
-    pub fn store(&self) -> &Store<T> {
+    pub fn store(&self) -> &Arc<Store<T>> {
         &self.shared.store
     }
 
@@ -73,18 +73,6 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.store.stop_waiting_for(namespace);
     }
 
-    /// Returns true if objects of this namespace are left out, since it has more than its limit.
-    #[must_use]
-    pub fn leaves_out(&self, namespace: &str) -> bool {
-        self.shared.progress.leaves_out(namespace)
-    }
-
-    /// Returns true if an object of any namespace was ever left out.
-    #[must_use]
-    pub fn has_left_out(&self) -> bool {
-        self.shared.progress.has_left_out()
-    }
-
     /// Returns true if the first list is complete in every awaited namespace.
     #[must_use]
     pub fn has_synced(&self) -> bool {
@@ -107,14 +95,13 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.add_handler_with(HandlerOptions::default(), handler)
     }
 
-    /// Like [`Informer::add_handler`], with a name and an optional resync.
+    /// Like [`Informer::add_handler`], with a name.
     pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
         let slot = Arc::new(Slot::new(options, &shared.cancel));
         shared.progress.handler_added(&slot.gauge);
         shared.store.add_handler(Arc::clone(&slot));
-        let (store, progress) = (Arc::clone(&shared.store), Arc::clone(&shared.progress));
-        shared.tasks.spawn(Arc::clone(&slot).run(handler, store, progress));
+        shared.tasks.spawn(Arc::clone(&slot).run(handler, Arc::clone(&shared.progress)));
         Registration { shared, slot }
     }
 
@@ -122,12 +109,6 @@ impl<T: Send + Sync + 'static> Informer<T> {
     /// on the informer's own task, so it must be quick.
     pub fn on_error(&self, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
         self.shared.progress.hooks().add(hook)
-    }
-
-    /// Returns a read-only view of its store.
-    #[must_use]
-    pub fn lister(&self) -> Lister<T> {
-        Lister { store: Arc::clone(&self.shared.store) }
     }
 }
 
@@ -236,102 +217,5 @@ impl<T> fmt::Debug for Registration<T> {
             .field("query", &self.shared.key.query)
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
-    }
-}
-
-/// Read access to an informer's objects. Cheap to clone and to pass on: it doesn't keep the informer alive. After the
-/// informer has stopped, its last objects stay readable.
-pub struct Lister<T> {
-    pub(super) store: Arc<Store<T>>,
-}
-
-impl<T> Lister<T> {
-    /// Returns the object under a key.
-    #[must_use]
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        self.store.get(key)
-    }
-
-    /// Returns the object under a key as of this resource version or later. The version may be that of an object of
-    /// another kind if one etcd stores both kinds, as it does all custom resources of an API server: it numbers the
-    /// writes of all kinds.
-    #[must_use]
-    pub fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<T> {
-        // The version is read before the store, which can then only be more recent.
-        if self.store.reached(&key.namespace).is_none_or(|reached| reached < version) {
-            return AsOf::Behind;
-        }
-        self.store.get(key).map_or(AsOf::Absent, AsOf::Present)
-    }
-
-    /// Returns all objects, ordered by namespace and name.
-    #[must_use]
-    pub fn list(&self) -> Vec<Arc<Object<T>>> {
-        self.store.list()
-    }
-
-    /// Returns the objects that an index has under a value.
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
-        self.store.by_index(name, value)
-    }
-
-    /// Returns a lister for one namespace.
-    pub fn namespace(&self, namespace: impl Into<ArcStr>) -> NamespaceLister<T> {
-        NamespaceLister { lister: self.clone(), namespace: namespace.into() }
-    }
-}
-
-/// The state of an object as of a resource version or later, if the informer knows it.
-#[derive(Debug)]
-pub enum AsOf<T> {
-    /// The object exists, in this state.
-    Present(Arc<Object<T>>),
-    /// The object doesn't exist.
-    Absent,
-    /// Unknown: the informer hasn't reached that version yet, is listing again, or has versions that aren't numbers.
-    Behind,
-}
-
-impl<T> Clone for Lister<T> {
-    fn clone(&self) -> Self {
-        Self { store: Arc::clone(&self.store) }
-    }
-}
-
-impl<T> fmt::Debug for Lister<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("objects", &self.store.len()).finish()
-    }
-}
-
-/// Read access to an informer's objects in one namespace.
-pub struct NamespaceLister<T> {
-    lister: Lister<T>,
-    namespace: ArcStr,
-}
-
-impl<T> NamespaceLister<T> {
-    /// Returns the object with that name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<Object<T>>> {
-        self.lister.get(&ObjectKey::new(self.namespace.clone(), name))
-    }
-
-    /// Returns all objects of the namespace, ordered by name.
-    #[must_use]
-    pub fn list(&self) -> Vec<Arc<Object<T>>> {
-        self.lister.store.in_namespace(&self.namespace)
-    }
-}
-
-impl<T> Clone for NamespaceLister<T> {
-    fn clone(&self) -> Self {
-        Self { lister: self.lister.clone(), namespace: self.namespace.clone() }
-    }
-}
-
-impl<T> fmt::Debug for NamespaceLister<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamespaceLister").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }

@@ -49,7 +49,7 @@ use self::{
 };
 pub use self::{
     event::{ErrorHook, Event, Handler, Phase, WatchError},
-    handle::{AsOf, Informer, Lister, NamespaceLister, Registration},
+    handle::{Informer, Registration},
     limit::SharedLimit,
     query::{Namespaces, Query},
     queue::HandlerOptions,

@@ -1,15 +1,14 @@
 //! The events that wait for one handler, merged by key: at most two per object, however often it changes. The store
 //! fills the queue, and the handler's task empties it. Must never let a handler receive a state older than one it has
-//! received, nor a change of an object that it doesn't know; nor let a slow one delay anything but a streamed list.
+//! received, nor a change of an object that it doesn't know; nor let a slow one
+//! delay anything.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -17,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{event::Event, progress::Gauge};
-use crate::object::{Object, ObjectKey};
+use crate::object::ObjectKey;
 
 /// The capacity that an empty queue keeps.
 const KEPT: usize = 256;
@@ -160,21 +159,10 @@ fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     Some(merged)
 }
 
-/// The number of objects queued for a handler beyond which a streamed list waits.
-const CAPACITY: usize = 1_000;
-
-/// The options of a handler: its name, and the period of its resyncs.
-///
-/// ```
-/// use shared_informer::HandlerOptions;
-/// use std::time::Duration;
-///
-/// let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));
-/// ```
+/// The options of a handler: its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerOptions {
     name: Arc<str>,
-    resync: Option<Duration>,
 }
 
 impl Default for HandlerOptions {
@@ -187,17 +175,7 @@ impl HandlerOptions {
     /// Creates options with a name, which metrics show. Several handlers may have the same.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), resync: None }
-    }
-
-    /// Calls the handler for every stored object once per period, less a random part of up to a tenth, with an
-    /// [`Event::Updated`] whose old and new are the same ([`Event::is_resync`]). This is for handlers whose work
-    /// others may undo. It begins once the handler has synced. Objects are queued a few at a time, when the queue is
-    /// empty, so that a resync delays neither the handler's changes nor other handlers. A period of zero means no
-    /// resync.
-    #[must_use]
-    pub fn resync(self, period: Duration) -> Self {
-        Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
+        Self { name: name.into() }
     }
 }
 
@@ -206,11 +184,6 @@ pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     /// Notified when events were queued.
     pub(super) filled: Notify,
-    caught_up: Notify,
-    /// True if somebody waits for [`Self::caught_up`]; changed only under the queue's lock.
-    lagged: AtomicBool,
-    /// The period of resyncs.
-    pub(super) resync: Option<Duration>,
     pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
     pub(super) removed: CancellationToken,
@@ -224,9 +197,6 @@ impl<T> Slot<T> {
         Self {
             queue: Mutex::default(),
             filled: Notify::new(),
-            caught_up: Notify::new(),
-            lagged: AtomicBool::new(false),
-            resync: options.resync,
             gauge: Arc::new(Gauge::new(options.name)),
             removed: parent.child_token(),
             busy: AtomicBool::new(false),
@@ -240,23 +210,14 @@ impl<T> Slot<T> {
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
     }
 
-    /// Queues an update without a change for each of these objects, and wakes the handler's task.
-    pub(super) fn push_unchanged(&self, objects: impl Iterator<Item = Arc<Object<T>>>) {
-        for object in objects {
-            self.push(Event::Updated { old: Arc::clone(&object), new: object });
-        }
-        self.wake();
-    }
-
     /// Queues the call of [`super::Handler::synced`], like [`Self::push`].
     pub(super) fn push_synced(&self) {
         self.queue.lock().push_synced();
     }
 
-    /// Queues the call of [`super::Handler::replayed`], and wakes the handler's task.
+    /// Queues the call of [`super::Handler::replayed`], like [`Self::push`].
     pub(super) fn push_replayed(&self, mark: u64) {
         self.queue.lock().push_replayed(mark);
-        self.wake();
     }
 
     /// Wakes the handler's task for the queued events.
@@ -269,36 +230,8 @@ impl<T> Slot<T> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
-        if queue.len() <= CAPACITY && self.lagged.load(Ordering::Relaxed) {
-            self.lagged.store(false, Ordering::Relaxed);
-            self.caught_up.notify_waiters();
-        }
         self.busy.store(next.is_some(), Ordering::Relaxed);
         next
-    }
-
-    /// Returns true if a streamed list should wait for this handler.
-    pub(super) fn lags(&self) -> bool {
-        self.queue.lock().len() > CAPACITY
-    }
-
-    /// Waits until the handler doesn't lag any more, or is removed.
-    pub(super) async fn caught_up(&self) {
-        let caught_up = self.caught_up.notified();
-        let mut caught_up = pin!(caught_up);
-        // No notification from here on is missed.
-        caught_up.as_mut().enable();
-        {
-            let queue = self.queue.lock();
-            if queue.len() <= CAPACITY {
-                return;
-            }
-            self.lagged.store(true, Ordering::Relaxed);
-        }
-        tokio::select! {
-            () = caught_up => {}
-            () = self.removed.cancelled() => {}
-        }
     }
 
     /// Returns true if no event waits for the handler, and it isn't being called.
@@ -325,8 +258,6 @@ impl<T> Slot<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::{Metadata, Object};
 
@@ -437,90 +368,5 @@ mod tests {
             queue.push(deleted(&n.to_string(), 1));
         }
         assert!(queue.order.is_empty() && queue.pending.is_empty());
-    }
-
-    /// A copy of the store that a handler builds, which checks every event against the earlier ones.
-    #[derive(Default)]
-    struct Mirror(HashMap<ObjectKey, u32>);
-
-    impl Mirror {
-        fn take(&mut self, next: Next<u32>) {
-            let Next::Event(event) = next else { return };
-            let (key, reported) = (event.key(), self.0.get(&event.key()).copied());
-            match event {
-                Event::Added { object, .. } => {
-                    assert_eq!(reported, None, "added twice: {key}");
-                    self.0.insert(key, *object.content.clone().unwrap());
-                }
-                Event::Updated { old, new } => {
-                    assert_eq!(reported, old.content.clone().ok().as_deref().copied(), "{key}");
-                    self.0.insert(key, *new.content.clone().unwrap());
-                }
-                Event::Deleted { .. } => {
-                    assert!(reported.is_some(), "deleted unseen: {key}");
-                    self.0.remove(&key);
-                }
-            }
-        }
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Set(u8),
-        Delete(u8),
-        Replace(u8),
-        Drain(u8),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            4 => (0..6_u8).prop_map(Step::Set),
-            2 => (0..6_u8).prop_map(Step::Delete),
-            1 => (0..6_u8).prop_map(Step::Replace),
-            2 => (0..4_u8).prop_map(Step::Drain),
-        ];
-        prop::collection::vec(step, 0..200)
-    }
-
-    proptest! {
-        #[test]
-        fn at_rest_a_handler_with_any_pauses_holds_what_the_store_holds(steps in steps()) {
-            let mut store: HashMap<ObjectKey, u32> = HashMap::new();
-            let mut queue = Queue::default();
-            let mut mirror = Mirror::default();
-            let mut version = 0;
-            for step in steps {
-                version += 1;
-                match step {
-                    Step::Set(n) => {
-                        let name = n.to_string();
-                        queue.push(match store.insert(ObjectKey::cluster(&*name), version) {
-                            Some(old) => updated(&name, old, version),
-                            None => added(&name, version),
-                        });
-                    }
-                    Step::Delete(n) => {
-                        let name = n.to_string();
-                        if let Some(old) = store.remove(&ObjectKey::cluster(&*name)) {
-                            queue.push(deleted(&name, old));
-                        }
-                    }
-                    Step::Replace(n) => {
-                        let name = n.to_string();
-                        if let Some(old) = store.insert(ObjectKey::cluster(&*name), version) {
-                            queue.push(deleted(&name, old));
-                        }
-                        queue.push(added(&name, version));
-                    }
-                    Step::Drain(n) => (0..n).filter_map(|_| queue.pop()).for_each(|next| mirror.take(next)),
-                }
-                prop_assert!(queue.order.len() <= 6, "one place per key");
-                prop_assert_eq!(queue.order.len(), queue.pending.len());
-            }
-            while let Some(next) = queue.pop() {
-                mirror.take(next);
-            }
-            prop_assert_eq!(mirror.0, store);
-        }
     }
 }

@@ -113,13 +113,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             self.progress.list_started(self.position, cause);
             if let Some(listed) = self.streamed().await {
-                self.list_completed(&listed.version);
+                self.list_completed();
                 return listed;
             }
             let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
             match self.pages(limit).await.inspect_err(|failure| self.release(failure)) {
                 Ok(version) => {
-                    self.list_completed(&version);
+                    self.list_completed();
                     return Listed { version, open: None };
                 }
                 Err(failure) if failure.is_gone() => {
@@ -145,8 +145,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.max_per_page.map_or(usual, |max| max.min(usual))
     }
 
-    fn list_completed(&mut self, version: &str) {
-        self.progress.set_reached(self.position, version);
+    fn list_completed(&mut self) {
+        self.progress.list_completed(self.position);
         if self.fruitless_watches == 0 {
             self.backoff.reset();
         }
@@ -340,7 +340,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             let (reached, failure) = self.take(page, version, &mut repeats);
             if let Some(reached) = reached {
-                self.progress.set_reached(self.position, &reached);
                 *version = reached;
             }
             if failure.is_some() {
@@ -479,9 +478,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 }
 
-/// The total time that one list waits for handlers that are slower than the server.
-const CATCH_UP: Duration = Duration::from_secs(5);
-
 /// The number of consecutive failures of a streamed list after which this list is requested in pages.
 const ATTEMPTS: u32 = 3;
 
@@ -526,7 +522,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.stream_idle;
         let mut deadline = after(started, idle);
         let (mut received, mut left_out) = (Amount::default(), Amount::default());
-        let mut wait_left = CATCH_UP;
         loop {
             let page = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
             let page = page.unwrap_or(Err(Failure::Stalled(idle)))?;
@@ -542,24 +537,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return Err(Failure::Endless(format!("it didn't come in {:?}", self.settings.stream_timeout)));
             }
             self.check(received, left_out)?;
-            self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {
                 continue;
             }
             deadline = after(Instant::now(), idle.max(Duration::from_millis(1)));
-        }
-    }
-
-    /// Waits while a handler lags, since its queue takes memory besides the store. The time is subtracted from
-    /// `wait_left`: a permanently slow handler delays the others no longer than that.
-    async fn let_handlers_catch_up(&self, wait_left: &mut Duration) {
-        while let Some(handler) = self.store.lagging()
-            && !wait_left.is_zero()
-        {
-            let started = Instant::now();
-            let caught_up = timeout(*wait_left, handler.caught_up()).await;
-            *wait_left = if caught_up.is_ok() { wait_left.saturating_sub(started.elapsed()) } else { Duration::ZERO };
         }
     }
 

@@ -3,14 +3,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{BuildHasher, RandomState},
     num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
 use arcstr::ArcStr;
-use hashbrown::{HashTable, hash_table};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{
@@ -46,9 +44,8 @@ pub(super) struct Listing {
 }
 
 struct State<T> {
-    /// The objects by namespace.
-    objects: BTreeMap<ArcStr, Names<T>>,
-    hashing: RandomState,
+    /// The objects by namespace and name. Only results need an order of names, and are sorted when requested.
+    objects: BTreeMap<ArcStr, HashMap<ArcStr, Stored<T>>>,
     /// The function that returns the identity within a content.
     identity: IdentityOf<T>,
     bytes_of: Option<BytesOf<T>>,
@@ -71,10 +68,6 @@ struct State<T> {
     queued: bool,
 }
 
-/// The objects of one namespace by name. A hash table of entries stores each name only once. Only list results need an
-/// order, and are sorted when requested.
-type Names<T> = HashTable<Stored<T>>;
-
 impl<T> Store<T> {
     /// Creates an empty store, which is complete after the first list of each scope (a namespace, or `None` for all).
     pub(super) fn new(
@@ -85,7 +78,6 @@ impl<T> Store<T> {
         Self {
             state: RwLock::new(State {
                 objects: BTreeMap::new(),
-                hashing: RandomState::new(),
                 identity,
                 bytes_of,
                 indexes: HashMap::new(),
@@ -116,11 +108,6 @@ impl<T> Store<T> {
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
         self.state.read().object(key)
-    }
-
-    /// Returns the version up to which the store is complete for a namespace; `None` if unknown.
-    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
-        self.progress.reached(namespace)
     }
 
     /// Returns all objects.
@@ -200,12 +187,6 @@ impl<T> Store<T> {
         }
     }
 
-    /// Returns the namespaces with objects, in order; `""` stands for cluster-scoped objects.
-    #[cfg(test)]
-    pub(super) fn namespaces(&self) -> Vec<ArcStr> {
-        self.state.read().objects.keys().cloned().collect()
-    }
-
     /// Returns the objects that don't decode, with the error. Free if there are none.
     #[must_use]
     pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
@@ -232,15 +213,8 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
-    /// Queues an update without a change for each of these objects that is still stored. The method holds the lock, so
-    /// that no update follows the object's delete.
-    pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
-        let state = self.state.read();
-        slot.push_unchanged(keys.filter_map(|key| state.object(&key)));
-    }
-
-    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues the
-    /// marks.
+    /// Queues an update without a change for each matching object of a namespace, or of all; then the marks. It holds the
+    /// lock, so that no update follows the object's delete.
     pub(super) fn push_replay(
         &self,
         namespace: Option<&str>,
@@ -249,15 +223,13 @@ impl<T> Store<T> {
         slot: &Slot<T>,
     ) {
         let state = self.state.read();
-        slot.push_unchanged(state.covered(namespace, |_| true).into_iter().filter(|object| matches(object)));
+        for object in state.covered(namespace, |_| true).into_iter().filter(|object| matches(object)) {
+            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
         for mark in marks {
             slot.push_replayed(mark);
         }
-    }
-
-    /// Returns a handler that lags behind.
-    pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
-        self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
+        slot.wake();
     }
 
     /// Removes a handler's slot.
@@ -285,7 +257,7 @@ fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
 
 impl<T> State<T> {
     fn all(&self) -> impl Iterator<Item = &Stored<T>> {
-        self.objects.values().flatten()
+        self.objects.values().flat_map(HashMap::values)
     }
 
     fn objects(&self) -> impl Iterator<Item = Arc<Object<T>>> {
@@ -293,8 +265,7 @@ impl<T> State<T> {
     }
 
     fn stored(&self, key: &ObjectKey) -> Option<&Stored<T>> {
-        let names = self.objects.get(&key.namespace)?;
-        names.find(self.hashing.hash_one(&*key.name), |stored| stored.has_name(&key.name, self.identity))
+        self.objects.get(&key.namespace)?.get(&key.name)
     }
 
     fn object(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
@@ -330,21 +301,17 @@ impl<T> State<T> {
         let initial = listing.is_some_and(|listing| listing.first) && !self.awaited.is_empty();
         let ObjectKey { namespace, name } = &metadata.key;
         let names = self.objects.entry(namespace.clone()).or_default();
-        let (hash, identity) = (self.hashing.hash_one(&**name), self.identity);
-        let rehash = |stored: &Stored<T>| self.hashing.hash_one(&*stored.metadata(identity).key.name);
-        let stored = match names.entry(hash, |stored| stored.has_name(name, identity), rehash) {
-            hash_table::Entry::Occupied(place) => place.into_mut(),
-            hash_table::Entry::Vacant(place) => {
-                // A watch goes on after the last complete list of its scope, whatever other scopes have listed since.
-                let of = |scope| self.complete.get(&scope).copied();
-                let complete = || of(Some(namespace.clone())).or_else(|| of(None)).unwrap_or(NonZeroU32::MIN);
-                let since = listing.map_or_else(complete, |listing| listing.number);
-                place.insert(Stored::new(&object, Lists { last: number, since }, identity));
-                self.count += 1;
-                self.index(&object);
-                self.emit(Event::Added { object, initial }, progress);
-                return true;
-            }
+        let identity = self.identity;
+        let Some(stored) = names.get_mut(name) else {
+            // A watch goes on after the last complete list of its scope, whatever other scopes have listed since.
+            let of = |scope| self.complete.get(&scope).copied();
+            let complete = || of(Some(namespace.clone())).or_else(|| of(None)).unwrap_or(NonZeroU32::MIN);
+            let since = listing.map_or_else(complete, |listing| listing.number);
+            names.insert(name.clone(), Stored::new(&object, Lists { last: number, since }, identity));
+            self.count += 1;
+            self.index(&object);
+            self.emit(Event::Added { object, initial }, progress);
+            return true;
         };
         stored.set_last_list(number);
         let known = stored.metadata(identity);
@@ -387,9 +354,7 @@ impl<T> State<T> {
     fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
-        let (hash, identity) = (self.hashing.hash_one(&**name), self.identity);
-        let place = names.find_entry(hash, |stored| stored.has_name(name, identity)).ok()?;
-        let stored = place.remove().0.object(identity);
+        let stored = names.remove(name)?.object(self.identity);
         if names.is_empty() {
             self.objects.remove(namespace);
         }
@@ -402,8 +367,16 @@ impl<T> State<T> {
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(Lists) -> bool) -> Vec<Arc<Object<T>>> {
         let one = namespace.and_then(|namespace| self.objects.get(namespace));
         let all = namespace.is_none().then(|| self.objects.values());
-        let found = one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|stored| holds(stored.lists()));
+        let found = one.into_iter().chain(all.into_iter().flatten()).flat_map(HashMap::values);
+        let found = found.filter(|stored| holds(stored.lists()));
         sorted(found.map(|stored| stored.object(self.identity)).collect())
+    }
+
+    /// Returns the memory of a state of an object, and of the stored state that it would replace.
+    fn memory_of(&self, object: &Object<T>) -> (usize, Option<usize>) {
+        let stored = self.stored(&object.metadata.key);
+        let before = stored.map(|it| memory_of(it.metadata(self.identity), it.content(), self.bytes_of));
+        (memory_of(&object.metadata, object.content.as_deref(), self.bytes_of), before)
     }
 
     fn index(&mut self, object: &Arc<Object<T>>) {
@@ -471,11 +444,8 @@ impl<T> Batch<'_, T> {
     /// has no place for it.
     fn growth(&self, object: &Object<T>) -> Option<(bool, usize)> {
         let state = &*self.state;
-        let key = &object.metadata.key;
-        let after = memory_of(&object.metadata, object.content.as_deref(), state.bytes_of);
-        let before = state.stored(key);
-        let before = before.map(|it| memory_of(it.metadata(state.identity), it.content(), state.bytes_of));
-        let has_place = state.shares.have_place(&key.namespace, before, after);
+        let (after, before) = state.memory_of(object);
+        let has_place = state.shares.have_place(&object.metadata.key.namespace, before, after);
         has_place.then(|| (before.is_none(), after.saturating_sub(before.unwrap_or_default())))
     }
 
@@ -617,11 +587,6 @@ impl Shares {
         let bytes = stored.bytes + after - before.unwrap_or_default();
         objects <= limit.objects && bytes <= limit.bytes
     }
-
-    /// Returns true if namespaces have a limit.
-    fn have_limit(&self) -> bool {
-        self.limit.is_some()
-    }
 }
 
 #[cfg(test)]
@@ -636,17 +601,16 @@ impl<T> State<T> {
     /// Leaves a state of an object out if its namespace has no place for it, and returns true then. An earlier state
     /// stays, as that of a known object, but not that of another object of this name.
     fn leaves_out(&mut self, object: &Object<T>, listing: Option<Listing>, progress: &Progress) -> bool {
-        if !self.shares.have_limit() {
+        if self.shares.limit.is_none() {
             return false;
         }
         let key = &object.metadata.key;
-        let after = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
-        let stored = self.stored(key);
-        let before = stored.map(|stored| memory_of(stored.metadata(self.identity), stored.content(), self.bytes_of));
+        let (after, before) = self.memory_of(object);
         if self.shares.have_place(&key.namespace, before, after) {
             return false;
         }
-        let is_another = stored.is_some_and(|stored| stored.metadata(self.identity).uid != object.metadata.uid);
+        let is_another =
+            self.stored(key).is_some_and(|stored| stored.metadata(self.identity).uid != object.metadata.uid);
         self.shares.left_out += Amount { objects: 1, bytes: after };
         let list = listing.map_or(self.listings, |listing| listing.number);
         if progress.left_out(&key.namespace, list) {
@@ -662,19 +626,12 @@ impl<T> State<T> {
                 self.tombstones.add_replaced(&last.metadata);
             }
             self.emit(Event::Deleted { last, found_by_relist }, progress);
-        } else if let Some(listing) = listing {
-            self.note_listed(key, listing);
-        }
-        true
-    }
-
-    /// Notes that a list contains a stored object.
-    fn note_listed(&mut self, ObjectKey { namespace, name }: &ObjectKey, listing: Listing) {
-        let Some(names) = self.objects.get_mut(namespace) else { return };
-        let (hash, identity) = (self.hashing.hash_one(&**name), self.identity);
-        if let Some(stored) = names.find_mut(hash, |stored| stored.has_name(name, identity)) {
+        } else if let Some(listing) = listing
+            && let Some(stored) = self.objects.get_mut(&key.namespace).and_then(|names| names.get_mut(&key.name))
+        {
             stored.set_last_list(listing.number);
         }
+        true
     }
 }
 

@@ -56,10 +56,6 @@ impl<T> Stored<T> {
         }
     }
 
-    pub(super) fn has_name(&self, name: &ArcStr, identity: IdentityOf<T>) -> bool {
-        self.metadata(identity).key.name == *name
-    }
-
     /// Returns the object, for readers and handlers.
     pub(super) fn object(&self, identity: IdentityOf<T>) -> Arc<Object<T>> {
         match self {
@@ -67,15 +63,6 @@ impl<T> Stored<T> {
                 Arc::new(Object { metadata: identity(content).clone(), content: Ok(Arc::clone(content)) })
             }
             Self::Whole(whole) => Arc::clone(&whole.0),
-        }
-    }
-
-    /// Returns the object, if it is kept whole.
-    #[cfg(test)]
-    fn whole(&self) -> Option<&Arc<Object<T>>> {
-        match self {
-            Self::Content(..) => None,
-            Self::Whole(whole) => Some(&whole.0),
         }
     }
 
@@ -155,7 +142,7 @@ pub(super) fn memory_of<T>(
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::{ObjectKey, projection::no_identity};
+    use crate::ObjectKey;
 
     struct Thing {
         meta: Metadata,
@@ -165,10 +152,6 @@ mod tests {
 
     fn metadata(version: &str) -> Metadata {
         Metadata { key: ObjectKey::new("n", "a"), uid: "u".into(), resource_version: version.into() }
-    }
-
-    fn object(version: &str, within: &str) -> Arc<Object<Thing>> {
-        Arc::new(Object { metadata: metadata(version), content: Ok(Arc::new(Thing { meta: metadata(within) })) })
     }
 
     fn identity(thing: &Thing) -> &Metadata {
@@ -182,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_content_with_the_identity_in_it_is_kept_alone() {
-        let given = object("1", "1");
+        let given = Arc::new(Object { metadata: metadata("1"), content: Ok(Arc::new(Thing { meta: metadata("1") })) });
         let kept = Stored::new(&given, LISTS, identity);
         let weak = Arc::downgrade(&given);
         let content = given.decoded().map(Arc::clone).unwrap();
@@ -192,31 +175,6 @@ mod tests {
         let read = kept.object(identity);
         assert_eq!(read.metadata, metadata("1"));
         assert!(Arc::ptr_eq(read.decoded().unwrap(), &content), "the content is shared");
-        assert!(kept.whole().is_none());
-    }
-
-    #[rstest::rstest]
-    #[case::another_identity(object("2", "1"), identity)]
-    #[case::none(object("2", "2"), no_identity::<Thing>)]
-    #[case::undecodable(Arc::new(Object { metadata: metadata("2"), content: Err(DecodeError::new("odd")) }), identity)]
-    fn anything_else_is_kept_as_it_came(#[case] given: Arc<Object<Thing>>, #[case] identity: IdentityOf<Thing>) {
-        let kept = Stored::new(&given, LISTS, identity);
-        assert_eq!(*kept.metadata(identity), metadata("2"));
-        assert!(Arc::ptr_eq(&kept.object(identity), &given));
-        assert!(Arc::ptr_eq(kept.whole().unwrap(), &given));
-    }
-
-    #[test]
-    fn the_lists_of_an_object_outlive_its_states() {
-        for first in [object("1", "1"), object("1", "0")] {
-            let mut kept = Stored::new(&first, LISTS, identity);
-            for next in [object("2", "2"), object("3", "0"), object("4", "4")] {
-                let before = kept.metadata(identity).clone();
-                assert_eq!(kept.replace(&next, identity).metadata, before);
-                assert_eq!((kept.metadata(identity), kept.lists()), (&next.metadata, LISTS));
-            }
-            kept.set_last_list(NonZeroU32::MIN);
-            assert_eq!(kept.lists(), Lists { last: NonZeroU32::MIN, since: NonZeroU32::MIN });
-        }
+        assert!(matches!(kept, Stored::Content(..)));
     }
 }

@@ -111,12 +111,6 @@ async fn an_informer_that_is_not_synced_is_named_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_factory_without_informers_is_synced() {
-    let (factory, _api) = factory();
-    factory.wait_for_sync(Duration::ZERO).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn clients_that_are_made_for_requests_end_once_the_answer_has_begun() {
     let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
     let mut api = Api { handle, early: Vec::new() };

@@ -99,26 +99,6 @@ async fn during_a_list_both_what_is_known_and_what_is_new_count_and_the_new_goes
     assert_eq!(reason(&listed.informer), "");
 }
 
-/// Kinds that are checked at the same moment may exceed the limit together.
-#[tokio::test(start_paused = true)]
-async fn a_list_that_brings_nothing_new_is_complete_whatever_others_have() {
-    let limit = SharedLimit::new("all objects of this test", MOST);
-    let mut listed = Kind::start(&limit);
-    listed.api.list().await.page(10, &[widget("team-a/a", 10, 100), widget("team-a/b", 10, 100)], None);
-    let watch = listed.api.watch_from(10).await.open();
-    until("both", || listed.informer.store().len() == 2).await;
-    let others = kept(&limit, MOST);
-    assert!(limit.used() > MOST);
-    watch.error(410, "too old");
-    listed.api.list().await.page(20, &[widget("team-a/a", 20, 90)], Some("more"));
-    listed.api.page("more").await.page(20, &[widget("team-a/b", 20, 80)], None);
-    let _watch = listed.api.watch_from(20).await.open();
-    until("both", || held(&listed.informer) == ["team-a/a=90", "team-a/b=80"]).await;
-    assert_eq!(reason(&listed.informer), "");
-    drop(others);
-    assert_eq!(limit.used(), listed.bytes());
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_ends_leaves_its_place_to_others() {
     let limit = SharedLimit::new("all objects of this test", MOST);
@@ -129,34 +109,6 @@ async fn an_informer_that_ends_leaves_its_place_to_others() {
     drop(informer);
     factory.shutdown().await;
     assert_eq!(limit.used(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn known_objects_that_grow_in_lists_have_the_limits_too() {
-    let limit = SharedLimit::new("all objects of this test", MOST);
-    let mut kind = Kind::start(&limit);
-    kind.api.list().await.page(10, &[widget("team-a/a", 10, 0), widget("team-a/b", 10, 0)], None);
-    let watch = kind.api.watch_from(10).await.open();
-    until("both", || kind.informer.store().len() == 2).await;
-    let others = kept(&limit, 5_000);
-    let half = rest_of(&limit) / 2;
-    watch.error(410, "too old");
-    let mut call = kind.api.list().await;
-    for round in 2..5 {
-        // Of three pages the second is one byte too long, and the third is never asked for.
-        call.page(round * 10, &[widget("team-a/a", round * 10, half)], Some("b"));
-        let page = kind.api.page("b").await;
-        page.page(round * 10, &[widget("team-a/b", round * 10, half + 2)], Some("c"));
-        call = kind.api.list().await;
-        assert!(kind.is_beyond(), "{} in round {round}", reason(&kind.informer));
-        assert_eq!(held(&kind.informer), [format!("team-a/a={half}"), "team-a/b=0".to_owned()], "in round {round}");
-        assert!(limit.used() <= MOST, "{} bytes in round {round}", limit.used());
-    }
-    // Both objects fit into the place that others leave.
-    drop(others);
-    call.page(50, &[widget("team-a/a", 50, half), widget("team-a/b", 50, half + 2)], None);
-    let _watch = kind.api.watch_from(50).await.open();
-    until("the change", || held(&kind.informer)[1] == format!("team-a/b={}", half + 2)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Tests of the whole module over HTTP, against an API server scripted by each test. Where time matters the clock is
 //! tokio's paused one, which jumps as soon as all tasks are idle: no test waits in real time.
 
+mod frames;
 mod handlers;
 mod hostile;
 mod lifecycle;
@@ -10,7 +11,6 @@ mod model;
 mod namespaces;
 mod outages;
 mod replays;
-mod resyncs;
 mod stores;
 mod streams;
 mod watchers;
