@@ -11,8 +11,9 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use app::{Config, FleetApp, FleetConfig, IndexConfig};
+use app::{App, Config, FleetConfig, IndexConfig};
 use connect::{NodeAccess, Source};
+use index::GroupSeries;
 use nodegroup::{Rules, Scope};
 use proto::{NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, RefreshRequest};
 use sandbox::{
@@ -124,7 +125,7 @@ impl<'a> Demonstration<'a> {
             stopping.cancelled().await;
             return Ok(());
         }
-        let server = FleetApp::start(config(clusters)?, shutdown.clone()).await?;
+        let server = App::start(config(clusters)?, shutdown.clone()).await?;
         let done = tokio::select! {
             done = self.show(clusters, &ailing, (&server, &authority), began, out) => done,
             () = stopping.cancelled() => Ok(()),
@@ -183,7 +184,7 @@ impl<'a> Demonstration<'a> {
         &self,
         clusters: &Clusters,
         ailing: &[Option<Ailment>],
-        (server, authority): (&FleetApp, &Authority),
+        (server, authority): (&App, &Authority),
         began: Instant,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
@@ -253,13 +254,7 @@ impl<'a> Demonstration<'a> {
         Ok(())
     }
 
-    fn print_next(
-        &self,
-        clusters: &Clusters,
-        plan: &Plan,
-        server: &FleetApp,
-        out: &mut dyn Write,
-    ) -> anyhow::Result<()> {
+    fn print_next(&self, clusters: &Clusters, plan: &Plan, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
         let (kubeconfig, folder) = (clusters.management_kubeconfig(), clusters.folder().display());
         let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
         let cluster = &clusters.clusters()[0];
@@ -317,21 +312,21 @@ fn flags(clusters: &Clusters) -> Vec<String> {
 }
 
 /// Returns the configuration of the [`flags`], with listeners on free ports.
-fn config(clusters: &Clusters) -> anyhow::Result<FleetConfig> {
+fn config(clusters: &Clusters) -> anyhow::Result<Config> {
     let management = Source::File(clusters.management_kubeconfig());
     let index = IndexConfig { management, ..IndexConfig::new(Rules::new(Scope::Specs(Vec::new()))) };
     let [certificate, key, authority] = FILES.map(|file| clusters.folder().join(file));
     let allowed = AllowedClients::default();
     let tls = TlsFiles { certificate, key, clients: ClientFiles::Authority { files: vec![authority], allowed } };
     let selector = format!("{}={}", LABEL.0, LABEL.1);
-    Ok(FleetConfig {
-        common: Config { tls: Some(tls), ..Config::new(index).on_free_ports() },
+    let fleet = FleetConfig {
         selector: selector.parse().map_err(|error| anyhow!("{selector}: {error}"))?,
         namespaces: None,
         trust_domain: TRUST_DOMAIN.parse()?,
         nodes: NodeAccess::default(),
-        group_metrics: false,
-    })
+    };
+    let group_series = GroupSeries::SumsOnly;
+    Ok(Config { tls: Some(tls), fleet: Some(fleet), group_series, ..Config::new(index).on_free_ports() })
 }
 
 /// Returns the autoscalers of all Clusters. Each knows a Node of the next Cluster.
@@ -455,12 +450,7 @@ async fn opt_out(
 }
 
 /// Prints the commands of the program that look at all Clusters, or at this one, and the status page.
-fn print_commands(
-    clusters: &Clusters,
-    cluster: &ClusterOf,
-    server: &FleetApp,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn print_commands(clusters: &Clusters, cluster: &ClusterOf, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
     let (run, of_one) = ("cargo run --release --", format!("--cluster={}", cluster.text()));
     let management = format!("--management-kubeconfig={}", clusters.management_kubeconfig().display());
     let flags = flags(clusters).join(" ");

@@ -15,7 +15,6 @@ mod evaluate;
 mod failed_deletes;
 pub mod families;
 mod feed;
-mod freshness;
 mod group;
 mod hold;
 mod holder;
@@ -72,7 +71,6 @@ pub use self::{
     change::{Change, KindState},
     commands::ScaleView,
     feed::{FedKeys, Feed},
-    freshness::Freshness,
     group::Served,
     hold::Hold,
     index_feed::IndexFeed,

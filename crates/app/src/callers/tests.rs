@@ -14,11 +14,16 @@ use tokio::runtime::Handle;
 use tonic::{Code, Request, Status};
 
 use super::*;
-use cluster::fake::{FakeApi, NAMESPACE, scalable};
+use crate::{Provider, ProviderOptions};
+use cluster::{
+    FleetOptions, Serve,
+    fake::{FakeApi, NAMESPACE, scalable},
+};
 use connect::NodeAccess;
-use index::objects;
+use index::{GroupSeries, objects};
 use proto::cloud_provider_server::CloudProvider as _;
-use server::{CheckState, Checks as _, Client, Connection};
+use scale::traces::Traces;
+use server::{CheckState, Checks as _, Connection};
 
 const STAGE: &str = "spiffe://prod.example/ns/team-a/cluster/stage";
 const OTHER: &str = "spiffe://prod.example/ns/team-a/cluster/other";
@@ -28,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 struct World {
     api: FakeApi,
-    provider: FleetProvider,
+    provider: Provider,
     registry: Registry,
 }
 
@@ -89,24 +94,21 @@ impl World {
             api.put_in(namespace, "machinesets", &format!("{name}-set"), &set);
             api.put_in(namespace, "machines", &format!("{name}-machine"), &machine);
         }
-        let options = FleetProviderOptions {
-            fleet: FleetOptions {
-                rules: objects::rules(),
-                selector: "autoscaler=fleet".parse().unwrap(),
-                namespaces: None,
-                nodes: NodeAccess::default(),
-                max_staleness: LIMIT,
-                informers: shared_informer::Settings::default(),
-            },
-            trust_domain: "prod.example".parse().unwrap(),
-            capi_version: None,
+        let selector = "autoscaler=fleet".parse().unwrap();
+        let serve = Serve::Selected { selector, namespaces: None, nodes: NodeAccess::default() };
+        let informers = shared_informer::Settings::default();
+        let options = ProviderOptions {
+            serve,
+            reading: FleetOptions { informers, ..FleetOptions::of_many(objects::rules(), LIMIT) },
+            trust_domain: Some("prod.example".parse().unwrap()),
+            group_series: GroupSeries::SumsOnly,
             events: None,
             slow_rpc: LIMIT,
             scale: ScaleOptions::default(),
         };
         let mut registry = Registry::default();
         let tasks = Spawner::from(Handle::current());
-        let provider = FleetProvider::start(api.clients(), options, Traces::default(), &mut registry, &tasks);
+        let provider = Provider::start(api.clients(), options, Traces::default(), &mut registry, &tasks);
         Self { api, provider, registry }
     }
 
@@ -130,8 +132,8 @@ impl World {
 
     /// Returns true if a caller's loop may begin, once its Cluster is in sync.
     fn is_served(&self, caller: &Connection) -> bool {
-        let services: &dyn grpc::Services = &*self.provider.tenants;
-        services.of(Some(caller.client()), grpc::Access::Begin).is_ok()
+        let admission: &dyn grpc::Admission = &*self.provider.callers;
+        admission.admit(Some(caller.client()), grpc::Access::Begin).is_ok()
     }
 
     /// Waits until a Cluster that had opted out is served again, without its pause.
@@ -346,9 +348,9 @@ async fn a_certificate_is_revoked_at_the_next_call_on_open_connections_too() {
         cluster
     };
     let is_denied = |caller: &Connection| {
-        let services: &dyn grpc::Services = &*world.provider.tenants;
+        let admission: &dyn grpc::Admission = &*world.provider.callers;
         [grpc::Access::Begin, grpc::Access::Read, grpc::Access::Write].map(|access| {
-            services.of(Some(caller.client()), access).is_err_and(|why| why.code() == Code::PermissionDenied)
+            admission.admit(Some(caller.client()), access).is_err_and(|why| why.code() == Code::PermissionDenied)
         })
     };
     world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
@@ -417,7 +419,7 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         ..Client::default()
     };
     world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
-    let history = world.provider.tenants.history(&capi::ObjectKey::new(NAMESPACE, "stage"));
+    let history = world.provider.callers.history(&capi::ObjectKey::new(NAMESPACE, "stage"));
     let entries = history.unwrap().of(&nodegroup::GroupId::parse(STAGE_WORKERS).unwrap());
     assert!(
         entries[0].text.ends_with(&format!(" (asked for by {STAGE}, certificate 0a1b, from 192.0.2.7)")),

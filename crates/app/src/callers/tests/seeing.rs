@@ -4,13 +4,8 @@ use capi::ObjectKey;
 use jiff::Timestamp;
 use nodegroup::GroupId;
 
-use super::*;
-use crate::fleet::{
-    FleetGroupMetrics,
-    unexpected::{ForeignGroups, Unexpected},
-};
-use grpc::UnknownGroups as _;
-use page::state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
+use super::{super::unexpected::asked_for, *};
+use page::state::{ClusterStanding, FleetCluster, FleetState, Source, State};
 use server::{DebugError, DebugPages as _};
 use testkit::CapturedLog;
 
@@ -23,8 +18,8 @@ fn key(name: &str) -> ObjectKey {
 }
 
 impl World {
-    fn source(&self) -> FleetStateSource {
-        FleetStateSource::new(self.provider.fleet.clone(), self.provider.served(), None, Timestamp::UNIX_EPOCH)
+    fn source(&self) -> Source {
+        Source::new(self.provider.fleet.clone(), Arc::clone(&self.provider.callers) as _, None, Timestamp::UNIX_EPOCH)
     }
 
     fn shown(&self, name: &str) -> Option<FleetCluster> {
@@ -102,7 +97,7 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
 async fn node_groups_of_all_clusters_that_are_served_have_series_on_request() {
     let world = World::synced().await;
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(FleetGroupMetrics::new(world.provider.served())));
+    registry.register_collector(Box::new(FleetGroupMetrics::new(Arc::clone(&world.provider.callers) as _)));
     let groups = || {
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
@@ -174,9 +169,9 @@ async fn calls_for_groups_of_other_clusters_are_counted_and_the_first_one_is_log
     assert_eq!(world.series("foreign_group_calls_total", "team-a/other"), Some(0.0));
     assert_eq!(world.series("denied_calls_total", "team-a/stage"), Some(0.0));
 
-    let member = page::state::ServedClusters::cluster(&*world.provider.tenants, &key("stage")).unwrap().member;
-    let foreign = ForeignGroups { member, unexpected: Arc::<Unexpected>::default() };
-    let asked = |id: &str| foreign.asked_for(&GroupId::parse(id).unwrap(), Some(caller.client()));
+    let stage = page::state::ServedClusters::cluster(&*world.provider.callers, Some(&key("stage"))).unwrap();
+    let unexpected = Unexpected::default();
+    let asked = |id: &str| asked_for(&stage.cluster, &unexpected, &GroupId::parse(id).unwrap(), Some(caller.client()));
     let said = CapturedLog::of(|| {
         asked(STAGE_WORKERS);
         asked(NO_WORKERS);

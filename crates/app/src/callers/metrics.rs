@@ -15,7 +15,7 @@ use page::state::{ServedCluster, ServedClusters};
 const CLUSTER: &str = "workload_cluster";
 
 /// The collector for the Clusters of a fleet.
-pub(super) struct FleetMetrics {
+pub(crate) struct FleetMetrics {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
 }
@@ -62,7 +62,7 @@ impl Now {
 }
 
 impl FleetMetrics {
-    pub(super) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>) -> Self {
+    pub(crate) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>) -> Self {
         Self { fleet, served }
     }
 }
@@ -82,8 +82,8 @@ impl fmt::Debug for FleetGroupMetrics {
 impl Collector for FleetGroupMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let clusters = self.0.clusters();
-        let served = clusters.iter().filter(|cluster| cluster.member.left().is_none());
-        encode_groups(served.map(|cluster| &**cluster.member.index()), &mut encoder)
+        let served = clusters.iter().filter(|served| served.cluster.left().is_none());
+        encode_groups(served.map(|served| &**served.cluster.index()), &mut encoder)
     }
 }
 
@@ -94,12 +94,12 @@ impl fmt::Debug for FleetMetrics {
 }
 
 impl Row {
-    fn of(cluster: &ServedCluster, is_core_in_sync: bool, now: Now) -> Self {
-        let ServedCluster { member, calls, denied, foreign, .. } = cluster;
-        let sizes = member.index().sizes();
-        let sync = member.sync(is_core_in_sync);
+    fn of(served: &ServedCluster, is_core_in_sync: bool, now: Now) -> Self {
+        let ServedCluster { cluster, calls, denied, foreign, .. } = served;
+        let sizes = cluster.index().sizes();
+        let sync = cluster.sync(is_core_in_sync);
         Self {
-            cluster: member.cluster().to_string(),
+            cluster: cluster.cluster().map(ToString::to_string).unwrap_or_default(),
             synced: is_core_in_sync && sync.problem.is_none(),
             nodes_synced: sync.nodes.is_none(),
             groups: count(sizes.groups),
@@ -120,7 +120,7 @@ impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (encoder, now, is_core_in_sync) = (&mut encoder, Now::new(), self.fleet.core_problem().is_none());
         let clusters = self.served.clusters();
-        let (leaving, served): (Vec<_>, Vec<_>) = clusters.iter().partition(|cluster| cluster.member.left().is_some());
+        let (leaving, served): (Vec<_>, Vec<_>) = clusters.iter().partition(|served| served.cluster.left().is_some());
         let sums = [("leaving", leaving.len()), ("served", served.len())];
         let sums = sums.map(|(standing, number)| ([("standing", standing)], count(number as u64)));
         gauge(encoder, "fleet_clusters", "Clusters of the fleet, by standing", sums)?;

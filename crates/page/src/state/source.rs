@@ -1,4 +1,4 @@
-//! Reads the live state of a fleet: that of all Clusters, at a cost that grows with their number alone, or that of one.
+//! Reads the live state of all workload clusters, at a cost that grows with their number alone, or chooses one.
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
@@ -7,19 +7,25 @@ use jiff::Timestamp;
 
 use super::{
     CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection,
-    StateSource, StatusSources, collect::CLUSTER, convert, fleet::LATELY,
+    StateSource, StatusSources, convert, fleet::LATELY,
 };
-use cluster::{Fleet, Left, Member, MemberSync};
+use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
 use grpc::Calls;
 use index::Sizes;
 use scale::History;
 use server::{Certificates, Check, Checks as _, Client, DebugError, DebugPages};
 
-/// A Cluster of a fleet, with the sources of its state. It is a handle: a copy costs little.
+/// The parameter that chooses a Cluster of a fleet.
+const CLUSTER: &str = "cluster";
+
+/// The error of a question about a fleet to a server of one workload cluster.
+const NO_FLEET: &str = "this server serves one workload cluster, not a fleet: leave the choice of a Cluster out";
+
+/// A workload cluster, with the sources of its state. It is a handle: a copy costs little.
 #[derive(Clone)]
 pub struct ServedCluster {
-    /// The Cluster.
-    pub member: Member,
+    /// The workload cluster.
+    pub cluster: WorkloadCluster,
     /// The last calls of its autoscaler.
     pub calls: Calls,
     /// The last writes and refusals.
@@ -32,19 +38,41 @@ pub struct ServedCluster {
     pub last_unexpected: Option<Instant>,
 }
 
-/// The Clusters of a fleet that are served, or were until lately.
+/// The workload clusters that are served, or were until lately.
 pub trait ServedClusters: Send + Sync {
-    /// Returns all of them, by namespace and name.
+    /// Returns all of them, by namespace and name of their Clusters.
     fn clusters(&self) -> Vec<ServedCluster>;
 
-    /// Returns one of them.
-    fn cluster(&self, cluster: &ObjectKey) -> Option<ServedCluster>;
+    /// Returns that of a Cluster; `None` stands for the only one.
+    fn cluster(&self, cluster: Option<&ObjectKey>) -> Option<ServedCluster>;
 
     /// Returns the callers that were denied.
     fn denied_callers(&self) -> DeniedCallers;
 }
 
-/// The callers of a fleet that were denied.
+/// The workload clusters as nobody has called them.
+impl ServedClusters for Fleet {
+    fn clusters(&self) -> Vec<ServedCluster> {
+        Fleet::clusters(self).into_iter().map(ServedCluster::uncalled).collect()
+    }
+
+    fn cluster(&self, cluster: Option<&ObjectKey>) -> Option<ServedCluster> {
+        Fleet::clusters(self).into_iter().find(|one| one.cluster() == cluster).map(ServedCluster::uncalled)
+    }
+
+    fn denied_callers(&self) -> DeniedCallers {
+        DeniedCallers::default()
+    }
+}
+
+impl ServedCluster {
+    fn uncalled(cluster: WorkloadCluster) -> Self {
+        let (calls, history) = (Calls::default(), History::default());
+        Self { cluster, calls, history, denied: 0, foreign: 0, last_unexpected: None }
+    }
+}
+
+/// The callers that were denied.
 #[derive(Clone, Debug, Default)]
 pub struct DeniedCallers {
     /// The number of calls that were denied, whoever made them.
@@ -68,17 +96,17 @@ pub struct DeniedClient {
     pub last: Instant,
 }
 
-/// The source of the live state of a fleet.
+/// The source of the live state.
 #[derive(Clone)]
-pub struct FleetStateSource {
+pub struct Source {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
     certificates: Option<Certificates>,
     started_at: Timestamp,
 }
 
-impl FleetStateSource {
-    /// Returns the source of a fleet's state, for a program that was started at `started_at`.
+impl Source {
+    /// Returns the source of the state of workload clusters, for a program that was started at `started_at`.
     #[must_use]
     pub fn new(
         fleet: Fleet,
@@ -89,14 +117,31 @@ impl FleetStateSource {
         Self { fleet, served, certificates, started_at }
     }
 
+    /// Returns the source of the state of workload clusters that no autoscaler calls.
+    #[must_use]
+    pub fn alone(fleet: Fleet, started_at: Timestamp) -> Self {
+        Self::new(fleet.clone(), Arc::new(fleet), None, started_at)
+    }
+
+    /// Returns true if there is one workload cluster, and none to choose.
+    pub(crate) fn is_one(&self) -> bool {
+        self.fleet.is_one()
+    }
+
+    /// Returns the source of the state of the only workload cluster, if there is one.
+    #[must_use]
+    pub fn only(&self) -> Option<StateSource> {
+        self.served.cluster(None).map(|found| self.state_of(found))
+    }
+
     /// Returns the state of all Clusters.
     #[must_use]
     pub fn read(&self) -> FleetState {
         let (now, core) = (Instant::now(), self.fleet.core_problem());
         let clusters = self.served.clusters();
-        let clusters = clusters.iter().map(|cluster| converted(cluster, core.as_deref(), now)).collect();
-        let mut informers: Vec<_> =
-            self.fleet.informers().into_iter().map(|(_, status)| convert::informer(status, now)).collect();
+        let clusters = clusters.iter().map(|served| converted(served, core.as_deref(), now)).collect();
+        let management = self.fleet.informers().into_iter().filter(|(cluster, _)| *cluster == "management");
+        let mut informers: Vec<_> = management.map(|(_, status)| convert::informer(status, now)).collect();
         informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
         let denied = self.served.denied_callers().callers.into_iter().map(|caller| denied_caller(caller, now));
         let denied = denied.filter(|caller| caller.last_ago < LATELY).collect();
@@ -120,7 +165,7 @@ impl FleetStateSource {
         }
     }
 
-    /// Returns the source of a Cluster's state.
+    /// Returns the source of the state of one among many.
     ///
     /// # Errors
     /// If `cluster` isn't `<namespace>/<name>`, or that Cluster isn't served. The error says how to find those that
@@ -128,28 +173,37 @@ impl FleetStateSource {
     pub fn of(&self, cluster: &str) -> Result<StateSource, String> {
         let key = cluster.split_once('/').filter(|(_, name)| !name.contains('/'));
         let key = key.ok_or_else(|| format!("cluster is {cluster:?}: it must be NAMESPACE/NAME"))?;
-        let found = self.served.cluster(&ObjectKey::new(key.0, key.1)).ok_or_else(|| {
+        let found = self.served.cluster(Some(&ObjectKey::new(key.0, key.1))).ok_or_else(|| {
             format!(
                 "Cluster {cluster:?} isn't served here: clusters and /debug/clusters list those that are; one has to \
                  exist, and its labels have to match --fleet-selector"
             )
         })?;
-        let ServedCluster { member, calls, history, .. } = found;
+        Ok(self.state_of(found))
+    }
+
+    fn state_of(&self, found: ServedCluster) -> StateSource {
+        let ServedCluster { cluster, calls, history, .. } = found;
         let sources = StatusSources { history, calls, certificates: self.certificates.clone() };
-        Ok(StateSource::of_member(member, self.started_at).with_sources(sources))
+        StateSource::new(cluster, self.started_at).with_sources(sources)
     }
 }
 
-impl DebugPages for FleetStateSource {
+impl DebugPages for Source {
     fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
         let (of_cluster, rest): (Vec<_>, Vec<_>) =
             form_urlencoded::parse(query.as_bytes()).partition(|(name, _)| name == CLUSTER);
-        let Some((_, cluster)) = of_cluster.last() else {
-            let why = "this server serves a fleet: choose a Cluster by cluster=NAMESPACE/NAME; clusters and \
-                       /debug/clusters list them";
-            return Err(DebugError::Query(why.to_owned()));
+        let source = match (self.only(), of_cluster.last()) {
+            (Some(only), None) => Ok(only),
+            (Some(_), Some(_)) => Err(NO_FLEET.to_owned()),
+            (None, Some((_, cluster))) => self.of(cluster),
+            (None, None) => {
+                Err("this server serves a fleet: choose a Cluster by cluster=NAMESPACE/NAME; clusters and \
+                                 /debug/clusters list them"
+                    .to_owned())
+            }
         };
-        let source = self.of(cluster).map_err(DebugError::Query)?;
+        let source = source.map_err(DebugError::Query)?;
         let rest = form_urlencoded::Serializer::new(String::new()).extend_pairs(rest).finish();
         let selection = Selection::parse(&rest).map_err(DebugError::Query)?;
         Ok(source.json(&selection)?)
@@ -160,13 +214,14 @@ impl DebugPages for FleetStateSource {
     }
 }
 
-fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> FleetCluster {
-    let ServedCluster { member, calls, denied, foreign, last_unexpected, history: _ } = cluster;
-    let sync = member.sync(core.is_none());
-    let Sizes { groups, in_need, machines, nodes } = member.index().sizes();
+fn converted(served: &ServedCluster, core: Option<&str>, now: Instant) -> FleetCluster {
+    let ServedCluster { cluster, calls, denied, foreign, last_unexpected, history: _ } = served;
+    let sync = cluster.sync(core.is_none());
+    let Sizes { groups, in_need, machines, nodes } = cluster.index().sizes();
+    let name = cluster.cluster_in_scope();
     FleetCluster {
-        namespace: member.cluster().namespace.to_string(),
-        name: member.cluster().name.to_string(),
+        namespace: name.as_ref().map(|name| name.namespace.to_string()).unwrap_or_default(),
+        name: name.map(|name| name.name.to_string()).unwrap_or_default(),
         calls: convert::calls(calls, now),
         callers: calls.callers().iter().map(caller).collect(),
         groups,
@@ -176,27 +231,27 @@ fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> Fleet
         denied_calls: *denied,
         foreign_group_calls: *foreign,
         last_unexpected_call_ago: last_unexpected.map(|at| now.saturating_duration_since(at).as_secs()),
-        ..of_sync(member.left(), sync, core)
+        ..of_sync(cluster.left(), sync, core)
     }
 }
 
 /// Returns a Cluster's standing and the sync of its Nodes, with the reasons, given the problem of the core kinds.
-fn of_sync(left: Option<Left>, sync: MemberSync, core: Option<&str>) -> FleetCluster {
+fn of_sync(left: Option<Left>, sync: ClusterSync, core: Option<&str>) -> FleetCluster {
     let (nodes_synced, nodes_reason) = (sync.nodes.is_none(), sync.nodes.clone());
     let (standing, reason) = standing(left, sync, core);
     FleetCluster { standing, reason, nodes_reason, nodes_synced, ..FleetCluster::default() }
 }
 
 /// Returns the standing of a Cluster with its reason, given the problem of the core kinds.
-fn standing(left: Option<Left>, sync: MemberSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
+fn standing(left: Option<Left>, sync: ClusterSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
     if let Some(why) = left {
         return (ClusterStanding::Leaving, Some(why.to_string()));
     }
     match (core, sync) {
         (Some(why), _) => (ClusterStanding::NotInSync, Some(why.to_owned())),
-        (None, MemberSync { is_connected: false, nodes: Some(why), .. }) => (ClusterStanding::NotConnected, Some(why)),
-        (None, MemberSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
-        (None, MemberSync { problem: None, .. }) => (ClusterStanding::Served, None),
+        (None, ClusterSync { is_connected: false, nodes: Some(why), .. }) => (ClusterStanding::NotConnected, Some(why)),
+        (None, ClusterSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
+        (None, ClusterSync { problem: None, .. }) => (ClusterStanding::Served, None),
     }
 }
 
@@ -227,8 +282,8 @@ mod tests {
     use super::*;
     use crate::state::ClusterCondition;
 
-    fn sync(is_connected: bool, nodes: Option<&str>, problem: Option<&str>) -> MemberSync {
-        MemberSync { is_connected, nodes: nodes.map(str::to_owned), problem: problem.map(str::to_owned) }
+    fn sync(is_connected: bool, nodes: Option<&str>, problem: Option<&str>) -> ClusterSync {
+        ClusterSync { is_connected, nodes: nodes.map(str::to_owned), problem: problem.map(str::to_owned) }
     }
 
     #[rstest]
@@ -242,7 +297,7 @@ mod tests {
     )]
     #[case::filling(sync(true, None, Some("not all")), ClusterCondition::NotInSync, Some("not all"))]
     fn a_cluster_says_what_it_lacks(
-        #[case] sync: MemberSync,
+        #[case] sync: ClusterSync,
         #[case] expected: ClusterCondition,
         #[case] why: Option<&str>,
     ) {

@@ -1,16 +1,12 @@
 //! The calls that no autoscaler of a Cluster should make: those that are denied, and those for node groups of other
 //! Clusters. The caller gets the same answer as for a group that doesn't exist, and the operator a count and a warning.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nodegroup::GroupId;
 use parking_lot::Mutex;
 
-use cluster::Member;
-use grpc::UnknownGroups;
+use cluster::WorkloadCluster;
 use server::Client;
 
 /// The time after a log line in which further calls of the same Cluster are only counted.
@@ -64,29 +60,22 @@ impl Unexpected {
     }
 }
 
-/// Counts and logs the calls of a Cluster's callers for node groups of other Clusters.
-pub(super) struct ForeignGroups {
-    pub(super) member: Member,
-    pub(super) unexpected: Arc<Unexpected>,
-}
-
-impl UnknownGroups for ForeignGroups {
-    fn asked_for(&self, group: &GroupId, client: Option<&Client>) {
-        let own = self.member.cluster();
-        let Some(other) = self.member.cluster_of(group).filter(|other| other != own) else { return };
-        let Some(more) = self.unexpected.foreign(Instant::now()) else { return };
-        let client = client.map(Client::certified).unwrap_or_default();
-        tracing::warn!(
-            target: LOG,
-            cluster = %own,
-            %group,
-            of = %other,
-            client = client.as_str(),
-            more,
-            "a client asks for a node group of another Cluster, which it isn't answered about: its certificate may be in \
-             use by another cluster's autoscaler"
-        );
-    }
+/// Counts and logs a call of one of a Cluster's callers, if it is for a node group of another Cluster.
+pub(super) fn asked_for(cluster: &WorkloadCluster, unexpected: &Unexpected, group: &GroupId, client: Option<&Client>) {
+    let Some(own) = cluster.cluster() else { return };
+    let Some(other) = cluster.cluster_of(group).filter(|other| other != own) else { return };
+    let Some(more) = unexpected.foreign(Instant::now()) else { return };
+    let client = client.map(Client::certified).unwrap_or_default();
+    tracing::warn!(
+        target: LOG,
+        cluster = %own,
+        %group,
+        of = %other,
+        client = client.as_str(),
+        more,
+        "a client asks for a node group of another Cluster, which it isn't answered about: its certificate may be in use \
+         by another cluster's autoscaler"
+    );
 }
 
 #[cfg(test)]
