@@ -30,7 +30,6 @@ use super::{
 
 /// The times of the sandbox: short, but long enough to be visible.
 pub(crate) const TIMES: Times = Times {
-    react: Duration::ZERO,
     bootstrap: Duration::from_millis(100),
     provision: Duration::from_millis(300),
     join: Duration::from_millis(300),

@@ -9,6 +9,7 @@ pub mod clusters;
 pub mod conformance;
 mod controllers;
 mod definitions;
+pub mod engine;
 pub mod faults;
 pub mod fleet;
 pub mod http;
@@ -18,7 +19,6 @@ pub mod requests;
 mod sandbox;
 mod settings;
 mod simulation;
-pub mod stepped;
 
 pub use controllers::CapiVersion;
 pub use definitions::define_cluster_api;

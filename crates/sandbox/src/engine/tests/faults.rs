@@ -146,7 +146,7 @@ fn a_machine_that_is_gone_can_not_be_deleted_and_the_reconcile_fails() {
     let name = world.list("machines")[0].name().to_owned();
     world.patch("machines", &name, json!({ "metadata": { "finalizers": null } }));
     let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
-    world.api.delete(&resource, NAMESPACE, &name, &DeleteOptions::default()).unwrap();
+    world.management.delete(&resource, NAMESPACE, &name, &DeleteOptions::default()).unwrap();
     world.resize("machinesets", 0);
     world.see(Controller::MachineSet, Kind::MachineSet);
     world.step(Controller::MachineSet);

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::fate::Fate;
 use crate::{
     clock::after,
     controllers::{
+        fate::Fate,
         node,
         object::Object as _,
         plan::{Plan, Side},
@@ -24,6 +24,8 @@ pub(super) struct Server {
     pub(super) fate: Fate,
     /// The time at which it came up.
     up: Timestamp,
+    /// True if its Machine referred to its Node when it was first seen: it has long joined.
+    is_settled: bool,
     /// The number of times that it has registered its Node.
     pub(super) registered: u8,
     /// The time at which its Machine was gone.
@@ -42,8 +44,9 @@ enum Presence {
 }
 
 impl Server {
-    pub(super) fn new(machine: Arc<Value>, fate: &Fate, up: Timestamp) -> Self {
-        Self { machine, fate: *fate, up, registered: 0, gone: None }
+    pub(super) fn new(machine: Arc<Value>, fate: Fate, up: Timestamp) -> Self {
+        let is_settled = machine.text("/status/nodeRef/name").is_some();
+        Self { machine, fate, up, is_settled, registered: 0, gone: None }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -53,7 +56,7 @@ impl Server {
     /// Returns all states of its Node, in order.
     fn story(&self) -> Vec<(Timestamp, Presence)> {
         let mut story = vec![(self.up, Presence::NotYet)];
-        if self.fate.behaviour != Behaviour::NeverJoins {
+        if self.fate.behaviour != Behaviour::NeverJoins && !self.is_settled {
             let mut time = self.up;
             let mut add = |by: Duration, presence| {
                 time = after(time, by);

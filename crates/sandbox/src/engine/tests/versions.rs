@@ -102,7 +102,7 @@ fn in_1_8_an_unhealthy_machine_may_go_before_a_marked_one(
     let machines = world.list("machines");
     let mut unready = Value::clone(&world.nodes()[0]);
     crate::controllers::node::set_ready(&mut unready, false, world.clock.now());
-    world.api.update_status(&Resource::core("nodes"), unready).unwrap();
+    world.management.update_status(&Resource::core("nodes"), unready).unwrap();
     world.patch("machines", machines[1].name(), json!({ "metadata": { "annotations": { keys::DELETE_MACHINE: "" } } }));
     // The kubelet gets no step to make it Ready again.
     world.clock.advance(Duration::from_secs(2));

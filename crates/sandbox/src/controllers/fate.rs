@@ -1,11 +1,11 @@
-//! The fate of a Machine, which the driver of the controllers decides once, when the Machine is first seen.
+//! The fate of a Machine: its outcome, the times of its steps, and what goes wrong.
 
 use std::time::Duration;
 
-use crate::{
-    controllers::machine::{Course, Joining},
-    settings::{Behaviour, Times},
-};
+use serde_json::Value;
+
+use super::object::Object as _;
+use crate::settings::{BEHAVIOUR_LABEL, Behaviour, Times};
 
 /// The outcome of a Machine, and the times of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Fate {
     /// The outcome: its infrastructure is created and its Node joins, or not. `Slow` equals `Joins` because `times` has
     /// all durations.
     pub behaviour: Behaviour,
-    /// The times of its steps, drain included. `react` and `slow_factor` are ignored.
+    /// The times of its steps, drain included. `slow_factor` is ignored.
     pub times: Times,
     /// The time by which `status.nodeRef` and the Node's annotations lag behind the Node.
     pub reference: Duration,
@@ -84,8 +84,13 @@ impl Fate {
         }
     }
 
-    pub(super) fn course(&self) -> Course {
-        let joining = Joining::ByKubelet { reference: self.reference, hang: self.hang };
-        Course { behaviour: self.behaviour, times: self.times, joining }
+    /// Creates the fate that a Machine's label selects.
+    pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
+        let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
+        let factor = if behaviour == Behaviour::Slow { times.slow_factor } else { 1 };
+        let Times { bootstrap, provision, join, ready, drain, terminate, slow_factor } = times;
+        let [bootstrap, provision, join, ready, drain, terminate] =
+            [bootstrap, provision, join, ready, drain, terminate].map(|time| time.saturating_mul(factor));
+        Self { behaviour, ..Self::plain(Times { bootstrap, provision, join, ready, drain, terminate, slow_factor }) }
     }
 }

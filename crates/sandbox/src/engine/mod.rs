@@ -1,17 +1,17 @@
-//! Cluster API's controllers for a simulator that decides when each of them sees a change, and when it makes its next
-//! write.
+//! Cluster API's controllers, for a simulator that decides when each of them sees a change, and when it makes its next
+//! write; and for [`crate::Simulation`], where all of them see everything at once.
 //!
 //! Nothing here runs by itself: the driver lets a controller's view of a kind catch up ([`Controllers::observe`]) and
 //! has a controller take one step ([`Controllers::step`]): begin a reconcile, or make one of its writes. All reads of a
 //! reconcile come from these views, which lag behind the API and never go back; between two writes of one reconcile the
 //! rest of the world goes on. The rules of their behaviour are in `crate::controllers`.
 
-mod fate;
 mod health;
 mod hooks;
 mod kind;
 mod kubelet;
 mod member;
+mod queue;
 mod reconcile;
 mod step;
 mod view;
@@ -33,7 +33,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub use self::{
-    fate::{Fate, Hook, HookPoint, Rejoin, Unready},
     health::HealthCheck,
     kind::{Controller, Kind},
     step::{Act, Fault, Observed, Step},
@@ -43,14 +42,17 @@ use self::{
     member::Member,
     view::{Feed, ObjectKey, key_of},
 };
-pub use crate::controllers::pool_machines::PoolWays;
+pub use crate::controllers::{
+    fate::{Fate, Hook, HookPoint, Rejoin, Unready},
+    pool_machines::PoolWays,
+};
 use crate::{
-    api::Api,
+    api::{Api, Resource},
     clock::Clock,
     controllers::{
         CapiVersion, machine, machine_pool, names::Names, object::Object as _, plan::Side, pool_machines, propagation,
     },
-    settings::Settings,
+    settings::{Contract, Settings, Times},
 };
 
 /// The settings of the controllers.
@@ -58,7 +60,7 @@ use crate::{
 pub struct Options {
     /// The version of Cluster API whose behaviour they have.
     pub version: CapiVersion,
-    /// The contract version of objects, and the times of MachinePools. Machines follow their [`Fate`].
+    /// The contract version of objects, and the times of MachinePools, and of Machines whose [`Fate`] isn't decided.
     pub settings: Settings,
     /// The number of objects that a controller reconciles concurrently.
     pub workers: usize,
@@ -87,15 +89,69 @@ impl Default for Options {
 /// The function that decides the fate of a Machine when it is first seen.
 pub(crate) type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
 
+/// The API of each workload cluster, by the namespace and the name of its Cluster.
+pub(crate) type WorkloadApis = BTreeMap<ObjectKey, Api>;
+
+/// The workload clusters of a management cluster.
+#[derive(Clone, Debug)]
+pub(crate) enum Workloads {
+    /// One that all Clusters share.
+    Shared(Api),
+    /// One for each Cluster.
+    OfClusters(Arc<WorkloadApis>),
+}
+
+impl Workloads {
+    /// Returns the workload cluster of an object.
+    fn of(&self, object: &Value) -> Option<&Api> {
+        match self {
+            Self::Shared(api) => Some(api),
+            Self::OfClusters(apis) => apis.get(&cluster_key(object)?),
+        }
+    }
+
+    /// Returns a number that grows with each change.
+    fn revision(&self) -> u64 {
+        match self {
+            Self::Shared(api) => api.revision(),
+            Self::OfClusters(apis) => apis.values().map(Api::revision).sum(),
+        }
+    }
+
+    fn all(&self) -> Vec<&Api> {
+        match self {
+            Self::Shared(api) => vec![api],
+            Self::OfClusters(apis) => apis.values().collect(),
+        }
+    }
+}
+
+/// The APIs that controllers read themselves.
+#[derive(Clone, Debug)]
+struct Live {
+    management: Api,
+    workloads: Workloads,
+    contract: Contract,
+}
+
+impl Live {
+    fn resource(&self, kind: Kind) -> Resource {
+        kind.resource(self.contract)
+    }
+}
+
 /// The controllers of an API.
 pub struct Controllers {
     management: Api,
-    workload: Api,
+    workloads: Workloads,
+    /// True if they see everything at once.
+    is_live: bool,
     clock: Clock,
     options: Options,
     /// True while every reconcile of a MachineSet ends with an error.
     is_ailing: bool,
-    fates: Fates,
+    /// Decides the fates of Machines; without it their labels do, whenever one is looked at.
+    fates: Option<Fates>,
     names: Names,
     /// The number of reconciles that have begun.
     reconciles: u64,
@@ -133,16 +189,47 @@ impl Controllers {
             let api = if kind.side() == Side::Workload { &workload } else { &management };
             Feed::new(api.clone(), kind.resource(options.settings.contract), options.cluster.clone())
         });
+        let workloads = Workloads::Shared(workload);
+        Self::with(management, workloads, clock, options, feeds.into(), Some(fates))
+    }
+
+    /// Creates controllers that see everything at once. They begin with all present objects if `with_present` is true;
+    /// otherwise they take these as settled, and read them only when they change.
+    pub(crate) fn live(
+        management: &Api,
+        workloads: Workloads,
+        clock: Clock,
+        settings: Settings,
+        with_present: bool,
+    ) -> Self {
+        let management = management.as_manager(propagation::MANAGER);
+        let feeds = Kind::ALL.map(|kind| {
+            let apis = if kind.side() == Side::Workload { workloads.all() } else { vec![&management] };
+            Feed::live(apis.into_iter(), kind.resource(settings.contract), with_present)
+        });
+        let options = Options { settings, ..Options::default() };
+        Self::with(management, workloads, clock, options, feeds.into(), None)
+    }
+
+    fn with(
+        management: Api,
+        workloads: Workloads,
+        clock: Clock,
+        options: Options,
+        feeds: Vec<Feed>,
+        fates: Option<Fates>,
+    ) -> Self {
         let mut controllers = Self {
             management,
-            workload,
+            workloads,
+            is_live: fates.is_none(),
             clock,
             options,
             is_ailing: false,
             fates,
             names: Names::default(),
             reconciles: 0,
-            feeds: feeds.into(),
+            feeds,
             members: Vec::new(),
             pulled: [0; 2],
             fate_of: BTreeMap::new(),
@@ -160,13 +247,29 @@ impl Controllers {
 
     fn started(&self, controller: Controller) -> Member {
         let views = controller.reads().iter().map(|kind| (*kind, self.feeds[*kind as usize].present())).collect();
-        Member::new(controller, views)
+        let live = self.is_live.then(|| Live {
+            management: self.management.clone(),
+            workloads: self.workloads.clone(),
+            contract: self.options.settings.contract,
+        });
+        Member::new(controller, views, live)
     }
 
-    /// Returns receivers that are notified of changes in the management cluster and in the workload cluster.
+    /// Returns receivers that are notified of changes in the management cluster and in the workload clusters.
     #[must_use]
-    pub fn subscribe(&self) -> [watch::Receiver<u64>; 2] {
-        [self.management.subscribe(), self.workload.subscribe()]
+    pub fn subscribe(&self) -> Vec<watch::Receiver<u64>> {
+        [&self.management].into_iter().chain(self.workloads.all()).map(Api::subscribe).collect()
+    }
+
+    /// Changes the times of Machines whose fate isn't decided, and of MachinePools.
+    pub(crate) fn set_times(&mut self, times: Times) {
+        self.options.settings.times = times;
+    }
+
+    /// Returns the fate of a Machine.
+    fn fate(&self, machine: &Value) -> Fate {
+        let decided = self.fate_of.get(machine.uid()).copied();
+        decided.unwrap_or_else(|| Fate::of_label(machine, self.options.settings.times))
     }
 
     /// Returns the version of Cluster API whose behaviour they have.
@@ -190,7 +293,7 @@ impl Controllers {
 
     /// Reads the changes without showing them to any controller.
     fn pull(&mut self) {
-        let now = [self.management.revision(), self.workload.revision()];
+        let now = [self.management.revision(), self.workloads.revision()];
         if now == self.pulled {
             return;
         }
@@ -204,11 +307,12 @@ impl Controllers {
     }
 
     fn decide_fates(&mut self, first: u64) {
+        let Some(fates) = &mut self.fates else { return };
         let feed = &self.feeds[Kind::Machine as usize];
         for change in (first..feed.end()).filter_map(|number| feed.get(number)) {
             let uid = change.object.uid();
             if !self.fate_of.contains_key(uid) {
-                self.fate_of.insert(uid.to_owned(), (self.fates)(&change.object));
+                self.fate_of.insert(uid.to_owned(), fates(&change.object));
             }
         }
     }
@@ -223,9 +327,12 @@ impl Controllers {
     /// Shows a controller at most `most` further changes of a kind. Returns their number.
     pub fn observe(&mut self, controller: Controller, kind: Kind, most: u64) -> u64 {
         self.pull();
+        self.show(controller, kind, most)
+    }
+
+    fn show(&mut self, controller: Controller, kind: Kind, most: u64) -> u64 {
         let feed = &self.feeds[kind as usize];
-        let member = &mut self.members[controller as usize];
-        let seen = member.observe(kind, feed, most);
+        let seen = self.members[controller as usize].observe(kind, feed, most);
         if seen > 0 {
             self.forget(kind);
         }
@@ -242,9 +349,10 @@ impl Controllers {
 
     /// Shows everything to all controllers.
     fn observe_all(&mut self) {
+        self.pull();
         for controller in Controller::ALL {
             for kind in controller.reads() {
-                self.observe(controller, *kind, u64::MAX);
+                self.show(controller, *kind, u64::MAX);
             }
         }
     }
@@ -265,6 +373,10 @@ impl Controllers {
     /// one, `pick` chooses. Returns `None` if it has nothing to do.
     pub fn step(&mut self, controller: Controller, pick: u64, fault: Fault) -> Option<Step> {
         self.pull();
+        self.advance(controller, pick, fault)
+    }
+
+    fn advance(&mut self, controller: Controller, pick: u64, fault: Fault) -> Option<Step> {
         let now = self.clock.now();
         let member = &mut self.members[controller as usize];
         if !member.has_work(now, &self.options) {
@@ -284,7 +396,7 @@ impl Controllers {
             self.observe_all();
             let mut is_idle = true;
             for controller in Controller::ALL {
-                is_idle &= self.step(controller, 0, Fault::None).is_none();
+                is_idle &= self.advance(controller, 0, Fault::None).is_none();
             }
             if is_idle {
                 return true;

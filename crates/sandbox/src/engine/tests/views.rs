@@ -12,9 +12,9 @@ fn everything_comes_to_rest_where_everyone_is_up_to_date() {
         world.resize("machinedeployments", 1);
         world.pass(30);
         assert_eq!((world.machines(), world.nodes().len()), ((1, 0), 1), "{version:?}");
-        let revision = world.api.revision();
+        let revision = world.management.revision();
         world.pass(100);
-        assert_eq!(world.api.revision(), revision, "{version:?}");
+        assert_eq!(world.management.revision(), revision, "{version:?}");
     }
 }
 
@@ -36,7 +36,7 @@ fn a_controller_that_misses_the_deletion_of_a_machine_counts_it_as_alive() {
     let machines = world.list("machines");
     let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
     // Of the two, the first one goes by its name, but somebody else has deleted the other one.
-    world.api.delete(&resource, NAMESPACE, machines[1].name(), &DeleteOptions::default()).unwrap();
+    world.management.delete(&resource, NAMESPACE, machines[1].name(), &DeleteOptions::default()).unwrap();
     world.resize("machinesets", 1);
     world.see(Controller::MachineSet, Kind::MachineSet);
     world.acts(Controller::MachineSet);
@@ -62,9 +62,9 @@ fn a_step_writes_once() {
     world.see_all(Controller::MachineSet);
     assert_eq!(world.step(Controller::MachineSet).unwrap(), "has 4 steps to do");
     for made in 1..=3 {
-        let before = world.api.revision();
+        let before = world.management.revision();
         world.step(Controller::MachineSet);
-        assert_eq!((world.machines().0, world.api.revision()), (made, before + 1));
+        assert_eq!((world.machines().0, world.management.revision()), (made, before + 1));
     }
     assert_eq!(general(&world.step(Controller::MachineSet).unwrap()), "patches status of MachineSet");
     assert_eq!(world.step(Controller::MachineSet), None);
@@ -88,7 +88,7 @@ fn between_two_writes_of_a_reconcile_others_act() {
 fn several_objects_are_reconciled_at_a_time() {
     let mut world = World::new(CapiVersion::V1_14, Fate::plain(TIMES));
     for name in ["workers", "workers-2"] {
-        let mut set = group("MachineSet", 2);
+        let mut set = group("MachineSet", "workers", 2);
         set["metadata"]["name"] = json!(name);
         world.load(set);
     }
@@ -111,16 +111,4 @@ fn a_restart_forgets_what_was_under_way_and_lists_anew() {
     assert_eq!(world.controllers.behind(Controller::MachineSet, Kind::MachineSet), 0);
     world.pass(5);
     assert_eq!(world.machines(), (1, 0));
-}
-
-#[test]
-fn a_paused_cluster_holds_its_objects_until_it_goes_on() {
-    let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 1, Fate::plain(TIMES));
-    world.patch("clusters", "prod", json!({ "spec": { "paused": true } }));
-    world.resize("machinesets", 2);
-    world.pass(5);
-    assert_eq!(world.machines(), (1, 0));
-    world.patch("clusters", "prod", json!({ "spec": { "paused": false } }));
-    world.pass(5);
-    assert_eq!(world.machines(), (2, 0));
 }

@@ -10,17 +10,17 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Options, Parked, backoff,
+    Live, Options, Parked, backoff,
     kind::{Controller, Kind},
     owning_set,
+    queue::Queue,
     step::Observed,
     view::{Feed, ObjectKey, View, key_of},
     write::{Awaited, Op},
 };
 use crate::{
     clock::after,
-    controllers::{keys, object::Object as _},
-    simulation::queue::Queue,
+    controllers::{keys, machine, machine_pool, object::Object as _},
 };
 
 /// The maximum time for which a controller waits for its cache to show one of its writes.
@@ -32,6 +32,8 @@ const RATE: Duration = Duration::from_secs(1);
 pub(super) struct Member {
     controller: Controller,
     views: Vec<(Kind, View)>,
+    /// The APIs, if it reads them itself.
+    live: Option<Live>,
     pub(super) queue: Queue<ObjectKey>,
     /// The next object to be reconciled.
     head: Option<ObjectKey>,
@@ -64,10 +66,11 @@ pub(super) struct Run {
 
 impl Member {
     /// Creates a controller that has just listed everything, with all of its objects queued.
-    pub(super) fn new(controller: Controller, views: Vec<(Kind, View)>) -> Self {
+    pub(super) fn new(controller: Controller, views: Vec<(Kind, View)>, live: Option<Live>) -> Self {
         let mut member = Self {
             controller,
             views,
+            live,
             queue: Queue::default(),
             head: None,
             runs: Vec::new(),
@@ -89,16 +92,42 @@ impl Member {
         self.views.iter().find(|(known, _)| *known == kind).map(|(_, view)| view)
     }
 
-    pub(super) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
-        self.view(kind)?.get(key)
+    pub(super) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<Arc<Value>> {
+        match &self.live {
+            Some(live) => live.management.get(&live.resource(kind), &key.0, &key.1).ok(),
+            None => self.view(kind)?.get(key).cloned(),
+        }
     }
 
-    pub(super) fn with_id(&self, kind: Kind, id: &str) -> Option<&Arc<Value>> {
-        self.view(kind)?.with_id(id)
+    /// Returns the Node of a Machine, or of a machine of a MachinePool, by its providerID.
+    pub(super) fn node(&self, object: &Value, id: &str) -> Option<Arc<Value>> {
+        match &self.live {
+            Some(live) => {
+                let name = object.text("/status/nodeRef/name").unwrap_or_else(|| machine_pool::node_name(id));
+                live.workloads.of(object)?.get(&live.resource(Kind::Node), "", name).ok()
+            }
+            None => self.view(Kind::Node)?.with_id(id).cloned(),
+        }
+    }
+
+    /// Returns the key of the Machine with this providerID.
+    fn machine_of(&self, id: &str) -> Option<ObjectKey> {
+        match &self.live {
+            Some(_) => machine::key_of_id(id),
+            None => self.view(Kind::Machine)?.with_id(id).map(|machine| key_of(machine)),
+        }
     }
 
     pub(super) fn controlled(&self, kind: Kind, owner: &Value) -> Vec<Arc<Value>> {
-        self.view(kind).map(|view| view.controlled(owner)).unwrap_or_default()
+        match &self.live {
+            Some(live) => {
+                let uid = owner.uid();
+                let dependents = live.management.dependents(uid).into_iter().map(|(_, object)| object);
+                let is_controlled = |object: &Value| object.controller().is_some_and(|owner| owner["uid"] == uid);
+                dependents.filter(|object| object.kind() == kind.as_str() && is_controlled(object)).collect()
+            }
+            None => self.view(kind).map(|view| view.controlled(owner)).unwrap_or_default(),
+        }
     }
 
     /// Takes in changes of a kind, and queues the objects that they concern.
@@ -108,7 +137,11 @@ impl Member {
             && let Some((_, view)) = self.views.iter_mut().find(|(known, _)| *known == kind)
             && let Some(change) = feed.get(view.position)
         {
-            view.take(change);
+            if self.live.is_some() {
+                view.pass();
+            } else {
+                view.take(change);
+            }
             seen += 1;
             self.add_concerned(kind, &change.object);
         }
@@ -141,7 +174,7 @@ impl Member {
         match (of, kind) {
             (Kind::MachineDeployment, Kind::Machine) => {
                 let set = self.get(Kind::MachineSet, &owning_set(object)?)?;
-                self.owner(Kind::MachineSet, set)
+                self.owner(Kind::MachineSet, &set)
             }
             (Kind::MachineDeployment, Kind::MachineSet) | (Kind::MachineSet | Kind::MachinePool, Kind::Machine) => {
                 let owner = object.controller()?;
@@ -149,8 +182,7 @@ impl Member {
                 Some((object.namespace().to_owned(), name.to_owned()))
             }
             (Kind::Machine, Kind::Node) => {
-                let by_id = object.text("/spec/providerID").and_then(|id| self.with_id(Kind::Machine, id));
-                by_id.map(|machine| key_of(machine)).or_else(|| {
+                object.text("/spec/providerID").and_then(|id| self.machine_of(id)).or_else(|| {
                     let namespace = object.annotation(keys::NODE_NAMESPACE)?.to_owned();
                     Some((namespace, object.annotation(keys::NODE_MACHINE)?.to_owned()))
                 })
@@ -184,7 +216,7 @@ impl Member {
                 self.dirty.insert(key);
                 continue;
             }
-            if options.version.limits_rate() && self.controller.is_of_cluster_api() {
+            if options.version.limits_rate() && self.controller.is_of_cluster_api() && self.live.is_none() {
                 let again = self.began.get(&key).map(|began| after(*began, RATE));
                 if let Some(again) = again.filter(|again| now < *again) {
                     self.queue.add_at(again, key);
@@ -201,6 +233,9 @@ impl Member {
     }
 
     fn is_stale(&self, key: &ObjectKey) -> bool {
+        if self.live.is_some() {
+            return false;
+        }
         let mut wrote = self.wrote.get(key).into_iter().flatten();
         wrote.any(|(kind, revision)| self.view(*kind).is_some_and(|view| view.revision < *revision))
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Controllers, Fate,
+    Controllers,
     kind::{Controller, Kind},
     kubelet::Server,
     member::{CACHE_TIMEOUT, Member, Run},
@@ -16,15 +16,16 @@ use super::{
     write::{self, Op},
 };
 use crate::{
-    api::Refusal,
+    api::{Api, Refusal},
     clock::after,
     controllers::{
-        Context, cluster, machine, machine_deployment, machine_pool, machine_set,
+        Context,
+        capacity::Hardware,
+        cluster, machine, machine_deployment, machine_pool, machine_set,
         object::Object as _,
         plan::{Plan, Side},
         pool_machines,
     },
-    simulation::referred,
 };
 
 impl Controllers {
@@ -58,7 +59,7 @@ impl Controllers {
     /// Returns the object as the controller sees it, unless it is gone or paused.
     fn read(&mut self, controller: Controller, key: &ObjectKey) -> Option<Arc<Value>> {
         let member = &mut self.members[controller as usize];
-        let found = member.get(controller.of(), key).cloned();
+        let found = member.get(controller.of(), key);
         if controller == Controller::Kubelet {
             // A server may outlast its Machine.
             return found.or_else(|| Some(Arc::clone(&self.servers.get(key)?.machine)));
@@ -67,7 +68,7 @@ impl Controllers {
         if controller.is_of_cluster_api() {
             let cluster_key = super::cluster_key(&object);
             let cluster = cluster_key.as_ref().and_then(|key| member.get(Kind::Cluster, key));
-            if cluster::is_paused(&object, cluster.map(|cluster| &**cluster)) {
+            if cluster::is_paused(&object, cluster.as_deref()) {
                 if let Some(cluster) = cluster_key {
                     member.parked.entry(cluster).or_default().insert(key.clone());
                 }
@@ -84,36 +85,26 @@ impl Controllers {
         object: &Arc<Value>,
         now: Timestamp,
     ) -> (VecDeque<Op>, Option<Timestamp>) {
-        let version = self.options.version;
+        let (version, fate, uid) = (self.options.version, self.fate(object), object.uid());
         let member = &self.members[controller as usize];
         let context = &mut Context { now, settings: &self.options.settings, version, names: &mut self.names };
-        let uid = object.uid();
-        let fate = || self.fate_of.get(uid).copied().unwrap_or(Fate::plain(self.options.settings.times));
         let plan = match controller {
             Controller::Cluster => cluster::plan(object, context),
             Controller::MachineDeployment => {
                 let cluster = super::cluster_key(object).and_then(|key| member.get(Kind::Cluster, &key));
                 let sets = member.controlled(Kind::MachineSet, object);
-                machine_deployment::plan(object, cluster.map(|cluster| &**cluster), sets, context)
+                machine_deployment::plan(object, cluster.as_deref(), sets, context)
             }
             Controller::MachineSet => machine_set::plan(object, &member.controlled(Kind::Machine, object), context),
             Controller::Machine => {
-                let node = object.text("/spec/providerID").and_then(|id| member.with_id(Kind::Node, id));
-                let owner = owning_set(object).and_then(|key| member.get(Kind::MachineSet, &key));
-                let course = fate().course();
-                let inputs = machine::Inputs {
-                    machine: object,
-                    course: &course,
-                    owner: owner.map(|owner| &**owner),
-                    template: &|| None,
-                    node,
-                };
+                let node = object.text("/spec/providerID").and_then(|id| member.node(object, id));
+                let inputs = machine::Inputs { machine: object, fate: &fate, node: node.as_ref() };
                 let steps = self.machines.entry(uid.to_owned()).or_insert_with(|| machine::Steps::new(now));
                 machine::plan(&inputs, steps, context)
             }
             Controller::MachinePool => {
                 let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let nodes: Vec<_> = ids.filter_map(|id| member.with_id(Kind::Node, id)).cloned().collect();
+                let nodes: Vec<_> = ids.filter_map(|id| member.node(object, id)).collect();
                 if let Some(ways) = self.options.pools {
                     let machines = member.controlled(Kind::Machine, object);
                     let state = self.infrastructures.entry(uid.to_owned()).or_default();
@@ -128,13 +119,13 @@ impl Controllers {
             }
             Controller::MachineHealthCheck => {
                 let Some(check) = self.options.health else { return Default::default() };
-                let node = object.text("/spec/providerID").and_then(|id| member.with_id(Kind::Node, id));
+                let node = object.text("/spec/providerID").and_then(|id| member.node(object, id));
                 let missing = self.missing.entry(uid.to_owned()).or_default();
-                check.plan(object, node.map(|node| &**node), missing, now)
+                check.plan(object, node.as_deref(), missing, now)
             }
             Controller::Kubelet => self.serve(key, object, now),
             Controller::Hooks => {
-                let Some(hook) = fate().hook else { return Default::default() };
+                let Some(hook) = fate.hook else { return Default::default() };
                 let (op, again) = hook.plan(object, self.held.entry(uid.to_owned()).or_default(), now);
                 return (op.into_iter().collect(), again);
             }
@@ -150,33 +141,31 @@ impl Controllers {
         if machine.text("/spec/providerID").is_none() {
             return Plan::default();
         }
-        let fate = self.fate_of.get(machine.uid()).copied();
-        let fate = fate.unwrap_or(Fate::plain(self.options.settings.times));
-        let server = self.servers.entry(key.clone()).or_insert_with(|| Server::new(Arc::clone(machine), &fate, now));
-        match seen {
+        let fate = self.fate(machine);
+        // Where all steps that are due are taken at once, its infrastructure may have been due earlier.
+        let provisioned = self.machines.get(machine.uid()).filter(|_| self.is_live).and_then(|steps| steps.provisioned);
+        let up = provisioned.unwrap_or(now);
+        let new = |machine: &Arc<Value>| Server::new(Arc::clone(machine), fate, up);
+        let server = self.servers.entry(key.clone()).or_insert_with(|| new(machine));
+        match &seen {
             Some(seen) if same(seen, &server.machine) => server.machine = Arc::clone(seen),
             // This is another Machine with the same name.
-            Some(seen) => *server = Server::new(Arc::clone(seen), &fate, now),
+            Some(seen) => *server = new(seen),
             None => {
                 server.gone.get_or_insert(now);
             }
         }
-        let node = member.with_id(Kind::Node, server.id());
-        let owner = owning_set(machine).and_then(|key| member.get(Kind::MachineSet, &key));
+        // A label may change; the times are those of the beginning.
+        server.fate.behaviour = fate.behaviour;
+        let node = member.node(machine, server.id());
         let make = |is_ready| {
-            let reference = owner.and_then(|owner| owner.pointer("/spec/template/spec/infrastructureRef"));
-            let template = || referred(&self.management, reference?, &key.0);
-            let course = fate.course();
-            let inputs = machine::Inputs {
-                machine,
-                course: &course,
-                owner: owner.map(|owner| &**owner),
-                template: &template,
-                node: None,
-            };
-            machine::node_of(machine, &inputs).registered(is_ready, fate.with_kubeadm, now)
+            let owner = owning_set(machine).and_then(|key| member.get(Kind::MachineSet, &key));
+            let reference = owner.as_ref().and_then(|owner| owner.pointer("/spec/template/spec/infrastructureRef"));
+            let template = reference.and_then(|reference| referred(&self.management, reference, &key.0));
+            let hardware = Hardware::of(owner.as_deref(), template.as_deref());
+            machine::node_of(machine, hardware).registered(is_ready, fate.with_kubeadm, now)
         };
-        let plan = server.plan(node, make, now);
+        let plan = server.plan(node.as_ref(), make, now);
         if seen.is_none() && node.is_none() && plan.again.is_none() {
             self.servers.remove(key);
         }
@@ -206,13 +195,20 @@ impl Controllers {
             op.keep_observed_generation();
         }
         let what = op.to_string();
-        let api = match (op.side(), controller) {
-            (Side::Workload, Controller::Kubelet) => self.workload.as_manager("kubelets"),
-            (Side::Management, Controller::Hooks) => self.management.as_manager("hooks"),
-            (Side::Workload, _) => self.workload.clone(),
-            (Side::Management, _) => self.management.clone(),
+        let api = match op.side() {
+            Side::Workload => self.workloads.of(&run.object),
+            Side::Management => Some(&self.management),
         };
-        let answer = if fault == Fault::Before { None } else { Some(op.perform(&api)) };
+        let answer = if fault == Fault::Before {
+            None
+        } else {
+            let none = || Refusal::new(404, "NotFound", format!("{} belongs to no workload cluster", run.object.name()));
+            Some(api.ok_or_else(none).and_then(|api| match controller {
+                Controller::Kubelet => op.perform(&api.as_manager("kubelets")),
+                Controller::Hooks => op.perform(&api.as_manager("hooks")),
+                _ => op.perform(api),
+            }))
+        };
         let is_done = match &answer {
             Some(Ok(_)) => true,
             Some(Err(refusal)) => is_tolerated(refusal, &op, controller, &run.object),
@@ -315,6 +311,15 @@ fn wait(member: &mut Member, number: usize, now: Timestamp) -> Act {
     run.deadline = Some(deadline);
     run.ops.push_front(Op::Wait(left));
     Act::Waits
+}
+
+/// Returns the object that a reference of either contract version names, in the version in which it is stored.
+fn referred(api: &Api, reference: &Value, namespace: &str) -> Option<Arc<Value>> {
+    let group = reference["apiGroup"].as_str().or_else(|| Some(reference["apiVersion"].as_str()?.split_once('/')?.0));
+    let kind = reference["kind"].as_str()?;
+    let known = api.kinds();
+    let spec = known.iter().find(|spec| Some(spec.group.as_str()) == group && spec.kind == kind)?;
+    api.get(&spec.storage_resource(), namespace, reference["name"].as_str()?).ok()
 }
 
 fn step(controller: Controller, key: &ObjectKey, act: Act, observed: Observed) -> Step {

@@ -1,5 +1,6 @@
 //! The changes of a kind, and a controller's view of it, which takes in changes only when the driver says so: it lags
-//! behind, and must never go back.
+//! behind, and must never go back. Where controllers are always up to date, they read the API itself instead: views
+//! then hold no objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -28,60 +29,87 @@ pub(super) struct Change {
     pub(super) object: Arc<Value>,
 }
 
+/// An API whose changes are followed.
+#[derive(Debug)]
+struct Source {
+    api: Api,
+    /// The revision up to which the changes have been read.
+    read: u64,
+    /// The revision of the API then, which counts the changes of other kinds too.
+    seen: u64,
+}
+
 /// The changes of a kind that some view hasn't taken in, and its present state.
 #[derive(Debug)]
 pub(super) struct Feed {
-    api: Api,
+    sources: Vec<Source>,
     resource: Resource,
     /// The Cluster whose objects alone there are; `None` for all.
     cluster: Option<ObjectKey>,
-    read: u64,
     /// The number of changes before those in `changes`.
     dropped: u64,
     changes: VecDeque<Change>,
-    latest: View,
+    /// The present state; `None` if controllers read the API itself.
+    latest: Option<View>,
 }
 
 impl Feed {
     /// Creates a feed of all present objects and of later changes.
     pub(super) fn new(api: Api, resource: Resource, cluster: Option<ObjectKey>) -> Self {
-        let (read, latest) = (api.revision(), View::default());
-        let mut feed = Self { api, resource, cluster, read, dropped: 0, changes: VecDeque::new(), latest };
-        feed.relist();
+        let source = Source { api, read: 0, seen: 0 };
+        let (dropped, changes, latest) = (0, VecDeque::new(), Some(View::default()));
+        let mut feed = Self { sources: vec![source], resource, cluster, dropped, changes, latest };
+        feed.relist(0);
         feed
+    }
+
+    /// Creates a feed of the changes of several APIs from now on, or of all their objects too.
+    pub(super) fn live<'a>(apis: impl Iterator<Item = &'a Api>, resource: Resource, with_present: bool) -> Self {
+        let source = |api: &Api| Source { api: api.clone(), read: if with_present { 0 } else { api.revision() }, seen: 0 };
+        let sources = apis.map(source).collect();
+        Self { sources, resource, cluster: None, dropped: 0, changes: VecDeque::new(), latest: None }
     }
 
     /// Reads the changes. Returns the number of the first new one.
     pub(super) fn pull(&mut self) -> u64 {
         let first = self.end();
-        match self.api.changes(&self.resource, &Selection::default(), self.read) {
-            Ok(events) => {
-                for event in events {
-                    self.read = event.revision;
-                    if !self.has(&event.object) {
-                        continue;
-                    }
-                    let is_gone = event.kind == ChangeKind::Deleted;
-                    self.push(Change { revision: event.revision, is_gone, object: event.object });
-                }
+        for at in 0..self.sources.len() {
+            let source = &mut self.sources[at];
+            let now = source.api.revision();
+            if std::mem::replace(&mut source.seen, now) == now {
+                continue;
             }
-            // The changes since then were dropped, or the kind doesn't exist.
-            Err(_) => self.relist(),
+            match source.api.changes(&self.resource, &Selection::default(), source.read) {
+                Ok(events) => {
+                    for event in events {
+                        self.sources[at].read = event.revision;
+                        if !self.has(&event.object) {
+                            continue;
+                        }
+                        let is_gone = event.kind == ChangeKind::Deleted;
+                        self.push(Change { revision: event.revision, is_gone, object: event.object });
+                    }
+                }
+                // The changes since then were dropped, or the kind doesn't exist.
+                Err(_) => self.relist(at),
+            }
         }
         first
     }
 
-    fn relist(&mut self) {
-        let revision = self.api.revision();
-        let mut objects = self.api.list(&self.resource, &Selection::default()).unwrap_or_default();
+    fn relist(&mut self, at: usize) {
+        let source = &mut self.sources[at];
+        let revision = source.api.revision();
+        (source.read, source.seen) = (revision, revision);
+        let mut objects = source.api.list(&self.resource, &Selection::default()).unwrap_or_default();
         objects.retain(|object| self.has(object));
         let present: BTreeSet<_> = objects.iter().map(|object| key_of(object)).collect();
-        let gone: Vec<_> = self.latest.objects.iter().filter(|(key, _)| !present.contains(*key)).collect();
+        let known = self.latest.iter().flat_map(|latest| &latest.objects);
+        let gone: Vec<_> = known.filter(|(key, _)| !present.contains(*key)).collect();
         let gone: Vec<_> = gone.into_iter().map(|(_, object)| (true, Arc::clone(object))).collect();
         for (is_gone, object) in gone.into_iter().chain(objects.into_iter().map(|object| (false, object))) {
             self.push(Change { revision, is_gone, object });
         }
-        self.read = revision;
     }
 
     /// Returns true if an object is of the Cluster. Objects without a namespace are Nodes, of its workload cluster.
@@ -92,7 +120,9 @@ impl Feed {
     }
 
     fn push(&mut self, change: Change) {
-        self.latest.apply(&change);
+        if let Some(latest) = &mut self.latest {
+            latest.apply(&change);
+        }
         self.changes.push_back(change);
     }
 
@@ -114,7 +144,7 @@ impl Feed {
 
     /// Returns a view of the present state.
     pub(super) fn present(&self) -> View {
-        View { position: self.end(), ..self.latest.clone() }
+        View { position: self.end(), ..self.latest.clone().unwrap_or_default() }
     }
 }
 
@@ -154,6 +184,11 @@ impl View {
     pub(super) fn take(&mut self, change: &Change) {
         self.position += 1;
         self.apply(change);
+    }
+
+    /// Passes the next change, where controllers read the API itself.
+    pub(super) fn pass(&mut self) {
+        self.position += 1;
     }
 
     fn apply(&mut self, change: &Change) {
