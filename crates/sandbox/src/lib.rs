@@ -3,10 +3,9 @@
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
 pub mod api;
+pub mod autoscaler;
 pub mod clock;
 pub mod clusters;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod controllers;
 mod definitions;
 pub mod engine;
@@ -15,6 +14,7 @@ pub mod fleet;
 pub mod http;
 pub mod kubeconfig;
 mod manifests;
+pub mod recorded;
 pub mod requests;
 mod sandbox;
 mod settings;

@@ -183,7 +183,7 @@ fn synced_labels(labels: &Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::node::{recorded, shape};
+    use crate::recorded::{recorded, shape};
 
     fn worker() -> NodeOf<'static> {
         NodeOf {

@@ -202,7 +202,8 @@ impl Controllers {
         let answer = if fault == Fault::Before {
             None
         } else {
-            let none = || Refusal::new(404, "NotFound", format!("{} belongs to no workload cluster", run.object.name()));
+            let none =
+                || Refusal::new(404, "NotFound", format!("{} belongs to no workload cluster", run.object.name()));
             Some(api.ok_or_else(none).and_then(|api| match controller {
                 Controller::Kubelet => op.perform(&api.as_manager("kubelets")),
                 Controller::Hooks => op.perform(&api.as_manager("hooks")),

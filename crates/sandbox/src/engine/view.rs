@@ -65,7 +65,8 @@ impl Feed {
 
     /// Creates a feed of the changes of several APIs from now on, or of all their objects too.
     pub(super) fn live<'a>(apis: impl Iterator<Item = &'a Api>, resource: Resource, with_present: bool) -> Self {
-        let source = |api: &Api| Source { api: api.clone(), read: if with_present { 0 } else { api.revision() }, seen: 0 };
+        let source =
+            |api: &Api| Source { api: api.clone(), read: if with_present { 0 } else { api.revision() }, seen: 0 };
         let sources = apis.map(source).collect();
         Self { sources, resource, cluster: None, dropped: 0, changes: VecDeque::new(), latest: None }
     }

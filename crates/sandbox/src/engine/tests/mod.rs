@@ -172,7 +172,8 @@ impl World {
     /// Returns `spec.replicas` of the MachineSets, by revision.
     fn sets(&self) -> Vec<(String, i64)> {
         let sets = self.list("machinesets");
-        let size = |set: &Arc<Value>| (set.annotation(keys::REVISION).unwrap().to_owned(), set.number("/spec/replicas"));
+        let size =
+            |set: &Arc<Value>| (set.annotation(keys::REVISION).unwrap().to_owned(), set.number("/spec/replicas"));
         let mut sets: Vec<_> = sets.iter().map(size).collect();
         sets.sort();
         sets

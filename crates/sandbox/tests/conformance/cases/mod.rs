@@ -1,5 +1,6 @@
-//! The behaviour of a Kubernetes API, as cases that run on the sandbox and on a real API server alike, so that the
-//! sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and answers.
+//! The behaviour of a Kubernetes API, as cases that run on the sandbox and on a real API server alike (by `e2e`), so
+//! that the sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and
+//! answers.
 
 mod call;
 mod creating;
@@ -7,7 +8,6 @@ mod defining;
 mod deleting;
 mod discovery;
 mod negotiating;
-pub mod node;
 mod objects;
 mod paging;
 mod patching;
@@ -20,7 +20,6 @@ mod watch;
 mod watching;
 
 use std::{
-    fmt,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -29,35 +28,25 @@ use anyhow::{Context, Result};
 use futures::future::{BoxFuture, LocalBoxFuture};
 use tokio::sync::{OnceCell, RwLock};
 
-pub use subject::Subject;
+use subject::Subject;
 
 /// The time limit of a case, after which a case that hangs fails with its name instead of holding up the run.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A function that makes all resource versions so far too old to be read or watched from.
-pub(crate) type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// The function of a case.
-pub type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
+type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// A case: one behaviour.
 #[derive(Clone, Copy)]
-pub struct Case {
+pub(crate) struct Case {
     /// The name of the file and the rule, such as `reading::an_object_that_is_not_there_is_not_found`.
-    pub name: &'static str,
-    /// The requirement of the case besides an API server.
-    pub needs: Needs,
+    pub(crate) name: &'static str,
+    needs_collector: bool,
     history: History,
     run: Run,
-}
-
-/// A requirement of a case besides an API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// No requirement.
-    Nothing,
-    /// A garbage collector, which deletes the dependents of a deleted object. A real API server alone has none.
-    GarbageCollector,
 }
 
 /// The effect of a case on the history, which all cases share.
@@ -69,7 +58,7 @@ enum History {
 
 impl Case {
     const fn new(name: &'static str, run: Run) -> Self {
-        Self { name, needs: Needs::Nothing, history: History::Kept, run }
+        Self { name, needs_collector: false, history: History::Kept, run }
     }
 
     /// Declares that the case drops the server's history, so that no other case may run at the same time.
@@ -78,32 +67,27 @@ impl Case {
         self
     }
 
-    const fn needs(mut self, needs: Needs) -> Self {
-        self.needs = needs;
+    /// Declares that the case needs a garbage collector, which deletes the dependents of a deleted object.
+    const fn with_collector(mut self) -> Self {
+        self.needs_collector = true;
         self
-    }
-}
-
-impl fmt::Debug for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
     }
 }
 
 /// Creates a case from its function, an `async fn(&Subject) -> Result<()>`, named after its file.
 macro_rules! case {
     ($module:ident::$function:ident) => {
-        $crate::conformance::Case::new(concat!(stringify!($module), "::", stringify!($function)), |subject| {
+        super::Case::new(concat!(stringify!($module), "::", stringify!($function)), |subject| {
             Box::pin($function(subject))
         })
     };
 }
 use case;
 
-/// Returns all cases.
+/// Returns the cases that an API server has to pass, with a garbage collector beside it or without.
 #[must_use]
-pub fn cases() -> Vec<Case> {
-    [
+pub(crate) fn cases(has_collector: bool) -> Vec<Case> {
+    let all = [
         discovery::cases(),
         reading::cases(),
         paging::cases(),
@@ -116,12 +100,12 @@ pub fn cases() -> Vec<Case> {
         scaling::cases(),
         negotiating::cases(),
         defining::cases(),
-    ]
-    .concat()
+    ];
+    all.concat().into_iter().filter(|case| has_collector || !case.needs_collector).collect()
 }
 
 /// A runner of cases on one API server, which runs them concurrently.
-pub struct Suite {
+pub(crate) struct Suite {
     client: kube::Client,
     forget_history: ForgetHistory,
     set_up: OnceCell<()>,
@@ -132,12 +116,12 @@ pub struct Suite {
 impl Suite {
     /// Creates a suite for the API server of `client`, which must have all permissions.
     #[must_use]
-    pub fn new(client: kube::Client, forget_history: ForgetHistory) -> Self {
+    pub(crate) fn new(client: kube::Client, forget_history: ForgetHistory) -> Self {
         Self { client, forget_history, set_up: OnceCell::new(), history: RwLock::new(()), started: AtomicUsize::new(0) }
     }
 
     /// Runs a case in a namespace of its own. The first run installs the suite's own kind.
-    pub async fn run(&self, case: Case) -> Result<()> {
+    pub(crate) async fn run(&self, case: Case) -> Result<()> {
         let install = || async { subject::install(&self.client).await };
         self.set_up.get_or_try_init(install).await.context("installing the kind of the suite")?;
         let number = self.started.fetch_add(1, Ordering::Relaxed);
@@ -157,11 +141,5 @@ impl Suite {
                 run().await
             }
         }
-    }
-}
-
-impl fmt::Debug for Suite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Suite").field("started", &self.started).finish_non_exhaustive()
     }
 }

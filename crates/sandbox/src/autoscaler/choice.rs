@@ -13,11 +13,10 @@ use tonic::Code;
 
 use super::{
     Expander,
+    caller::upcoming_node,
     driver::Driver,
-    fields::upcoming_node,
     memory::LoopInput,
-    pods::{Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
-    snapshot::ClusterSnapshot,
+    pods::{ClusterSnapshot, Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
 };
 
 /// The age up to which a Pod counts as new. If all are new, the loop waits, since more may follow.
@@ -45,7 +44,7 @@ fn loses_its_node(input: &LoopInput, pod: &Pod) -> bool {
 impl Driver {
     /// Increases one group for the pending Pods that fit on no upcoming Node and on no existing Node, where the
     /// scheduler would place them. Returns true if a group was increased.
-    pub(crate) async fn scale_up(&mut self, input: &LoopInput) -> Result<bool> {
+    pub(super) async fn scale_up(&mut self, input: &LoopInput) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
         let pending = self.unschedulable(input);
         if pending.is_empty() {

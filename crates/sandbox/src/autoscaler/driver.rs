@@ -13,28 +13,28 @@ use tonic::Code;
 
 use super::{
     Caller, Settings, Version, Workload,
-    fields::{Fields, Options},
+    caller::{Fields, Options},
     memory::{Ended, LoopInput, Memory},
-    pattern::Pattern,
     pods::Shape,
+    version::Pattern,
 };
 
 /// The receiver of log lines.
-pub(crate) type Notes = Arc<dyn Fn(&str) + Send + Sync>;
+pub(super) type Notes = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A model of Cluster Autoscaler. Dropping it ends everything it does, as a kill would.
 pub struct Driver {
-    pub(crate) caller: Caller,
-    pub(crate) workload: Workload,
-    pub(crate) pattern: Pattern,
-    pub(crate) fields: Fields,
-    pub(crate) settings: Settings,
-    pub(crate) notes: Notes,
+    pub(super) caller: Caller,
+    pub(super) workload: Workload,
+    pub(super) pattern: Pattern,
+    pub(super) fields: Fields,
+    pub(super) settings: Settings,
+    pub(super) notes: Notes,
     /// Stands in for the random iteration order of Go's maps.
-    pub(crate) rng: Rng,
-    pub(crate) memory: Memory,
+    pub(super) rng: Rng,
+    pub(super) memory: Memory,
     /// The deletes under way.
-    pub(crate) deletions: JoinSet<Ended>,
+    pub(super) deletions: JoinSet<Ended>,
 }
 
 impl Driver {
@@ -53,12 +53,12 @@ impl Driver {
         Self { caller, workload, pattern, fields, settings, notes, rng, memory, deletions }
     }
 
-    pub(crate) fn note(&self, what: &str, about: &dyn Display) {
+    pub(super) fn note(&self, what: &str, about: &dyn Display) {
         (self.notes)(&format!("{what}: {about}"));
     }
 
     /// Returns the shape of a group's template, or `None` if the provider doesn't implement the call.
-    pub(crate) async fn template(&self, group: &str) -> Result<Option<Shape>> {
+    pub(super) async fn template(&self, group: &str) -> Result<Option<Shape>> {
         match self.caller.template(group).await {
             Ok(answer) => Ok(Some((&self.fields.template(answer)?).into())),
             Err(status) if status.code() == Code::Unimplemented => Ok(None),
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    pub(crate) async fn sizes(&self, groups: &[NodeGroup]) -> Result<BTreeMap<String, i32>> {
+    pub(super) async fn sizes(&self, groups: &[NodeGroup]) -> Result<BTreeMap<String, i32>> {
         let mut sizes = BTreeMap::new();
         for group in groups {
             sizes.insert(group.id.clone(), self.caller.target_size(&group.id).await?);
@@ -75,7 +75,7 @@ impl Driver {
     }
 
     /// Fetches all sizes again. If one call fails, all sizes are unknown.
-    pub(crate) async fn recalculate(&mut self, input: &LoopInput) {
+    pub(super) async fn recalculate(&mut self, input: &LoopInput) {
         self.memory.targets = self.sizes(&input.groups).await.unwrap_or_else(|error| {
             self.note("no sizes", &error);
             BTreeMap::new()
@@ -83,7 +83,7 @@ impl Driver {
     }
 
     /// Fetches the instances of groups concurrently. A group whose call fails has none.
-    pub(crate) async fn ask_for_instances(&mut self, groups: &[NodeGroup]) {
+    pub(super) async fn ask_for_instances(&mut self, groups: &[NodeGroup]) {
         let answers = join_all(groups.iter().map(async |group| {
             let instances = self.caller.instances(&group.id).await.unwrap_or_default();
             (group.id.clone(), instances)
@@ -94,7 +94,7 @@ impl Driver {
 
     /// Fetches a group's options the given number of times in a row, since no answer is cached. Returns `None` if a
     /// call fails.
-    pub(crate) async fn options(&self, group: &str, times: usize) -> Result<Option<Options>> {
+    pub(super) async fn options(&self, group: &str, times: usize) -> Result<Option<Options>> {
         let defaults = self.fields.defaults(self.settings);
         let mut options = self.fields.options(&defaults, self.settings.startup)?;
         for _ in 0..times {
@@ -113,14 +113,14 @@ impl Driver {
     }
 
     /// Fetches the GPU label once. An error is not cached.
-    pub(crate) async fn fetch_gpu_label(&mut self) {
+    pub(super) async fn fetch_gpu_label(&mut self) {
         if !self.memory.knows_gpu_label {
             self.memory.knows_gpu_label = self.caller.gpu_label().await.is_ok();
         }
     }
 
     /// Makes the GPU calls that Cluster Autoscaler makes when the first Node comes or goes.
-    pub(crate) async fn fetch_gpus(&mut self) {
+    pub(super) async fn fetch_gpus(&mut self) {
         if !self.memory.knows_gpu_types {
             self.memory.knows_gpu_types = self.caller.gpu_types().await.is_ok();
         }

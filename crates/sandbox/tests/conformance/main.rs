@@ -1,15 +1,12 @@
 //! The conformance suite on the sandbox. The same cases run on a real API server among the end-to-end tests.
 
+mod cases;
+
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
-use sandbox::{
-    api::Api,
-    clock::Clock,
-    conformance::{Suite, cases},
-    http::ApiServer,
-};
+use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use tokio::runtime::Runtime;
 
 /// The number of cases that run concurrently: cases mostly wait.
@@ -42,8 +39,8 @@ fn run() -> Result<ExitCode> {
         config.default_retry = false;
         kube::Client::try_from(config)?
     };
-    let suite = Arc::new(Suite::new(client, Box::new(forget)));
-    let trials = cases()
+    let suite = Arc::new(cases::Suite::new(client, Box::new(forget)));
+    let trials = cases::cases(true)
         .into_iter()
         .map(|case| {
             let (runtime, suite) = (Arc::clone(&runtime), Arc::clone(&suite));

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Needs, Subject,
+    Case, Subject,
     call::Patch,
     case,
     objects::{GROUP, config_map, version, widget},
@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(deleting::deleting_twice_is_as_deleting_once),
         case!(deleting::an_object_that_is_going_takes_changes_but_no_finalizer),
         case!(deleting::a_bound_pod_is_given_time_to_end),
-        case!(deleting::dependents_follow_their_owner).needs(Needs::GarbageCollector),
+        case!(deleting::dependents_follow_their_owner).with_collector(),
     ]
 }
 

@@ -12,9 +12,9 @@ use super::{
     caller::grpc_node,
     driver::{Driver, Notes},
     memory::{Ended, LoopInput, NodeDeletion},
-    pattern::OPTIONS_CALLS_BEFORE_REMOVAL,
     pods::is_on,
     scale_down::Removable,
+    version::OPTIONS_CALLS_BEFORE_REMOVAL,
 };
 
 /// The interval between two looks at the Pods of a Node that is being drained.
@@ -22,7 +22,7 @@ const DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Collects the deletes that have ended since the last loop.
-    pub(crate) async fn collect_ended(&mut self) {
+    pub(super) async fn collect_ended(&mut self) {
         let mut any = false;
         while let Some(ended) = self.deletions.try_join_next() {
             let Ok(Ended { node, group, result }) = ended else { continue };
@@ -37,7 +37,7 @@ impl Driver {
     }
 
     /// Taints Nodes and begins to delete them one by one and concurrently, the empty ones first.
-    pub(crate) async fn start_deletion(&mut self, input: &LoopInput, removals: &[Removable<'_>]) -> Result<()> {
+    pub(super) async fn start_deletion(&mut self, input: &LoopInput, removals: &[Removable<'_>]) -> Result<()> {
         let (of_group, of_node) = OPTIONS_CALLS_BEFORE_REMOVAL;
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
         for one in removals {

@@ -36,16 +36,16 @@ impl Workload {
         Self { client, namespace: Some(namespace.to_owned()) }
     }
 
-    pub(crate) fn namespace(&self) -> Option<&str> {
+    pub(super) fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    pub(crate) async fn nodes(&self) -> Result<Vec<Node>> {
+    pub(super) async fn nodes(&self) -> Result<Vec<Node>> {
         let listed = self.nodes_api().list(&ListParams::default()).await;
         Ok(listed.context("listing Nodes")?.items)
     }
 
-    pub(crate) async fn pods(&self) -> Result<Vec<Pod>> {
+    pub(super) async fn pods(&self) -> Result<Vec<Pod>> {
         let pods = match &self.namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -58,7 +58,7 @@ impl Workload {
     }
 
     /// Adds or removes the deletion taint of a Node. Retries conflicts with other writers for a short time.
-    pub(crate) async fn taint(&self, name: &str, on: bool) -> Result<()> {
+    pub(super) async fn taint(&self, name: &str, on: bool) -> Result<()> {
         let (patience, pause) = CONFLICTS;
         let end = Instant::now() + patience;
         loop {
@@ -89,7 +89,7 @@ impl Workload {
     }
 
     /// Evicts a Pod. One that is already gone counts as evicted.
-    pub(crate) async fn evict(&self, pod: &Pod) -> Result<()> {
+    pub(super) async fn evict(&self, pod: &Pod) -> Result<()> {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };

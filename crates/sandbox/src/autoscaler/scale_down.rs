@@ -10,26 +10,25 @@ use tokio::time::Instant;
 use super::{
     driver::Driver,
     memory::LoopInput,
-    pattern::OPTIONS_CALLS_FOR_UTILIZATION,
-    pods::{Shape, is_being_deleted, is_movable, is_on, is_ready, used},
-    snapshot::ClusterSnapshot,
+    pods::{ClusterSnapshot, Shape, is_being_deleted, is_movable, is_on, is_ready, used},
+    version::OPTIONS_CALLS_FOR_UTILIZATION,
 };
 
 /// An unneeded Node.
 #[derive(Clone, Copy)]
-pub(crate) struct Removable<'a> {
-    pub(crate) group: &'a NodeGroup,
-    pub(crate) node: &'a CoreNode,
-    pub(crate) name: &'a str,
+pub(super) struct Removable<'a> {
+    pub(super) group: &'a NodeGroup,
+    pub(super) node: &'a CoreNode,
+    pub(super) name: &'a str,
     /// True if it has Pods, which fit elsewhere.
-    pub(crate) drains: bool,
+    pub(super) drains: bool,
     since: Instant,
     unneeded: Duration,
 }
 
 impl Driver {
     /// Begins to delete Nodes that have been unneeded for as long as their options require, down to the min size.
-    pub(crate) async fn scale_down(&mut self, input: &LoopInput) -> Result<()> {
+    pub(super) async fn scale_down(&mut self, input: &LoopInput) -> Result<()> {
         let sizes = self.known_sizes(input).await;
         let candidates = self.candidates_for_removal(input, &sizes);
         let unneeded = self.find_unneeded(input, &candidates).await?;

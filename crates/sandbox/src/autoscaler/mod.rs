@@ -5,18 +5,16 @@
 //! sides of a call. Time is tokio's and randomness is passed in, so that a seed decides everything.
 
 mod actuation;
-mod backoff;
 mod caller;
 mod choice;
 mod driver;
-mod fields;
 mod main_loop;
 mod memory;
-mod pattern;
 mod pods;
 mod scale_down;
-mod snapshot;
 mod state;
+#[cfg(test)]
+mod tests;
 mod version;
 mod workload;
 

@@ -1,9 +1,7 @@
 //! A scripted provider, and a workload cluster in memory.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use autoscaler::{Caller, Driver, Settings, Version, Workload};
 use fastrand::Rng;
 use http_body_util::BodyExt as _;
 use k8s_pb::{api::core::v1::NodeStatus, apimachinery::pkg::api::resource::Quantity};
@@ -22,52 +20,54 @@ use proto::{
     cloud_provider_server::{CloudProvider, CloudProviderServer},
     instance_status::InstanceState,
 };
-use sandbox::{
-    api::{Api, Resource, Selection},
-    clock::Clock,
-    http::{InProcess, ServerSettings},
-};
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Request, Response, Status};
 
+use crate::{
+    api::{Api, Resource, Selection},
+    autoscaler::{Caller, Driver, Settings, TO_BE_DELETED, Version, Workload},
+    clock::Clock,
+    http::{InProcess, ServerSettings},
+};
+
 /// A group of the scripted provider: its state, and the outcome of commands to it.
 #[derive(Clone, Default)]
-pub(crate) struct Group {
-    pub(crate) min: i32,
-    pub(crate) max: i32,
-    pub(crate) size: i32,
-    pub(crate) instances: Vec<Instance>,
+pub(super) struct Group {
+    pub(super) min: i32,
+    pub(super) max: i32,
+    pub(super) size: i32,
+    pub(super) instances: Vec<Instance>,
     /// True if increases fail.
-    pub(crate) refuses: bool,
+    pub(super) refuses: bool,
     /// The instance that an increase creates at once.
-    pub(crate) shows: Option<&'static str>,
+    pub(super) shows: Option<&'static str>,
     /// True if a delete removes its instances at once.
-    pub(crate) deletes: bool,
+    pub(super) deletes: bool,
     /// The utilization threshold in its options, if they have one.
-    pub(crate) threshold: Option<f64>,
+    pub(super) threshold: Option<f64>,
     /// True if a decrease succeeds and changes nothing.
-    pub(crate) keeps_size: bool,
+    pub(super) keeps_size: bool,
 }
 
 /// A recorded call: the seconds since the start, and its text.
-pub(crate) type Asked = (u64, String);
+pub(super) type Asked = (u64, String);
 
-pub(crate) struct State {
-    pub(crate) groups: BTreeMap<String, Group>,
-    pub(crate) asked: Vec<Asked>,
+pub(super) struct State {
+    pub(super) groups: BTreeMap<String, Group>,
+    pub(super) asked: Vec<Asked>,
     start: Instant,
 }
 
 /// The world of a test.
 #[derive(Clone)]
-pub(crate) struct World {
-    pub(crate) state: Arc<Mutex<State>>,
-    pub(crate) workload: Api,
+pub(super) struct World {
+    pub(super) state: Arc<Mutex<State>>,
+    pub(super) workload: Api,
 }
 
 /// Returns an instance in state Creating.
-pub(crate) fn creating(id: &str, error: Option<&str>) -> Instance {
+pub(super) fn creating(id: &str, error: Option<&str>) -> Instance {
     let error_info = error.map(|code| InstanceErrorInfo {
         error_code: code.to_owned(),
         error_message: code.to_owned(),
@@ -78,7 +78,7 @@ pub(crate) fn creating(id: &str, error: Option<&str>) -> Instance {
 }
 
 /// Returns a Node of a group, old enough for every age limit.
-pub(crate) fn node(group: &str, name: &str, ready: bool) -> Value {
+pub(super) fn node(group: &str, name: &str, ready: bool) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": { "name": name, "labels": { "group": group }, "creationTimestamp": "2020-01-01T00:00:00Z" },
@@ -91,7 +91,7 @@ pub(crate) fn node(group: &str, name: &str, ready: bool) -> Value {
 }
 
 /// Returns a Pod that is pending, or on a Node. It may be evicted unless its name contains "stays".
-pub(crate) fn pod(name: &str, cpu: &str, node: Option<&str>) -> Value {
+pub(super) fn pod(name: &str, cpu: &str, node: Option<&str>) -> Value {
     let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -109,7 +109,7 @@ pub(crate) fn pod(name: &str, cpu: &str, node: Option<&str>) -> Value {
 }
 
 impl World {
-    pub(crate) fn new(groups: impl IntoIterator<Item = (&'static str, Group)>) -> Self {
+    pub(super) fn new(groups: impl IntoIterator<Item = (&'static str, Group)>) -> Self {
         let groups = groups.into_iter().map(|(id, group)| (id.to_owned(), group)).collect();
         let workload = Api::new(Clock::real());
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "apps" } });
@@ -118,12 +118,12 @@ impl World {
         Self { state: Arc::new(Mutex::new(state)), workload }
     }
 
-    pub(crate) fn has(&self, objects: impl IntoIterator<Item = Value>) {
+    pub(super) fn has(&self, objects: impl IntoIterator<Item = Value>) {
         self.workload.load_values(objects.into_iter().collect()).unwrap();
     }
 
     /// Starts a Cluster Autoscaler of version 1.`minor`.
-    pub(crate) fn start(&self, minor: u32, settings: Settings) -> JoinHandle<()> {
+    pub(super) fn start(&self, minor: u32, settings: Settings) -> JoinHandle<()> {
         let caller = Caller::new(CloudProviderServer::new(self.clone()));
         let workload = Workload::new(self.client());
         let driver = Driver::new(caller, workload, Version::new(minor, 2), settings, Rng::with_seed(1), |_| {});
@@ -145,31 +145,31 @@ impl World {
     }
 
     /// Returns the recorded calls that begin with one of these names.
-    pub(crate) fn asked(&self, names: &[&str]) -> Vec<Asked> {
+    pub(super) fn asked(&self, names: &[&str]) -> Vec<Asked> {
         let asked = self.state.lock().asked.clone();
         asked.into_iter().filter(|(_, what)| names.iter().any(|name| what.starts_with(name))).collect()
     }
 
     /// Returns the recorded commands in order, without times.
-    pub(crate) fn commands(&self) -> Vec<String> {
+    pub(super) fn commands(&self) -> Vec<String> {
         self.asked(&["increase", "decrease", "delete"]).into_iter().map(|(_, what)| what).collect()
     }
 
-    pub(crate) fn change(&self, group: &str, change: impl FnOnce(&mut Group)) {
+    pub(super) fn change(&self, group: &str, change: impl FnOnce(&mut Group)) {
         self.state.lock().groups.get_mut(group).map(change).unwrap();
     }
 
-    pub(crate) fn names(&self, kind: &'static str) -> Vec<String> {
+    pub(super) fn names(&self, kind: &'static str) -> Vec<String> {
         let objects = self.workload.list(&Resource::core(kind), &Selection::default()).unwrap();
         objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Returns the Nodes with the deletion taint.
-    pub(crate) fn tainted(&self) -> Vec<String> {
+    pub(super) fn tainted(&self) -> Vec<String> {
         let nodes = self.workload.list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let is_tainted = |node: &Value| {
             let taints = node["spec"]["taints"].as_array();
-            taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == autoscaler::TO_BE_DELETED))
+            taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == TO_BE_DELETED))
         };
         let tainted = nodes.iter().filter(|node| is_tainted(node));
         tainted.map(|node| node["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -199,7 +199,7 @@ fn listed(id: &str, group: &Group) -> NodeGroup {
 }
 
 /// Returns settings whose times are easy to distinguish.
-pub(crate) fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let seconds = Duration::from_secs;
     Settings {
         unneeded: seconds(60),

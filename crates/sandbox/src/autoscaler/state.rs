@@ -28,7 +28,7 @@ const OK_UNREADY: (usize, f64) = (3, 0.45);
 
 impl Driver {
     /// Updates the state of Nodes, instances and increases since the last loop.
-    pub(crate) async fn update(&mut self, input: &LoopInput) -> Result<()> {
+    pub(super) async fn update(&mut self, input: &LoopInput) -> Result<()> {
         self.refresh_instances(&input.groups).await?;
         self.find_unregistered(input).await;
         self.measure_readiness(input).await?;
@@ -115,14 +115,14 @@ impl Driver {
     }
 
     /// Returns the number of Nodes of a group that have yet to join, requested or not.
-    pub(crate) fn upcoming(&self, group: &str) -> usize {
+    pub(super) fn upcoming(&self, group: &str) -> usize {
         let target = self.memory.targets.get(group).map_or(0, |size| usize::try_from(*size).unwrap_or_default());
         let there = self.memory.readiness.get(group).map_or(0, |one| one.ready + one.unready + one.late);
         target.saturating_sub(there)
     }
 
     /// Returns the number of Nodes of a group that count as upcoming.
-    pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
+    pub(super) fn counted_upcoming(&self, group: &str) -> usize {
         let nobody_waits =
             !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());
         if nobody_waits && !self.pattern.expects_nodes_nobody_waits_for() {
@@ -132,7 +132,7 @@ impl Driver {
     }
 
     /// Returns the starting Nodes of a group that count as upcoming.
-    pub(crate) fn starting(&self, group: &str) -> BTreeSet<String> {
+    pub(super) fn starting(&self, group: &str) -> BTreeSet<String> {
         if self.counted_upcoming(group) == 0 {
             return BTreeSet::new();
         }
@@ -155,14 +155,14 @@ impl Driver {
     }
 
     /// Returns true if few enough Nodes are unready for the loop to go on.
-    pub(crate) fn is_healthy(&self) -> bool {
+    pub(super) fn is_healthy(&self) -> bool {
         let (nodes, unready) = self.memory.total;
         !is_too_many(unready, nodes)
     }
 
     /// Returns true if a group may be increased: it isn't backed off, and few Nodes are missing beyond the increase
     /// under way.
-    pub(crate) fn is_safe(&self, group: &str) -> bool {
+    pub(super) fn is_safe(&self, group: &str) -> bool {
         if self.memory.backed_off.has(group, Instant::now()) {
             return false;
         }
@@ -177,7 +177,7 @@ impl Driver {
     }
 
     /// Adds to the increase under way of a group, or takes from it.
-    pub(crate) async fn register_increase(&mut self, group: &str, by: i32) -> Result<()> {
+    pub(super) async fn register_increase(&mut self, group: &str, by: i32) -> Result<()> {
         // Without options nothing is registered.
         let Some(options) = self.options(group, 1).await? else { return Ok(()) };
         let until = Instant::now() + options.provision;
@@ -200,7 +200,7 @@ impl Driver {
     }
 
     /// Backs off a group that failed to grow.
-    pub(crate) fn back_off(&mut self, group: &str) {
+    pub(super) fn back_off(&mut self, group: &str) {
         self.memory.backed_off.fail(group, Instant::now(), self.settings.backoff);
     }
 
@@ -270,7 +270,7 @@ impl Driver {
     }
 
     /// Deletes the instances past their provision time, down to the min size.
-    pub(crate) async fn give_up(&mut self, input: &LoopInput) {
+    pub(super) async fn give_up(&mut self, input: &LoopInput) {
         let mut late: BTreeMap<String, Vec<ExternalGrpcNode>> = BTreeMap::new();
         for (id, one) in &self.memory.unregistered {
             let Some((group, _)) = &one.of else { continue };
@@ -302,7 +302,7 @@ impl Driver {
     }
 
     /// Deletes the instances with an error, in every loop and below the min size too.
-    pub(crate) async fn delete_failed(&mut self, input: &LoopInput) {
+    pub(super) async fn delete_failed(&mut self, input: &LoopInput) {
         let mut any = false;
         let mut groups: Vec<_> = self.memory.instances.clone().into_iter().collect();
         self.rng.shuffle(&mut groups);
@@ -334,7 +334,7 @@ impl Driver {
     /// Sets sizes that have long been incorrect to the number of Nodes. An answer without error counts as a correction,
     /// even if the size stays the same, and ends the loop for all groups. An error ends the loop before the remaining
     /// groups are corrected.
-    pub(crate) async fn correct_sizes(&mut self, input: &LoopInput) -> Result<bool> {
+    pub(super) async fn correct_sizes(&mut self, input: &LoopInput) -> Result<bool> {
         let mut any = false;
         for group in &input.groups {
             let Some(&(nodes, size, since)) = self.memory.incorrect.get(&group.id) else { continue };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A Node of kubelet 1.36 as it has registered, when it is ready, and when its container runtime is down; and one of a
 /// Machine, by kubeadm, as it has its providerID, when Cluster API has linked it, and when it is ready.
-const RECORDED: &str = include_str!("../../fixtures/node.json");
+const RECORDED: &str = include_str!("../fixtures/node.json");
 
 /// Returns the recorded Node in one of its states: `registered`, `ready` or `unready`, or that of a Machine: `joining`,
 /// `claimed` or `joined`.

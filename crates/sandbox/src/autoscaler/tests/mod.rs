@@ -1,14 +1,16 @@
 //! Tests of state that lasts across loops, with a scripted provider, in virtual time.
 
-mod fake;
+mod provider;
 
 use std::time::Duration;
 
-use autoscaler::{Settings, TO_BE_DELETED};
-use fake::{Group, World, creating, node, pod, settings};
 use rstest::rstest;
 use serde_json::json;
 use tokio::time::sleep;
+
+use super::{Settings, TO_BE_DELETED};
+use crate::api::{DeleteOptions, Resource};
+use provider::{Group, World, creating, node, pod, settings};
 
 async fn seconds(seconds: u64) {
     sleep(Duration::from_secs(seconds)).await;
@@ -185,9 +187,9 @@ async fn nothing_goes_for_a_while_after_an_increase() {
     seconds(10).await;
     assert_eq!(world.commands(), ["increase b by 1"]);
     world.has([node("b", "n2", true)]);
-    let delete = sandbox::api::DeleteOptions { grace: Some(0), ..sandbox::api::DeleteOptions::default() };
+    let delete = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
     for name in ["busy", "web"] {
-        world.workload.delete(&sandbox::api::Resource::core("pods"), "apps", name, &delete).unwrap();
+        world.workload.delete(&Resource::core("pods"), "apps", name, &delete).unwrap();
     }
     seconds(170).await;
     assert_eq!(world.commands().len(), 1, "{:?}", world.commands());
@@ -261,8 +263,8 @@ async fn options_that_keep_a_node_restart_its_time_only_where_loops_come_to_thei
     world.has([pod("busy", "3", Some("n1")), pod("other", "3", Some("n2"))]);
     world.start(minor, settings());
     seconds(80).await;
-    let delete = sandbox::api::DeleteOptions { grace: Some(0), ..sandbox::api::DeleteOptions::default() };
-    world.workload.delete(&sandbox::api::Resource::core("pods"), "apps", "busy", &delete).unwrap();
+    let delete = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
+    world.workload.delete(&Resource::core("pods"), "apps", "busy", &delete).unwrap();
     seconds(35).await;
     assert_eq!(!world.asked(&["decrease b"]).is_empty(), corrects);
     world.change("a", |group| group.threshold = Some(-1.0));

@@ -16,7 +16,7 @@ use super::{
 const SOON: Duration = Duration::from_secs(20);
 
 /// The API server and the namespace that one case runs on.
-pub struct Subject<'a> {
+pub(super) struct Subject<'a> {
     client: kube::Client,
     namespace: String,
     forget_history: &'a ForgetHistory,
