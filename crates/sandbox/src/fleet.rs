@@ -10,12 +10,11 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, LoadError},
     controllers::{
-        CapiVersion, Context,
-        capacity::Hardware,
-        cluster, conditions,
+        CapiVersion, Context, cluster, conditions,
         fate::Fate,
         keys, machine, machine_deployment, machine_set,
         names::Names,
+        node::Hardware,
         object::{self, Object},
         plan::{Plan, Write},
         propagation,

@@ -96,8 +96,9 @@ async fn follow(mut controllers: Controllers, clock: Clock, mut commands: mpsc::
             // The caller may have gone away.
             let _ = one.send(());
         }
+        let next = Controller::ALL.into_iter().filter_map(|controller| controllers.next(controller)).min();
         let due = async {
-            match Controller::ALL.into_iter().filter_map(|controller| controllers.next(controller)).min() {
+            match next {
                 Some(time) => clock.wait_until(time).await,
                 None => std::future::pending().await,
             }

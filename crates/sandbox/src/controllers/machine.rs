@@ -7,11 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    capacity::Hardware,
     conditions::{self, ConditionContent},
     fate::Fate,
     keys,
-    node::{self, NodeOf},
+    node::{self, Hardware, NodeOf},
     object::Object,
     plan::{Plan, Side},
 };

@@ -2,7 +2,6 @@
 //! writes it plans; it must never call an API or depend on a task. `crate::engine` passes the objects and executes the
 //! writes.
 
-pub(crate) mod capacity;
 pub(crate) mod cluster;
 pub(crate) mod conditions;
 pub(crate) mod fate;
@@ -17,7 +16,6 @@ pub(crate) mod object;
 pub(crate) mod plan;
 pub(crate) mod pool_machines;
 pub(crate) mod propagation;
-mod rollout;
 mod version;
 
 #[cfg(test)]

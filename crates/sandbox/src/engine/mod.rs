@@ -6,14 +6,10 @@
 //! reconcile come from these views, which lag behind the API and never go back; between two writes of one reconcile the
 //! rest of the world goes on. The rules of their behaviour are in `crate::controllers`.
 
-mod health;
-mod hooks;
 mod kind;
-mod kubelet;
 mod member;
-mod queue;
+mod others;
 mod reconcile;
-mod step;
 mod view;
 mod write;
 
@@ -33,13 +29,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub use self::{
-    health::HealthCheck,
-    kind::{Controller, Kind},
-    step::{Act, Fault, Observed, Step},
+    kind::{Act, Controller, Fault, Kind, Observed, Step},
+    others::HealthCheck,
 };
 use self::{
-    kubelet::Server,
     member::Member,
+    others::Server,
     view::{Feed, ObjectKey, key_of},
 };
 pub use crate::controllers::{

@@ -7,11 +7,10 @@ use serde_json::Value;
 
 use super::{
     Controllers,
-    kind::{Controller, Kind},
-    kubelet::Server,
+    kind::{Act, Controller, Fault, Kind, Observed, Step},
     member::{CACHE_TIMEOUT, Member, Run},
+    others::Server,
     owning_set, same,
-    step::{Act, Fault, Observed, Step},
     view::ObjectKey,
     write::{self, Op},
 };
@@ -19,9 +18,8 @@ use crate::{
     api::{Api, Refusal},
     clock::after,
     controllers::{
-        Context,
-        capacity::Hardware,
-        cluster, machine, machine_deployment, machine_pool, machine_set,
+        Context, cluster, machine, machine_deployment, machine_pool, machine_set,
+        node::Hardware,
         object::Object as _,
         plan::{Plan, Side},
         pool_machines,

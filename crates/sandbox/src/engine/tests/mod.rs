@@ -1,12 +1,9 @@
 //! Scenarios in which controllers are up to date, or in which the test decides which of them sees a change and which
 //! acts next.
 
-mod deletion;
 mod fates;
 mod faults;
-mod life;
-mod rollouts;
-mod sizes;
+mod live;
 mod versions;
 mod views;
 

@@ -5,14 +5,13 @@ use serde_json::{Value, json};
 
 use super::{
     Case, Subject, case,
-    objects::{GROUP, config_map, names, node, widget},
+    subject::{GROUP, config_map, names, node, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(creating::the_server_fills_in_namespace_generation_uid_and_creation_timestamp),
         case!(creating::a_name_can_be_taken_once),
-        case!(creating::a_name_can_be_generated),
         case!(creating::the_namespace_must_be_there),
         case!(creating::a_dry_run_creates_nothing),
         case!(creating::a_status_is_not_created_with_a_kind_that_has_the_subresource),
@@ -48,24 +47,6 @@ async fn a_name_can_be_taken_once(subject: &Subject<'_>) -> Result<()> {
     ensure!(read == created, "the refused create changed {created} to {read}");
     // Names are unique per kind and namespace.
     subject.post(subject.core("configmaps"), &config_map("a", &json!({}))).expect(201).await?;
-    Ok(())
-}
-
-async fn a_name_can_be_generated(subject: &Subject<'_>) -> Result<()> {
-    let mut object = widget("", &json!({}));
-    object["metadata"] = json!({ "generateName": "made-" });
-    let mut made = Vec::new();
-    for _ in 0..2 {
-        let created = subject.post(subject.widgets(), &object).expect(201).await?;
-        ensure!(created["metadata"]["generateName"] == "made-", "{created}");
-        made.push(created["metadata"]["name"].as_str().unwrap_or_default().to_owned());
-    }
-    ensure!(made[0] != made[1], "the same name twice: {made:?}");
-    ensure!(made.iter().all(|name| name.len() == 10 && name.starts_with("made-")), "{made:?}");
-    // A given name takes precedence.
-    object["metadata"]["name"] = json!("given");
-    let created = subject.post(subject.widgets(), &object).expect(201).await?;
-    ensure!(created["metadata"]["name"] == "given", "{created}");
     Ok(())
 }
 

@@ -4,11 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::Patch,
-    case,
-    objects::{CRDS, GROUP, VERSION, definition, names, version, widget},
-    subject::eventually,
+    Case, Subject, case,
+    subject::{CRDS, GROUP, Patch, VERSION, definition, eventually, names, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -4,11 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::Patch,
-    case,
-    objects::{GROUP, config_map, version, widget},
-    subject::eventually,
+    Case, Subject, case,
+    subject::{GROUP, Patch, config_map, eventually, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -126,7 +123,7 @@ async fn an_object_that_is_going_takes_changes_but_no_finalizer(subject: &Subjec
 async fn a_bound_pod_is_given_time_to_end(subject: &Subject<'_>) -> Result<()> {
     let pods = subject.core("pods");
     for (name, node) in [("bound", Some("left")), ("free", None)] {
-        subject.post(pods.as_str(), &super::objects::pod(name, node)).expect(201).await?;
+        subject.post(pods.as_str(), &super::subject::pod(name, node)).expect(201).await?;
     }
     subject.delete(format!("{pods}/free")).expect(200).await?;
     subject.get(format!("{pods}/free")).refused(404, "NotFound").await?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Case, Subject, case,
-    objects::{GROUP, OLD_VERSION, VERSION},
+    subject::{GROUP, OLD_VERSION, VERSION},
 };
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

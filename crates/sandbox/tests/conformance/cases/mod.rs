@@ -2,13 +2,11 @@
 //! that the sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and
 //! answers.
 
-mod call;
 mod creating;
 mod defining;
 mod deleting;
 mod discovery;
 mod negotiating;
-mod objects;
 mod paging;
 mod patching;
 mod reading;
@@ -16,7 +14,6 @@ mod scaling;
 mod selecting;
 mod subject;
 mod updating;
-mod watch;
 mod watching;
 
 use std::{

@@ -1,23 +1,18 @@
-//! Cases of content negotiation: tables, metadata only, and types that aren't supported.
+//! Cases of content negotiation: tables, and types that aren't supported.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::Patch,
-    case,
-    objects::{version, widget},
+    Case, Subject, case,
+    subject::{Patch, version, widget},
 };
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(negotiating::a_list_becomes_a_table_with_the_columns_of_its_kind),
-        case!(negotiating::metadata_can_be_had_alone),
         case!(negotiating::the_first_form_that_is_served_is_taken),
     ]
 }
@@ -58,22 +53,6 @@ async fn a_list_becomes_a_table_with_the_columns_of_its_kind(subject: &Subject<'
     ensure!(cells == [first.as_slice(), second.as_slice()], "{table}");
     let age = rows[0]["cells"][4].as_str().unwrap_or_default();
     ensure!(age.ends_with('s') && age.len() < 5, "the age is {age:?}");
-    Ok(())
-}
-
-async fn metadata_can_be_had_alone(subject: &Subject<'_>) -> Result<()> {
-    let created = subject.post(subject.widgets(), &widget("a", &json!({ "replicas": 3 }))).expect(201).await?;
-    let object = subject.get(subject.widget("a")).accept(METADATA).expect(200).await?;
-    let expected = json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": created["metadata"],
-    });
-    ensure!(object == expected, "{object}");
-    let list = subject.get(subject.widgets()).accept(METADATA_LIST).expect(200).await?;
-    ensure!(list["kind"] == "PartialObjectMetadataList" && list["apiVersion"] == "meta.k8s.io/v1", "{list}");
-    ensure!(list["items"] == json!([expected]), "{list}");
-    version(&list)?;
     Ok(())
 }
 

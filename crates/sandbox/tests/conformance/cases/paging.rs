@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Case, Subject, case,
-    objects::{event, names, version, widget},
+    subject::{event, names, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

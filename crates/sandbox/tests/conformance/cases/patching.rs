@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::{Call, Patch},
-    case,
-    objects::{node, version, widget},
+    Case, Subject, case,
+    subject::{Call, Patch, node, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     Case, Subject, case,
-    objects::{GROUP, OLD_VERSION, VERSION, config_map, names, version, widget},
+    subject::{GROUP, OLD_VERSION, VERSION, config_map, names, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

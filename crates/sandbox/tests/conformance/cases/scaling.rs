@@ -4,10 +4,8 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::{Call, Patch},
-    case,
-    objects::{version, widget},
+    Case, Subject, case,
+    subject::{Call, Patch, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::{
-    Case, Subject,
-    call::Patch,
-    case,
-    objects::{labelled, names, pod, widget},
+    Case, Subject, case,
+    subject::{Patch, labelled, names, pod, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,12 +1,11 @@
 //! Cases of replacing objects.
 
-use anyhow::{Context, Result, ensure};
-use futures::future::try_join_all;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
     Case, Subject, case,
-    objects::{GROUP, config_map, widget},
+    subject::{GROUP, config_map, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -15,7 +14,6 @@ pub(super) fn cases() -> Vec<Case> {
         case!(updating::an_update_without_a_version_is_refused_for_custom_kinds_only),
         case!(updating::the_generation_follows_the_spec_only),
         case!(updating::a_status_update_leaves_the_spec_alone),
-        case!(updating::of_concurrent_updates_one_wins_per_version),
     ]
 }
 
@@ -70,31 +68,5 @@ async fn a_status_update_leaves_the_spec_alone(subject: &Subject<'_>) -> Result<
     let object = subject.put(format!("{}/status", subject.widget("a")), &object).expect(200).await?;
     ensure!(object["status"]["phase"] == "Ready" && object["spec"]["replicas"] == 1, "{object}");
     ensure!(object["metadata"]["labels"].is_null(), "{object}");
-    Ok(())
-}
-
-async fn of_concurrent_updates_one_wins_per_version(subject: &Subject<'_>) -> Result<()> {
-    const WRITERS: u64 = 20;
-    let mut object = create(subject, "a", &json!({ "replicas": 0 })).await?;
-    for round in 0..3 {
-        let attempts = (0..WRITERS).map(|writer| {
-            let mut object = object.clone();
-            object["spec"]["colour"] = json!(format!("{round} by {writer}"));
-            subject.put(subject.widget("a"), &object).answer()
-        });
-        let answers = try_join_all(attempts).await?;
-        let mut winners = Vec::new();
-        for answer in &answers {
-            if answer.status == 200 {
-                winners.push(answer.expect(200)?);
-            } else {
-                answer.refused(409, "Conflict")?;
-            }
-        }
-        ensure!(winners.len() == 1, "{} of {WRITERS} updates of one version were taken", winners.len());
-        object = winners.pop().context("no winner")?;
-        let read = subject.get(subject.widget("a")).expect(200).await?;
-        ensure!(read == object, "answered {object}, read {read}");
-    }
     Ok(())
 }

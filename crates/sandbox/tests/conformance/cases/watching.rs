@@ -4,10 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Case, Subject,
-    call::{Call, Patch},
-    case,
-    objects::{event, labelled, names, version, widget},
+    Case, Subject, case,
+    subject::{Call, Patch, event, labelled, names, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,8 +1,69 @@
-//! The lifecycle of a Machine: its phases, conditions, Node, and failures.
+//! Scenarios in which all controllers are up to date: sizes, lives of Machines, deletions and rollouts.
 
 use rstest::rstest;
 
 use super::*;
+
+#[test]
+fn a_machine_deployment_scales_up_from_zero() {
+    let mut world = World::with_workers(TIMES, 0);
+    world.scale(2);
+    assert_eq!(world.phases(), ["Pending", "Pending"]);
+    assert_eq!(world.sets(), [("1".to_owned(), 2)]);
+    let set = &world.list("machinesets")[0];
+    assert_eq!(set.annotation(keys::DESIRED_REPLICAS), Some("2"));
+    world.pass(100);
+    assert_eq!(world.phases(), ["Running", "Running"]);
+    let deployment = world.get("machinedeployments", "workers");
+    for field in ["replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"] {
+        assert_eq!(deployment["status"][field], 2, "{field}");
+    }
+    assert_eq!(deployment["status"]["phase"], "Running");
+    assert_eq!(deployment["status"]["selector"], "cluster.x-k8s.io/deployment-name=workers");
+    assert_eq!(deployment["status"]["observedGeneration"], deployment["metadata"]["generation"]);
+    assert_eq!(deployment["metadata"]["ownerReferences"][0]["kind"], "Cluster");
+}
+
+#[test]
+fn a_machine_that_someone_deletes_is_replaced_once_it_is_gone() {
+    let mut world = World::with_workers(TIMES, 2);
+    let machines = world.names("machines");
+    world.delete("machines", &machines[0]);
+    world.settle();
+    assert_eq!(world.names("machines"), machines);
+    assert_eq!(world.list("machinesets")[0]["status"]["replicas"], 2, "it counts until it is gone");
+    world.pass(10);
+    let names = world.names("machines");
+    assert!(names.len() == 2 && names.contains(&machines[1]) && !names.contains(&machines[0]), "{names:?}");
+}
+
+#[test]
+fn a_paused_cluster_pauses_everything_of_it() {
+    let mut world = World::with_workers(TIMES, 1);
+    world.scale(2);
+    world.patch("clusters", "prod", json!({ "spec": { "paused": true } }));
+    world.scale(3);
+    world.pass(100);
+    assert_eq!(world.phases().iter().filter(|phase| *phase == "Pending").count(), 1);
+    assert_eq!(world.names("machines").len(), 2);
+    world.patch("clusters", "prod", json!({ "spec": { "paused": false } }));
+    world.pass(100);
+    assert_eq!(world.phases(), ["Running", "Running", "Running"]);
+}
+
+#[test]
+fn with_no_times_all_is_done_at_once_and_the_same_in_every_run() {
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let mut world = World::with_workers(Times::ZERO, 0);
+        world.scale(5);
+        assert_eq!(world.running().len(), 5);
+        world.scale(2);
+        assert_eq!(world.nodes().len(), 2);
+        runs.push(world.names("machines"));
+    }
+    assert_eq!(runs[0], runs[1]);
+}
 
 #[rstest]
 fn a_machine_goes_through_its_phases(#[values(Contract::V1Beta1, Contract::V1Beta2)] contract: Contract) {
@@ -86,16 +147,6 @@ fn the_capacity_of_an_infrastructure_template_reaches_the_nodes() {
     assert_eq!((&reference["kind"], &reference["name"]), (&json!("DevMachine"), &json!(machine.name())));
 }
 
-#[test]
-fn a_machine_that_never_joins_stays_provisioned() {
-    let mut world = World::live(TIMES);
-    world.load(workers_that("never-join", 1));
-    world.pass(10_000);
-    assert_eq!(world.phases(), ["Provisioned"]);
-    assert!(world.list("machines")[0]["status"]["nodeRef"].is_null());
-    assert!(world.nodes().is_empty());
-}
-
 #[rstest]
 #[case(Contract::V1Beta1, "/status", "Failed")]
 #[case(Contract::V1Beta2, "/status/deprecated/v1beta1", "Provisioning")]
@@ -168,21 +219,6 @@ fn a_node_that_someone_deletes_does_not_come_back_and_its_machine_says_so() {
 }
 
 #[test]
-fn labels_of_a_template_reach_machines_and_nodes_that_are_there() {
-    let mut world = World::with_workers(TIMES, 1);
-    let labels = json!({ "node.cluster.x-k8s.io/tier": "gold" });
-    world.patch(
-        "machinedeployments",
-        "workers",
-        json!({ "spec": { "template": { "metadata": { "labels": labels } } } }),
-    );
-    world.settle();
-    assert_eq!(world.sets().len(), 1, "no rollout");
-    assert_eq!(world.list("machines")[0].label("node.cluster.x-k8s.io/tier"), Some("gold"));
-    assert_eq!(world.nodes()[0].label("node.cluster.x-k8s.io/tier"), Some("gold"));
-}
-
-#[test]
 fn a_machine_pool_keeps_its_ids_and_nodes_by_its_size() {
     let mut world = World::live(TIMES);
     world.load(group("MachinePool", "spot", 2));
@@ -210,4 +246,121 @@ fn a_machine_pool_keeps_its_ids_and_nodes_by_its_size() {
     world.delete("machinepools", "spot");
     world.settle();
     assert!(world.nodes().is_empty() && world.names("machinepools").is_empty());
+}
+
+#[test]
+fn a_machine_is_drained_then_terminated_then_gone_with_its_node() {
+    let mut world = World::with_workers(TIMES, 1);
+    world.scale(0);
+    assert_eq!(world.phases(), ["Deleting"]);
+    let reason = |world: &World| condition(&world.list("machines")[0], Contract::V1Beta2, "Deleting")["reason"].clone();
+    assert_eq!(reason(&world), "DrainingNode");
+    assert_eq!(world.nodes()[0]["spec"]["unschedulable"], true);
+    world.pass(3);
+    assert_eq!(reason(&world), "WaitingForInfrastructureDeletion");
+    world.pass(6);
+    assert_eq!(world.nodes().len(), 1);
+    world.pass(1);
+    assert!(world.nodes().is_empty() && world.names("machines").is_empty());
+    assert_eq!(world.get("machinedeployments", "workers")["status"]["replicas"], 0);
+}
+
+#[test]
+fn a_finalizer_of_someone_else_holds_a_machine() {
+    let mut world = World::with_workers(TIMES, 1);
+    let machine = world.names("machines").remove(0);
+    let finalizers = json!([keys::MACHINE_FINALIZER, "example.com/mine"]);
+    world.patch("machines", &machine, json!({ "metadata": { "finalizers": finalizers } }));
+    world.scale(0);
+    world.pass(100);
+    assert_eq!(world.get("machines", &machine)["metadata"]["finalizers"], json!(["example.com/mine"]));
+    assert_eq!(world.list("machinesets")[0]["status"]["replicas"], 1);
+    world.patch("machines", &machine, json!({ "metadata": { "finalizers": null } }));
+    world.settle();
+    assert!(world.names("machines").is_empty());
+}
+
+#[test]
+fn a_machine_deployment_takes_its_machine_sets_machines_and_nodes_along() {
+    let mut world = World::with_workers(TIMES, 2);
+    world.delete("machinedeployments", "workers");
+    world.settle();
+    assert_eq!(world.phases(), ["Deleting", "Deleting"]);
+    assert_eq!(world.names("machinedeployments").len(), 1, "it waits for its Machines");
+    world.pass(100);
+    assert!(world.nodes().is_empty());
+    for plural in ["machinedeployments", "machinesets", "machines"] {
+        assert!(world.names(plural).is_empty(), "{plural}");
+    }
+}
+
+fn new_version() -> Value {
+    json!({ "spec": { "template": { "spec": { "version": "v1.36.0" } } } })
+}
+
+fn old_machines(world: &World) -> usize {
+    world.list("machines").iter().filter(|machine| machine["spec"]["version"] == "v1.35.0").count()
+}
+
+#[test]
+fn a_rollout_never_has_more_than_the_surge_nor_fewer_than_the_size() {
+    let mut world = World::with_workers(TIMES, 3);
+    world.patch("machinedeployments", "workers", new_version());
+    world.settle();
+    assert_eq!(world.sets(), [("1".to_owned(), 3), ("2".to_owned(), 1)]);
+    let deployment = world.get("machinedeployments", "workers");
+    assert_eq!(deployment.annotation(keys::REVISION), Some("2"));
+    assert_eq!(condition(&deployment, Contract::V1Beta2, "RollingOut")["status"], "True");
+    let mut seconds = 0;
+    while world.sets() != [("1".to_owned(), 0), ("2".to_owned(), 3)] || world.running().len() != 3 {
+        world.pass(1);
+        let ready = world.nodes().iter().filter(|node| node["spec"]["unschedulable"].is_null()).count();
+        assert!(world.names("machines").len() <= 4 && ready >= 3, "{:?}", world.phases());
+        seconds += 1;
+        assert!(seconds < 1000, "{:?}", world.sets());
+    }
+    world.pass(20);
+    assert_eq!(old_machines(&world), 0);
+    assert_eq!(world.get("machinedeployments", "workers")["status"]["phase"], "Running");
+}
+
+#[test]
+fn on_delete_only_what_someone_deletes_is_exchanged_and_old_machines_go_first() {
+    let mut world = World::with_workers(TIMES, 2);
+    let strategy = json!({ "type": "OnDelete", "rollingUpdate": null });
+    world.patch("machinedeployments", "workers", json!({ "spec": { "rollout": { "strategy": strategy } } }));
+    world.patch("machinedeployments", "workers", new_version());
+    world.pass(100);
+    assert_eq!(old_machines(&world), 2);
+    let machine = world.names("machines").remove(0);
+    world.delete("machines", &machine);
+    world.pass(100);
+    assert_eq!((old_machines(&world), world.running().len()), (1, 2));
+    world.scale(1);
+    world.pass(100);
+    assert_eq!((old_machines(&world), world.running().len()), (0, 1));
+}
+
+#[test]
+fn a_machine_deployment_that_is_paused_by_its_spec_scales_but_does_not_roll_out() {
+    let mut world = World::with_workers(TIMES, 2);
+    world.patch("machinedeployments", "workers", json!({ "spec": { "paused": true } }));
+    world.patch("machinedeployments", "workers", new_version());
+    world.scale(3);
+    assert_eq!(world.sets(), [("1".to_owned(), 3)]);
+    world.patch("machinedeployments", "workers", json!({ "spec": { "paused": false } }));
+    world.settle();
+    assert_eq!(world.sets(), [("1".to_owned(), 3), ("2".to_owned(), 1)]);
+}
+
+#[test]
+fn only_one_empty_machine_set_is_kept() {
+    let mut world = World::with_workers(Times::ZERO, 1);
+    for version in ["v1.36.0", "v1.37.0", "v1.38.0"] {
+        let patch = json!({ "spec": { "template": { "spec": { "version": version } } } });
+        world.patch("machinedeployments", "workers", patch);
+        // The oldest is known by its time of creation, in seconds.
+        world.pass(1);
+    }
+    assert_eq!(world.sets(), [("3".to_owned(), 0), ("4".to_owned(), 1)]);
 }

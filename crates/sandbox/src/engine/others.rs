@@ -1,16 +1,21 @@
-//! The server of a Machine, which follows its fate: the times at which its Node object exists, and is Ready.
+//! Those who act beside Cluster API: the server of a Machine, which follows its fate, MachineHealthCheck, and hooks.
+//!
+//! MachineHealthCheck deletes Machines of MachineSets whose Node is unhealthy for long. In Cluster API it sets a
+//! condition, and the MachineSet's controller deletes the Machine: an ordinary delete either way. Hooks hold the
+//! deletion of Machines by an annotation, and are removed after a while.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::{Hook, HookPoint, write::Op};
 use crate::{
     clock::after,
     controllers::{
         fate::Fate,
-        node,
-        object::Object as _,
+        keys, node,
+        object::{Object as _, annotation},
         plan::{Plan, Side},
     },
     settings::Behaviour,
@@ -122,5 +127,92 @@ impl Server {
             Presence::NotYet | Presence::Away => None,
         });
         self.registered = registered.unwrap_or(self.registered).max(self.registered);
+    }
+}
+
+/// The conditions under which a Machine counts as unhealthy.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HealthCheck {
+    /// The time for which its Node isn't Ready, or doesn't exist any more.
+    pub unhealthy: Duration,
+    /// The time for which it has no `status.nodeRef`, since its creation.
+    pub startup: Duration,
+}
+
+impl HealthCheck {
+    /// Deletes a Machine that has been unhealthy for long. `missing` is the time since which the Node that it refers to
+    /// isn't seen.
+    pub(super) fn plan(
+        self,
+        machine: &Arc<Value>,
+        node: Option<&Value>,
+        missing: &mut Option<Timestamp>,
+        now: Timestamp,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        let is_of_set = machine.controller().is_some_and(|owner| owner["kind"] == "MachineSet");
+        if machine.deleting() || !is_of_set {
+            return plan;
+        }
+        let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
+        let refers = machine.text("/status/nodeRef/name").is_some();
+        let due = match node {
+            Some(node) if refers => {
+                *missing = None;
+                if node::is_ready(node) {
+                    return plan;
+                }
+                let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+                let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+                let since = time(ready.and_then(|ready| ready.text("/lastTransitionTime"))).unwrap_or(now);
+                after(since, self.unhealthy)
+            }
+            None if refers => after(*missing.get_or_insert(now), self.unhealthy),
+            Some(_) | None => {
+                *missing = None;
+                after(time(machine.text("/metadata/creationTimestamp")).unwrap_or(now), self.startup)
+            }
+        };
+        if now < due {
+            plan.look_again(due);
+        } else {
+            plan.delete(Side::Management, machine);
+        }
+        plan
+    }
+}
+
+impl Hook {
+    fn annotation(self) -> String {
+        let prefix = match self.at {
+            HookPoint::PreDrain => keys::PRE_DRAIN_HOOK,
+            HookPoint::PreTerminate => keys::PRE_TERMINATE_HOOK,
+        };
+        format!("{prefix}/simulated")
+    }
+
+    /// Returns the next write on a Machine, if one is due, and the time of the next reconcile. `since` is when its
+    /// deletion was first seen.
+    pub(super) fn plan(
+        self,
+        machine: &Value,
+        since: &mut Option<Timestamp>,
+        now: Timestamp,
+    ) -> (Option<Op>, Option<Timestamp>) {
+        let name = self.annotation();
+        let is_on = machine.annotation(&name).is_some();
+        let write = |value: Value| {
+            let mut body = json!({});
+            body.set(&annotation(&name), value);
+            Op::patch(Side::Management, machine, body)
+        };
+        if !machine.deleting() {
+            return ((!is_on).then(|| write(json!("simulated"))), None);
+        }
+        let due = after(*since.get_or_insert(now), self.held);
+        if now < due {
+            return (None, Some(due));
+        }
+        (is_on.then(|| write(Value::Null)), None)
     }
 }
