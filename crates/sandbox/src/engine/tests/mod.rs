@@ -114,10 +114,6 @@ impl World {
         self.management.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    fn annotate(&self, plural: &'static str, name: &str, annotation: &str, value: Option<&str>) {
-        self.patch(plural, name, json!({ "metadata": { "annotations": { annotation: value } } }));
-    }
-
     fn resize(&self, plural: &'static str, replicas: i64) {
         self.patch(plural, "workers", json!({ "spec": { "replicas": replicas } }));
     }
