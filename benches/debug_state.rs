@@ -19,15 +19,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use app::{ClusterOptions, Clusters};
-use cluster::{InformerMetrics, Workload};
+use cluster::{Fleet, FleetOptions, InformerMetrics};
 use connect::{Clients, Proxies, WorkloadSource};
 use grpc::RpcMetrics;
 use index::{Detail, GroupMetrics, GroupSeries, Index};
 use jiff::Timestamp;
 use nodegroup::GroupId;
 use page::StatusPage;
-use page::state::{Selection, StateSource};
+use page::state::{Selection, Source};
 use scale::ScaleMetrics;
 use server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
@@ -78,13 +77,14 @@ fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
 }
 
 /// Serves the metrics of an index as the program does.
-fn serve_metrics(workload: &Workload, series: GroupSeries, runtime: &Handle) -> SocketAddr {
+fn serve_metrics(fleet: &Fleet, series: GroupSeries, runtime: &Handle) -> SocketAddr {
     let registry = new_registry();
-    let checks = Arc::new(workload.clone());
+    let checks = Arc::new(fleet.clone());
     {
+        let index = Arc::clone(fleet.only().expect("a workload cluster").index());
         let mut registry = registry.write();
-        registry.register_collector(Box::new(InformerMetrics::new(workload.clone())));
-        registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(workload.index()), series)));
+        registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
+        registry.register_collector(Box::new(GroupMetrics::new(index, series)));
         registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
         let _ = (RpcMetrics::register(&mut registry), ScaleMetrics::register(&mut registry));
     }
@@ -106,23 +106,19 @@ fn scrape(address: SocketAddr) -> usize {
 
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let workload = {
+    let (served, workload) = {
         // The client has no server: the bench fills the index itself.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
-        let options = ClusterOptions {
-            rules: fleet::rules(),
-            workload: WorkloadSource::Management,
-            capi_version: None,
-            max_staleness: Duration::from_secs(120),
-        };
-        Clusters::start(clients, options, &Spawner::from(runtime.handle())).workload
+        let options = FleetOptions::of_one(fleet::rules(), Duration::from_secs(120));
+        Fleet::start_one(clients, WorkloadSource::Management, options, &Spawner::from(runtime.handle()))
     };
     let index = workload.index();
     fleet::fill(index, GROUPS, MACHINES_PER_GROUP);
-    let source = Arc::new(StateSource::new(workload.clone(), Timestamp::now()));
+    let source = Arc::new(Source::alone(served.clone(), Timestamp::now()));
     let pages = StatusPage::new(Arc::clone(&source));
+    let source = source.only().expect("a workload cluster");
     let page = |path: &str, query: &str| match pages.page(path, query) {
         StatusAnswer::Found(html) => html,
         StatusAnswer::Missing(html) | StatusAnswer::Wrong(html) => panic!("{html}"),
@@ -150,13 +146,13 @@ fn main() {
     println!("longest read before        {:8.1} ms", millis(calm));
     println!("longest read meanwhile     {:8.1} ms", millis(meanwhile));
     for (what, series) in [("of each group", GroupSeries::Each), ("sums only    ", GroupSeries::SumsOnly)] {
-        let address = serve_metrics(&workload, series, runtime.handle());
+        let address = serve_metrics(&served, series, runtime.handle());
         let took = best(|| assert!(scrape(address) > 0));
         println!("scrape, {what}      {:8.1} ms, {} bytes", millis(took), scrape(address));
         assert!(took <= SCRAPE, "a scrape may take {SCRAPE:?}");
         assert!(scrape(address) <= SCRAPE_BYTES, "a scrape may have {SCRAPE_BYTES} bytes");
     }
-    let address = serve_metrics(&workload, GroupSeries::Each, runtime.handle());
+    let address = serve_metrics(&served, GroupSeries::Each, runtime.handle());
     let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| assert!(scrape(address) > 0)));
     println!("longest read meanwhile     {:8.1} ms", millis(meanwhile));
 }

@@ -16,6 +16,7 @@
 #![allow(clippy::cast_precision_loss)]
 
 use std::{
+    borrow::Cow,
     fs,
     path::{Path, PathBuf},
     pin::pin,
@@ -33,9 +34,9 @@ use clap::{Parser, ValueEnum};
 use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Client, Config,
-    core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+    core::{ApiResource, DynamicObject, DynamicResourceScope, GroupVersionKind, ObjectMeta, PartialObjectMeta},
 };
-use kube_runtime::{reflector, reflector::store::Writer, watcher};
+use kube_runtime::{WatchStreamExt as _, reflector, reflector::store::Writer, watcher};
 use sandbox::{
     Contract,
     api::{PatchKind, Resource, Subresource},
@@ -44,6 +45,7 @@ use sandbox::{
     faults::{Fault, WatchFault},
     http::ApiServer,
 };
+use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
 use testkit::{Piped, memory_of};
@@ -80,9 +82,9 @@ struct Arguments {
 enum Variant {
     Machine,
     MachinePages,
-    MachineTree,
     Text,
     Json,
+    ReflectorMachine,
     Reflector,
     ReflectorStreamed,
     ReflectorMetadata,
@@ -97,9 +99,9 @@ impl Variant {
         match self {
             Self::Machine => "this informer, slim typed Machine",
             Self::MachinePages => "the same, lists in pages",
-            Self::MachineTree => "the same, by a tree of the JSON",
             Self::Text => "this informer, the JSON's text",
             Self::Json => "this informer, serde_json::Value",
+            Self::ReflectorMachine => "kube's reflector, slim typed Machine",
             Self::Reflector => "kube's reflector, DynamicObject",
             Self::ReflectorStreamed | Self::GoUnstructuredStreamed => "the same, streamed lists",
             Self::ReflectorMetadata => "kube's reflector, metadata only",
@@ -126,9 +128,9 @@ impl Variant {
             Self::GoMetadata => Some(("metadata", false)),
             Self::Machine
             | Self::MachinePages
-            | Self::MachineTree
             | Self::Text
             | Self::Json
+            | Self::ReflectorMachine
             | Self::Reflector
             | Self::ReflectorStreamed
             | Self::ReflectorMetadata => None,
@@ -267,6 +269,91 @@ fn measure(variant: Variant, mut command: Command, server: &ApiServer, objects: 
     Seen { listed, before, rest, peak, pace: objects as f64 / took, effort }
 }
 
+/// The fields of the informer's slim Machine, as a user of kube would write them: the fair rival.
+#[derive(Clone, Debug, Deserialize)]
+struct SlimMachine {
+    metadata: ObjectMeta,
+    spec: SlimSpec,
+    #[serde(default)]
+    status: SlimStatus,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimSpec {
+    cluster_name: String,
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SlimStatus {
+    phase: Option<String>,
+    node_ref: Option<SlimReference>,
+    conditions: Vec<SlimCondition>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimReference {
+    name: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimCondition {
+    r#type: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl SlimMachine {
+    /// Drops what no rule reads.
+    fn forget_unread(&mut self) {
+        let metadata = &mut self.metadata;
+        metadata.managed_fields = None;
+        metadata.labels = None;
+        metadata.finalizers = None;
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.retain(|key, _| key == "cluster.x-k8s.io/delete-machine");
+        }
+        let conditions = &mut self.status.conditions;
+        conditions.retain(|condition| condition.r#type == "InfrastructureReady" && condition.status == "False");
+        conditions.shrink_to_fit();
+    }
+}
+
+impl kube::Resource for SlimMachine {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// Runs the follower. Its first line is its memory at the start, the second the duration of the list, the third the
 /// duration from the first to the last event; then it waits to be ended.
 async fn follow(variant: Variant, url: &str, objects: usize) {
@@ -280,7 +367,6 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");
     let context = Context::new(DEFAULT_GROUP);
     let machine = Machine::projection(&context);
-    let tree = Projection::new("tree", move |meta, value| Machine::decode(meta.clone(), &value, &context));
     let streamed = Settings::default();
     let paged = Settings { streaming_lists: false, ..Settings::default() };
     let kube_api = || Api::all_with(client.clone(), &resource);
@@ -288,12 +374,16 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
     match variant {
         Variant::Machine => inform(client.clone(), resource.clone(), machine, streamed, objects, began).await,
         Variant::MachinePages => inform(client.clone(), resource, machine, paged, objects, began).await,
-        Variant::MachineTree => inform(client.clone(), resource, tree, streamed, objects, began).await,
         Variant::Text => {
             let text = Projection::<Box<RawValue>>::serde();
             inform(client.clone(), resource.clone(), text, streamed, objects, began).await;
         }
         Variant::Json => inform(client.clone(), resource, Projection::<Value>::serde(), streamed, objects, began).await,
+        Variant::ReflectorMachine => {
+            let api = Api::<SlimMachine>::all_with(client.clone(), &resource);
+            let events = watcher(api, lists.streaming_lists()).modify(SlimMachine::forget_unread);
+            reflect(reflector(Writer::new(resource), events), objects, began).await;
+        }
         Variant::Reflector => {
             let events = watcher::<DynamicObject>(kube_api(), lists);
             reflect(reflector(Writer::new(resource), events), objects, began).await;

@@ -21,10 +21,7 @@ use kube::{
     api::{Patch, PatchParams},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use sandbox::{
-    Times,
-    faults::{Effect, Fault},
-};
+use sandbox::faults::{Effect, Fault};
 use serde_json::json;
 use tokio::runtime::Builder;
 
@@ -68,8 +65,8 @@ async fn round(latency: Duration) -> (Measured, Measured) {
     let world = World::start(Start { machines: MACHINES, ..Start::default() }).await;
     world.until_known(0).await;
     world.rest().await;
-    // The simulated controllers don't react, so that only the commands' requests are counted.
-    world.sandbox.simulation().set_times(Times { react: Duration::from_secs(3_600), ..Times::ZERO });
+    // The simulated controllers have ended, so that only the commands' requests are counted.
+    world.sandbox.simulation().end().await;
     if !latency.is_zero() {
         world.sandbox.management().faults().add(Fault::new(Effect::Delay(latency)).on_writes());
     }

@@ -1,5 +1,8 @@
 //! Runs the sandbox's suite of API behaviours on a dedicated API server, and kubectl sessions on it and on a sandbox.
 
+#[path = "../../crates/sandbox/tests/conformance/cases/mod.rs"]
+mod cases;
+
 use std::{
     path::PathBuf,
     process::ExitCode,
@@ -14,12 +17,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
 use libtest_mimic::{Failed, Trial};
-use sandbox::{
-    api::Api,
-    clock::Clock,
-    conformance::{Needs, Suite, cases},
-    http::ApiServer,
-};
+use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
@@ -85,11 +83,10 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
         })
     };
     let mut trials = Vec::new();
-    for case in cases() {
+    // No controllers run here.
+    for case in cases::cases(false) {
         let run: Run = Box::new(move |servers| Box::pin(servers.suite.run(case)));
-        // No controllers run here.
-        let ignored = case.needs == Needs::GarbageCollector;
-        trials.push(trial(format!("real::{}", case.name), run).with_ignored_flag(ignored));
+        trials.push(trial(format!("real::{}", case.name), run));
     }
     for &session in sessions {
         let real: Run = Box::new(move |servers| Box::pin(servers.real.session(session)));
@@ -110,7 +107,7 @@ type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>>
 
 /// Both servers, and the suites that run on them. Fields are dropped in this order.
 struct Servers {
-    suite: Suite,
+    suite: cases::Suite,
     real: Shell,
     sandbox: Shell,
     _in_memory: ApiServer,
@@ -127,7 +124,7 @@ impl Servers {
             let etcd = etcd.clone();
             Box::pin(async move { compact(&etcd).await }) as _
         });
-        let suite = Suite::new(plane.plain_client().await?, forget);
+        let suite = cases::Suite::new(plane.plain_client().await?, forget);
         let in_memory = ApiServer::start(Api::new(Clock::real())).await?;
         let kubeconfig = serde_yaml::from_str(&in_memory.kubeconfig())?;
         let shell = |name: &str, kubeconfig: Value| Shell {

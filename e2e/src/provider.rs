@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use anyhow::{Context, Result, ensure};
-use autoscaler::DEADLINE;
-pub use autoscaler::{ask, made_up_node};
 use kube::{Client, Config, client::Body};
+use sandbox::autoscaler::DEADLINE;
+pub use sandbox::autoscaler::{ask, made_up_node};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
@@ -32,13 +32,13 @@ pub struct Provider {
 #[derive(Clone, Debug)]
 pub struct Caller {
     channel: Channel,
-    caller: autoscaler::Caller,
+    caller: sandbox::autoscaler::Caller,
 }
 
 impl Deref for Caller {
-    type Target = autoscaler::Caller;
+    type Target = sandbox::autoscaler::Caller;
 
-    fn deref(&self) -> &autoscaler::Caller {
+    fn deref(&self) -> &sandbox::autoscaler::Caller {
         &self.caller
     }
 }
@@ -127,7 +127,7 @@ impl Caller {
     /// Calls over a channel of any kind.
     #[must_use]
     pub fn by(channel: Channel) -> Self {
-        let caller = autoscaler::Caller::new(channel.clone());
+        let caller = sandbox::autoscaler::Caller::new(channel.clone());
         Self { channel, caller }
     }
 

@@ -12,7 +12,7 @@ use app::{App, Config, IndexConfig};
 use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
 use page::state::tables::{View, table};
-use page::state::{Selection, SyncState};
+use page::state::{Selection, State, SyncState};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
@@ -30,7 +30,6 @@ use super::{
 
 /// The times of the sandbox: short, but long enough to be visible.
 pub(crate) const TIMES: Times = Times {
-    react: Duration::ZERO,
     bootstrap: Duration::from_millis(100),
     provision: Duration::from_millis(300),
     join: Duration::from_millis(300),
@@ -162,7 +161,7 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     let wanted = template_kinds(sandbox);
     let all_known = async {
         loop {
-            let checks = server.state().read(&Selection { instances: false, group: None }).checks;
+            let checks = shown(server).checks;
             let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
             if templates >= wanted && checks.iter().all(|check| check.state == SyncState::Ready) {
                 return;
@@ -172,6 +171,12 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     };
     // Templates that are still missing are shown with the groups.
     let _ = tokio::time::timeout(TEMPLATES_PATIENCE, all_known).await;
+}
+
+/// Returns the state of the only workload cluster, without instances.
+fn shown(server: &App) -> State {
+    let selection = Selection { instances: false, group: None };
+    server.state().only().map(|source| source.read(&selection)).unwrap_or_default()
 }
 
 /// Returns the number of kinds of infrastructure templates that the groups name.
@@ -195,7 +200,7 @@ fn print_apis(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn print_groups(server: &App, out: &mut dyn Write) -> std::io::Result<()> {
-    let state = server.state().read(&Selection { instances: false, group: None });
+    let state = shown(server);
     if state.groups.len() > MOST_ROWS {
         let (groups, machines, nodes) = (state.groups.len(), state.machines, state.nodes);
         return writeln!(out, "{groups} node groups, {machines} Machines, {nodes} Nodes");

@@ -11,8 +11,9 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use app::{Config, FleetApp, FleetConfig, IndexConfig};
+use app::{App, Config, FleetConfig, IndexConfig};
 use connect::{NodeAccess, Source};
+use index::GroupSeries;
 use nodegroup::{Rules, Scope};
 use proto::{NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, RefreshRequest};
 use sandbox::{
@@ -23,7 +24,7 @@ use sandbox::{
 };
 use serde_json::json;
 use server::{AllowedClients, ClientFiles, GrpcAddress, Shutdown, TlsFiles};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::{
@@ -45,14 +46,11 @@ const MORE: usize = 2;
 /// The percentage of workload clusters that fail in the command that shows them.
 const ILL: u8 = 30;
 
-/// The place of the autoscalers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Callers {
-    /// In a process of their own, which this command starts for the folder of their plan: this program again.
-    Process(fn(&Path) -> io::Result<Command>),
-    /// In this process.
-    #[allow(dead_code, reason = "only a test has them there")]
-    Here,
+/// Returns the command that starts the process of the autoscalers whose plan is in a folder: this program again.
+fn callers_process(folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--callers").arg(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(command)
 }
 
 /// A demonstration with many Clusters.
@@ -60,32 +58,25 @@ pub(crate) struct Demonstration<'a> {
     options: &'a Options,
     clusters: usize,
     machines: usize,
-    callers: Callers,
 }
 
 /// The running autoscalers, which end when this is dropped.
 struct Playing {
     reports: mpsc::UnboundedReceiver<Report>,
-    process: Option<Child>,
-    task: Option<JoinHandle<()>>,
+    process: Child,
 }
 
 impl Drop for Playing {
     fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            // It may have ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 impl<'a> Demonstration<'a> {
-    pub(crate) fn new(options: &'a Options, clusters: usize, callers: Callers) -> Self {
-        Self { options, clusters, machines: options.machines.unwrap_or(MACHINES), callers }
+    pub(crate) fn new(options: &'a Options, clusters: usize) -> Self {
+        Self { options, clusters, machines: options.machines.unwrap_or(MACHINES) }
     }
 
     /// Runs the demonstration, and then serves until shutdown.
@@ -124,7 +115,7 @@ impl<'a> Demonstration<'a> {
             stopping.cancelled().await;
             return Ok(());
         }
-        let server = FleetApp::start(config(clusters)?, shutdown.clone()).await?;
+        let server = App::start(config(clusters)?, shutdown.clone()).await?;
         let done = tokio::select! {
             done = self.show(clusters, &ailing, (&server, &authority), began, out) => done,
             () = stopping.cancelled() => Ok(()),
@@ -152,48 +143,21 @@ impl<'a> Demonstration<'a> {
         Ok(ailing)
     }
 
-    /// Starts the autoscalers.
-    fn play(&self, plan: &Plan, clusters: &Clusters) -> anyhow::Result<Playing> {
-        let (sender, reports) = mpsc::unbounded_channel();
-        let Callers::Process(command) = self.callers else {
-            // Nobody commands them.
-            let (_, commands) = mpsc::unbounded_channel();
-            let playing = callers::play(plan.clone(), commands, move |report| {
-                // The reader may have ended.
-                let _ = sender.send(report);
-            });
-            return Ok(Playing { reports, process: None, task: Some(tokio::spawn(playing)) });
-        };
-        fs::write(clusters.folder().join(PLAN), serde_json::to_vec(plan)?)?;
-        let mut process = command(clusters.folder())?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let output = process.stdout.take().context("it has no output")?;
-        std::thread::spawn(move || {
-            let lines = BufReader::new(output).lines().map_while(Result::ok);
-            for report in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
-                if sender.send(report).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Playing { reports, process: Some(process), task: None })
-    }
-
     /// Shows all of it, and checks reports until shutdown, unless it shall end.
     async fn show(
         &self,
         clusters: &Clusters,
         ailing: &[Option<Ailment>],
-        (server, authority): (&FleetApp, &Authority),
+        (server, authority): (&App, &Authority),
         began: Instant,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         let GrpcAddress::Tcp(address) = server.grpc_address().clone() else { bail!("a fleet is served on TCP") };
         writeln!(out, "  gRPC                https://{address}")?;
         let plan = plan(clusters, authority, address)?;
-        let mut playing = self.play(&plan, clusters)?;
-        let is_process = matches!(self.callers, Callers::Process(_));
-        let of_process = if is_process { ", in a process of their own" } else { "" };
-        writeln!(out, "\n{} autoscalers with a certificate each{of_process}, make their loops:\n", self.clusters)?;
+        let mut playing = play(&plan, clusters)?;
+        let what = "autoscalers with a certificate each, in a process of their own, make their loops";
+        writeln!(out, "\n{} {what}:\n", self.clusters)?;
         let cannot = |ailment: &&Option<Ailment>| matches!(ailment, Some(Ailment::Dead | Ailment::Silent));
         let expected = self.clusters - ailing.iter().filter(cannot).count();
         loop {
@@ -253,13 +217,7 @@ impl<'a> Demonstration<'a> {
         Ok(())
     }
 
-    fn print_next(
-        &self,
-        clusters: &Clusters,
-        plan: &Plan,
-        server: &FleetApp,
-        out: &mut dyn Write,
-    ) -> anyhow::Result<()> {
+    fn print_next(&self, clusters: &Clusters, plan: &Plan, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
         let (kubeconfig, folder) = (clusters.management_kubeconfig(), clusters.folder().display());
         let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
         let cluster = &clusters.clusters()[0];
@@ -295,6 +253,23 @@ impl<'a> Demonstration<'a> {
     }
 }
 
+/// Starts the autoscalers.
+fn play(plan: &Plan, clusters: &Clusters) -> anyhow::Result<Playing> {
+    let (sender, reports) = mpsc::unbounded_channel();
+    fs::write(clusters.folder().join(PLAN), serde_json::to_vec(plan)?)?;
+    let mut process = callers_process(clusters.folder())?.spawn()?;
+    let output = process.stdout.take().context("it has no output")?;
+    std::thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        for report in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
+            if sender.send(report).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(Playing { reports, process })
+}
+
 /// Returns the next report. Fails if an autoscaler has seen anything of another Cluster.
 async fn next(playing: &mut Playing) -> anyhow::Result<Report> {
     let report = playing.reports.recv().await.context("the autoscalers have ended")?;
@@ -317,21 +292,21 @@ fn flags(clusters: &Clusters) -> Vec<String> {
 }
 
 /// Returns the configuration of the [`flags`], with listeners on free ports.
-fn config(clusters: &Clusters) -> anyhow::Result<FleetConfig> {
+fn config(clusters: &Clusters) -> anyhow::Result<Config> {
     let management = Source::File(clusters.management_kubeconfig());
     let index = IndexConfig { management, ..IndexConfig::new(Rules::new(Scope::Specs(Vec::new()))) };
     let [certificate, key, authority] = FILES.map(|file| clusters.folder().join(file));
     let allowed = AllowedClients::default();
     let tls = TlsFiles { certificate, key, clients: ClientFiles::Authority { files: vec![authority], allowed } };
     let selector = format!("{}={}", LABEL.0, LABEL.1);
-    Ok(FleetConfig {
-        common: Config { tls: Some(tls), ..Config::new(index).on_free_ports() },
+    let fleet = FleetConfig {
         selector: selector.parse().map_err(|error| anyhow!("{selector}: {error}"))?,
         namespaces: None,
         trust_domain: TRUST_DOMAIN.parse()?,
         nodes: NodeAccess::default(),
-        group_metrics: false,
-    })
+    };
+    let group_series = GroupSeries::SumsOnly;
+    Ok(Config { tls: Some(tls), fleet: Some(fleet), group_series, ..Config::new(index).on_free_ports() })
 }
 
 /// Returns the autoscalers of all Clusters. Each knows a Node of the next Cluster.
@@ -455,12 +430,7 @@ async fn opt_out(
 }
 
 /// Prints the commands of the program that look at all Clusters, or at this one, and the status page.
-fn print_commands(
-    clusters: &Clusters,
-    cluster: &ClusterOf,
-    server: &FleetApp,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn print_commands(clusters: &Clusters, cluster: &ClusterOf, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
     let (run, of_one) = ("cargo run --release --", format!("--cluster={}", cluster.text()));
     let management = format!("--management-kubeconfig={}", clusters.management_kubeconfig().display());
     let flags = flags(clusters).join(" ");

@@ -8,21 +8,10 @@ mod options;
 mod scenario;
 mod waiting;
 
-use std::{
-    io,
-    path::Path,
-    process::{Command, ExitCode},
-};
+use std::{io, path::Path, process::ExitCode};
 
 use clap::Parser as _;
 use server::Shutdown;
-
-/// Returns the command that starts this program as the process of the autoscalers whose plan is in a folder.
-fn callers_process(folder: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--callers").arg(folder);
-    Ok(command)
-}
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -33,9 +22,7 @@ async fn main() -> ExitCode {
         }
         let shutdown = Shutdown::on_signals()?;
         if let Some(clusters) = options.clusters {
-            let demonstration =
-                fleet::Demonstration::new(&options, clusters.into(), fleet::Callers::Process(callers_process));
-            return demonstration.run(&shutdown, &mut io::stdout()).await;
+            return fleet::Demonstration::new(&options, clusters.into()).run(&shutdown, &mut io::stdout()).await;
         }
         let node_groups = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-groups");
         demo::run(&options, &node_groups, &shutdown, &mut io::stdout()).await

@@ -6,29 +6,29 @@ use std::time::{Duration, Instant};
 use shared_informer::Spawner;
 use tokio::{runtime::Handle, time::sleep};
 
-use app::{ClusterOptions, Clusters, IndexConfig};
+use app::IndexConfig;
+use cluster::{Fleet, FleetOptions, WorkloadCluster};
 use connect::Clients;
 use index::Index;
-use server::{Check, CheckState, Checks as _};
+use server::{Check, CheckState};
 
 /// The interval at which the checks are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An index that is being filled from the clusters.
 pub(super) struct LiveIndex {
-    clusters: Clusters,
+    fleet: Fleet,
+    cluster: WorkloadCluster,
 }
 
 impl LiveIndex {
     /// Starts to read the clusters.
     pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
-        let options = ClusterOptions {
-            rules: config.rules,
-            workload: config.workload,
-            capi_version: config.capi_version,
-            max_staleness: patience,
-        };
-        Self { clusters: Clusters::start(clients, options, &Spawner::from(Handle::current())) }
+        let options = FleetOptions::of_one(config.rules, patience);
+        let options = FleetOptions { capi_version: config.capi_version, ..options };
+        let tasks = Spawner::from(Handle::current());
+        let (fleet, cluster) = Fleet::start_one(clients, config.workload, options, &tasks);
+        Self { fleet, cluster }
     }
 
     /// Waits until all checks for which `is_waited_for` returns true are ready. Returns false if they aren't at the
@@ -36,7 +36,7 @@ impl LiveIndex {
     pub(super) async fn wait(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
             let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
-            if self.clusters.workload.checks().iter().all(is_there) && self.index().has_settled() {
+            if self.cluster.checks().iter().all(is_there) && self.index().has_settled() {
                 return true;
             }
             if Instant::now() >= until {
@@ -47,12 +47,12 @@ impl LiveIndex {
     }
 
     pub(super) fn index(&self) -> &Index {
-        self.clusters.workload.index()
+        self.cluster.index()
     }
 
     /// Returns the names of the checks that aren't ready, with the reason.
     pub(super) fn unready_checks(&self) -> Vec<(String, String)> {
-        let checks = self.clusters.workload.checks();
+        let checks = self.cluster.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {
             CheckState::Ready | CheckState::Broken(_) => None,
             CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
@@ -62,6 +62,6 @@ impl LiveIndex {
 
     /// Ends everything that was started.
     pub(super) async fn end(self) {
-        self.clusters.shutdown().await;
+        self.fleet.shutdown().await;
     }
 }

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use app::Config;
 use nodegroup::text::visible_lines;
 
 use check::CheckConfig;
@@ -40,7 +41,7 @@ pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::{Color, PrintError};
 use serve::OneCluster;
-pub use serve::{FleetArgs, Reflection, ServeArgs, ServeConfig, TlsArgs};
+pub use serve::{FleetArgs, Reflection, ServeArgs, TlsArgs};
 pub use usage::UsageError;
 pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 
@@ -126,9 +127,9 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let mut config = ServeConfig::try_from(*args)?;
-                config.set_log(self.log.init()?.handle());
-                serve::run(config)?;
+                let config = Config::try_from(*args)?;
+                let log = Some(self.log.init()?.handle());
+                serve::run(Config { log, ..config })?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
             Command::Clusters(args) => ClustersConfig::try_from(args)?.run()?,

@@ -9,7 +9,7 @@ use std::{
 
 use app::Config;
 use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
-use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use nodegroup::{
     Bounds, CapacityWords, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec,
     TemplateRules, evaluate,
@@ -190,8 +190,8 @@ fn sidecar() -> (Value, Config) {
     let values = documents.remove(0);
     let args = values["initContainers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
-    let ServeConfig::One(config) = ServeConfig::try_from(*args).unwrap() else { panic!("it's a fleet") };
-    (values.clone(), *config)
+    let config = Config::try_from(*args).unwrap();
+    (values.clone(), config)
 }
 
 /// Both containers mount the directory of the socket, run as the user that owns it, and have no port for it.

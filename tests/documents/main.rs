@@ -26,8 +26,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use app::App;
-use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -70,13 +70,13 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 /// Starts a server without an API server, which still has its metrics and the prices of its file.
 async fn offline_server(more: &[&str]) -> (App, Shutdown) {
     let flags: Vec<_> = ["--all-clusters"].into_iter().chain(more.iter().copied()).collect();
-    let (_files, ServeConfig::One(config)) = offline(&flags) else { panic!("it is a fleet") };
+    let (_files, config) = offline(&flags);
     let shutdown = Shutdown::new();
-    (App::start(*config, shutdown.clone()).await.unwrap(), shutdown)
+    (App::start(config, shutdown.clone()).await.unwrap(), shutdown)
 }
 
 /// Returns the configuration of a server without an API server, and the directory of its kubeconfig.
-fn offline(more: &[&str]) -> (TempDir, ServeConfig) {
+fn offline(more: &[&str]) -> (TempDir, Config) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
     fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig("https://127.0.0.1:1")).unwrap();
@@ -84,5 +84,5 @@ fn offline(more: &[&str]) -> (TempDir, ServeConfig) {
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
     let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
-    (dir, ServeConfig::try_from(*args).unwrap())
+    (dir, Config::try_from(*args).unwrap())
 }

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeSet, fs, net::SocketAddr};
 
-use app::FleetApp;
-use capi_autoscaler_provider::cli::ServeConfig;
+use app::App;
 use proto::cloud_provider_client::CloudProviderClient;
 use server::Shutdown;
 use tokio::{
@@ -33,9 +32,9 @@ async fn exported() -> BTreeSet<String> {
 }
 
 async fn exported_of_fleet(flags: &[&str]) -> BTreeSet<String> {
-    let (_files, ServeConfig::Fleet(config)) = offline(flags) else { panic!("it isn't a fleet") };
+    let (_files, config) = offline(flags);
     let shutdown = Shutdown::new();
-    let server = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+    let server = App::start(config, shutdown.clone()).await.unwrap();
     let text = scrape(server.http_address()).await;
     shutdown.request();
     server.finish().await.unwrap();

@@ -11,7 +11,7 @@ fn the_rules_of_watch_are_rules() {
     assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["machines-going", "sizes"]);
     let slack = UrlSource::File("/etc/capi-autoscaler-provider/hooks/slack".into());
     assert_eq!((rules[0].to.kind, &rules[0].to.url), (SinkKind::Slack, &slack));
-    assert_eq!((rules[1].to.kind, rules[1].interval), (SinkKind::Webhook, Some(std::time::Duration::from_secs(30))));
+    assert_eq!(rules[1].to.kind, SinkKind::Webhook);
 }
 
 #[test]

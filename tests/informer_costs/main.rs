@@ -35,8 +35,8 @@ fn allocations<T: fmt::Debug>(projection: &Projection<T>, object: &Value) -> u64
     let known = projection.read(&json, &texts);
     assert!(known.unwrap().content.is_ok());
     let mut read = None;
-    let counted = measure(|| read = projection.read_quickly(&json, &texts)).count_total;
-    assert!(read.is_some(), "one pass is enough: {json}");
+    let counted = measure(|| read = projection.read(&json, &texts)).count_total;
+    assert!(read.is_some_and(|read| read.content.is_ok()), "{json}");
     counted
 }
 
@@ -247,12 +247,12 @@ fn a_machine_and_its_node_take_few_bytes() {
             object["metadata"]["uid"] = json!(uid);
             object["spec"]["providerID"] = json!(provider_id);
         }
-        let machine = machines.read_quickly(&machine.to_string(), &context.interner).unwrap();
-        let node = nodes.read_quickly(&node.to_string(), &context.interner).unwrap();
+        let machine = machines.read(&machine.to_string(), &context.interner).unwrap();
+        let node = nodes.read(&node.to_string(), &context.interner).unwrap();
         index.apply(Change::Machine(machine.content.unwrap()));
         index.apply(Change::Node(node.content.unwrap()));
     };
     let taken = measure(|| (0..GROUPS * EACH).for_each(add)).bytes_current;
     let each = usize::try_from(taken).unwrap() / (GROUPS * EACH);
-    assert!(each <= 540, "a Machine and its Node take {each} bytes");
+    assert!(each <= 620, "a Machine and its Node take {each} bytes");
 }

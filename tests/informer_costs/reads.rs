@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use app::{ClusterOptions, Clusters};
 use axum::{Router, body::Body};
-use cluster::{InformerMetrics, Workload};
+use cluster::{Fleet, FleetOptions, InformerMetrics};
 use connect::{Clients, Proxies, WorkloadSource};
 use http::{Request, StatusCode};
 use index::{GroupMetrics, GroupSeries};
 use jiff::Timestamp;
 use nodegroup::GroupId;
 use page::StatusPage;
-use page::state::{Selection, StateSource};
+use page::state::{Selection, Source};
 use prometheus_client::encoding::text::encode;
 use server::{ReadinessMetrics, SharedRegistry, StatusAnswer, StatusPages as _, new_registry, probe_router};
 use shared_informer::Spawner;
@@ -23,30 +22,26 @@ use super::fleet;
 
 const GROUPS: usize = 100;
 
-/// Returns the workload cluster of a fleet without a server.
-fn workload(runtime: &Runtime, machines_per_group: usize) -> Workload {
+/// Returns a workload cluster without a server.
+fn filled(runtime: &Runtime, machines_per_group: usize) -> Fleet {
     let _entered = runtime.enter();
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let options = ClusterOptions {
-        rules: fleet::rules(),
-        workload: WorkloadSource::Management,
-        capi_version: None,
-        max_staleness: std::time::Duration::from_secs(120),
-    };
+    let options = FleetOptions::of_one(fleet::rules(), std::time::Duration::from_secs(120));
     let clients = Clients::new(nowhere, Proxies::default()).unwrap();
-    let workload = Clusters::start(clients, options, &Spawner::from(runtime.handle())).workload;
+    let tasks = Spawner::from(runtime.handle());
+    let (served, workload) = Fleet::start_one(clients, WorkloadSource::Management, options, &tasks);
     fleet::fill(workload.index(), GROUPS, machines_per_group);
-    workload
+    served
 }
 
 /// Returns metrics and probes, as the program has them.
-fn served(workload: &Workload) -> (SharedRegistry, Router) {
+fn served(fleet: &Fleet) -> (SharedRegistry, Router) {
     let registry = new_registry();
-    let checks = Arc::new(workload.clone());
+    let checks = Arc::new(fleet.clone());
     {
         let mut registry = registry.write();
-        registry.register_collector(Box::new(InformerMetrics::new(workload.clone())));
-        let groups = GroupMetrics::new(Arc::clone(workload.index()), GroupSeries::Each);
+        registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
+        let groups = GroupMetrics::new(Arc::clone(fleet.only().unwrap().index()), GroupSeries::Each);
         registry.register_collector(Box::new(groups));
         registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
     }
@@ -56,10 +51,11 @@ fn served(workload: &Workload) -> (SharedRegistry, Router) {
 /// Returns the allocations of each read and their bytes, the second time that it is made.
 fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let workload = workload(&runtime, machines_per_group);
-    let (registry, probes) = served(&workload);
-    let source = Arc::new(StateSource::new(workload.clone(), Timestamp::now()));
+    let fleet = filled(&runtime, machines_per_group);
+    let (registry, probes) = served(&fleet);
+    let source = Arc::new(Source::alone(fleet, Timestamp::now()));
     let pages = StatusPage::new(Arc::clone(&source));
+    let source = source.only().unwrap();
     // It is encoded here, since allocations of other threads aren't counted.
     let scrape = || {
         let mut metrics = String::new();

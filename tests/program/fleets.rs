@@ -5,8 +5,8 @@ mod writes;
 
 use std::{fs, io, net::SocketAddr, path::Path, process, sync::Arc, time::Duration};
 
-use app::{FleetApp, StartError};
-use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use app::{App, Config, StartError};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use cluster::fake::{FakeApi, NAMESPACE, scalable};
 use hyper_util::rt::TokioIo;
@@ -140,7 +140,7 @@ async fn clusters() -> FakeApi {
 }
 
 /// Returns the configuration of a fleet whose files are in this directory; `more` are further flags.
-fn config(dir: &Path, api: SocketAddr, more: &[String]) -> ServeConfig {
+fn config(dir: &Path, api: SocketAddr, more: &[String]) -> Config {
     let kubeconfig = dir.join("kubeconfig");
     fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig(&format!("http://{api}"))).unwrap();
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
@@ -148,7 +148,7 @@ fn config(dir: &Path, api: SocketAddr, more: &[String]) -> ServeConfig {
     let listeners = ["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--no-events"];
     let flags = flags.into_iter().chain(listeners).chain([&*kubeconfig]).chain(more.iter().map(String::as_str));
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
-    ServeConfig::try_from(*args).unwrap()
+    Config::try_from(*args).unwrap()
 }
 
 /// Writes the files of TLS, and returns their flags.
@@ -177,16 +177,15 @@ async fn until_served(client: &mut CloudProviderClient<Channel>) {
 
 /// A running fleet.
 struct Running {
-    app: FleetApp,
+    app: App,
     shutdown: Shutdown,
     grpc: SocketAddr,
 }
 
 impl Running {
-    async fn start(config: ServeConfig) -> Self {
-        let ServeConfig::Fleet(config) = config else { panic!("it isn't a fleet") };
+    async fn start(config: Config) -> Self {
         let shutdown = Shutdown::new();
-        let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+        let app = App::start(config, shutdown.clone()).await.unwrap();
         let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
         Self { app, shutdown, grpc }
     }
@@ -249,13 +248,13 @@ async fn a_fleet_is_never_served_to_clients_without_certificates() {
     let flags = tls(dir.path(), &servers, &clients);
     let socket = GrpcAddress::Unix(dir.path().join("grpc.sock"));
     for without in ["TLS", "an authority", "TCP"] {
-        let ServeConfig::Fleet(mut config) = config(dir.path(), address, &flags) else { panic!("it isn't a fleet") };
+        let mut config = config(dir.path(), address, &flags);
         match without {
-            "TLS" => config.common.tls = None,
-            "an authority" => config.common.tls.as_mut().unwrap().clients = server::ClientFiles::Any,
-            _ => config.common.listen = socket.clone(),
+            "TLS" => config.tls = None,
+            "an authority" => config.tls.as_mut().unwrap().clients = server::ClientFiles::Any,
+            _ => config.listen = socket.clone(),
         }
-        let started = FleetApp::start(*config, Shutdown::new()).await;
+        let started = App::start(config, Shutdown::new()).await;
         assert!(matches!(started, Err(StartError::Unauthenticated)), "without {without}");
     }
     assert!(!dir.path().join("grpc.sock").exists());

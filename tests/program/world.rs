@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use app::App;
-use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
@@ -49,8 +49,8 @@ impl World {
         let all = own.into_iter().chain(ports.iter().map(String::as_str)).chain(flags.iter().copied());
         let Command::Serve(args) = Cli::try_parse_from(all).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
-        let ServeConfig::One(config) = ServeConfig::try_from(*args).unwrap() else { panic!("it's a fleet") };
-        let server = App::start(*config, shutdown.clone()).await.unwrap();
+        let config = Config::try_from(*args).unwrap();
+        let server = App::start(config, shutdown.clone()).await.unwrap();
         let http = server.http_address().to_string();
         until("in sync", async || (get(&http, "/readyz").await.0 == 200).then_some(())).await;
         let version = if contract == Contract::V1Beta1 { "v1beta1" } else { "v1beta2" };

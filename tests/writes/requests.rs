@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use rstest::rstest;
-use sandbox::{Times, requests::Request};
+use sandbox::requests::Request;
 
 use crate::world::{Start, World, is_of_a_command};
 
@@ -32,13 +32,12 @@ fn expected<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usiz
     counts.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
 }
 
-/// Starts a world in which Cluster API stands still from here on, so that only the commands' requests are counted.
+/// Starts a world in which Cluster API's controllers have ended, so that only the commands' requests are counted.
 async fn quiet(machines: usize) -> World {
     let world = World::start(Start { machines, ..Start::default() }).await;
     world.until_known(0).await;
     world.rest().await;
-    let hour = Duration::from_secs(3_600);
-    world.sandbox.simulation().set_times(Times { react: hour, ..Times::ZERO });
+    world.sandbox.simulation().end().await;
     world.sandbox.management().requests().clear();
     world
 }

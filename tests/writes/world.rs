@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
-use app::App;
-use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
@@ -162,8 +162,8 @@ impl World {
             panic!("serve was asked for")
         };
         let shutdown = Shutdown::new();
-        let ServeConfig::One(config) = ServeConfig::try_from(*args).unwrap() else { panic!("it's a fleet") };
-        let server = App::start(*config, shutdown.clone()).await.unwrap();
+        let config = Config::try_from(*args).unwrap();
+        let server = App::start(config, shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
         until("in sync", in_sync).await;

@@ -13,17 +13,13 @@ use std::{
 use indicatif::MultiProgress;
 use nodegroup::{LabelSelector, Rules};
 
-use super::{
-    ClusterOptions, ProviderOptions,
-    fleet::{FleetProviderOptions, TrustDomain},
-};
-use cluster::FleetOptions;
+use super::{ProviderOptions, callers::TrustDomain};
+use cluster::{FleetOptions, Serve};
 use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use scale::traces::OtlpEndpoint;
 use server::{GrpcAddress, HostName, LogLevels, TlsFiles};
-use shared_informer::Settings;
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]
@@ -46,17 +42,19 @@ pub struct Config {
     pub admin_allowed_hosts: Vec<HostName>,
     /// The configuration for reaching the management cluster.
     pub management: Source,
-    /// The configuration for reaching the workload cluster.
+    /// The configuration for reaching the workload cluster; a fleet doesn't use it.
     pub workload: WorkloadSource,
-    /// The scope of the node groups, and the operator's rules for all of them.
+    /// The scope of the node groups, and the operator's rules for all of them; a fleet doesn't use the scope.
     pub rules: Rules,
+    /// The choice of many workload clusters; `None` serves one.
+    pub fleet: Option<FleetConfig>,
     /// The time that a watch may be broken before Refresh fails; more than 0.
     pub max_staleness: Duration,
     /// The duration above which reads are logged.
     pub slow_rpc: Duration,
     /// The collector of traces; `None` sends none.
     pub otlp: Option<OtlpEndpoint>,
-    /// The choice between series for each node group and sums only.
+    /// The choice between series for each node group and sums only; a fleet has no sums either.
     pub group_series: GroupSeries,
     /// True if Kubernetes Events are posted.
     pub events: bool,
@@ -74,12 +72,9 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// The configuration of a program that serves the autoscalers of many workload clusters.
+/// The choice of many workload clusters, and of their autoscalers.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// The configuration that a program for one workload cluster has too. Its workload cluster and its scope aren't
-    /// used.
-    pub common: Config,
     /// The selector of the Clusters to serve, by their labels.
     pub selector: LabelSelector,
     /// The namespaces of the Clusters; `None` stands for all.
@@ -88,8 +83,6 @@ pub struct FleetConfig {
     pub trust_domain: TrustDomain,
     /// The credentials by which the Nodes of each workload cluster are read.
     pub nodes: NodeAccess,
-    /// True if each node group has its own metrics. The choice of a program for one workload cluster isn't used.
-    pub group_metrics: bool,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an
@@ -149,6 +142,7 @@ impl Config {
             management: index.management,
             workload: index.workload,
             rules: index.rules,
+            fleet: None,
             max_staleness: Duration::from_secs(120),
             slow_rpc: Duration::from_millis(100),
             otlp: None,
@@ -190,39 +184,21 @@ impl Config {
 
     /// Returns the options of the provider. `rules` must include the prices of the file.
     pub(super) fn provider(&self, rules: Rules) -> ProviderOptions {
+        let (serve, trust_domain, reading) = match self.fleet.clone() {
+            None => (Serve::One(self.workload.clone()), None, FleetOptions::of_one(rules, self.max_staleness)),
+            Some(FleetConfig { selector, namespaces, trust_domain, nodes }) => {
+                let reading = FleetOptions::of_many(rules, self.max_staleness);
+                (Serve::Selected { selector, namespaces, nodes }, Some(trust_domain), reading)
+            }
+        };
         ProviderOptions {
-            clusters: ClusterOptions {
-                rules,
-                workload: self.workload.clone(),
-                capi_version: self.capi_version.clone(),
-                max_staleness: self.max_staleness,
-            },
+            serve,
+            reading: FleetOptions { capi_version: self.capi_version.clone(), ..reading },
+            trust_domain,
             group_series: self.group_series,
             events: self.events.then(|| self.instance.clone()),
             slow_rpc: self.slow_rpc,
             scale: self.scale,
-        }
-    }
-}
-
-impl FleetConfig {
-    /// Returns the options of the provider. `rules` must include the prices of the file.
-    pub(super) fn provider(&self, rules: Rules) -> FleetProviderOptions {
-        let common = &self.common;
-        FleetProviderOptions {
-            fleet: FleetOptions {
-                rules,
-                selector: self.selector.clone(),
-                namespaces: self.namespaces.clone(),
-                nodes: self.nodes.clone(),
-                max_staleness: common.max_staleness,
-                informers: Settings::of_many_tenants(),
-            },
-            trust_domain: self.trust_domain.clone(),
-            capi_version: common.capi_version.clone(),
-            events: common.events.then(|| common.instance.clone()),
-            slow_rpc: common.slow_rpc,
-            scale: common.scale,
         }
     }
 }
@@ -239,31 +215,5 @@ impl IndexConfig {
             capi_version: None,
             prices: None,
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use nodegroup::Scope;
-
-    use super::*;
-
-    #[test]
-    fn a_fleet_has_a_limit_for_each_namespace() {
-        let rules = || Rules::new(Scope::Specs(Vec::new()));
-        let fleet = FleetConfig {
-            common: Config::new(IndexConfig::new(rules())),
-            selector: "autoscaler=fleet".parse().unwrap(),
-            namespaces: None,
-            trust_domain: "prod.example".parse().unwrap(),
-            nodes: NodeAccess::default(),
-            group_metrics: false,
-        };
-        let Settings { max_objects, max_bytes, max_of_namespace, .. } = fleet.provider(rules()).fleet.informers;
-        let (of_one, alone) = (max_of_namespace.unwrap(), Settings::default());
-        assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
-        assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
-        assert_eq!(alone.max_of_namespace, None);
     }
 }

@@ -1,14 +1,11 @@
 //! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It
 //! parses no command line, and knows flags only as names in messages: `serve` runs it until a signal comes, and tests
-//! and examples run it in-process. [`Provider`] is its inner part without listeners, for the simulation, and
-//! [`Clusters`] the read-only part of that. [`FleetApp`] with [`FleetProvider`] is the same for many workload clusters,
-//! by a [`FleetConfig`].
+//! and examples run it in-process. [`Provider`] is its inner part without listeners, for the simulation. Both serve one
+//! workload cluster or many.
 
-mod clusters;
+mod callers;
 mod config;
 mod error;
-mod fleet;
-mod fleet_app;
 mod listeners;
 pub mod prices;
 mod progress;
@@ -30,27 +27,25 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 pub use self::{
-    clusters::{ClusterOptions, Clusters},
+    callers::{TrustDomain, TrustDomainError},
     config::{Config, FleetConfig, IndexConfig, LogHandle},
     error::StartError,
-    fleet::{FleetProvider, FleetProviderOptions, TrustDomain, TrustDomainError},
-    fleet_app::FleetApp,
     provider::{Provider, ProviderOptions, service_of_index},
 };
 use self::{listeners::Listeners, serving::Serving};
 use crate::prices::{PriceFile, PriceMetrics};
-use cluster::Workload;
+use cluster::Fleet;
 use connect::Access;
-use index::{Change, Freshness as _};
 use nodegroup::{PriceList, Rules};
 use page::StatusPage;
-use page::state::{StateSource, StatusSources};
+use page::state::Source;
 use proto::cloud_provider_server::CloudProvider;
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 use server::{
-    AllowedHosts, Certificates, Check, Checks, DebugPages, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
-    SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
-    log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
+    AllowedHosts, Certificates, Check, Checks, ClientFiles, DebugPages, GrpcAddress, GrpcThreadError, Health,
+    ReadinessMetrics, SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider,
+    http_router, log_level_router, new_registry, probe_router, serve_http, serve_many_on_own_thread,
+    serve_on_own_thread, standard_services,
 };
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for
@@ -60,7 +55,7 @@ pub const DRAIN: Duration = Duration::from_secs(8);
 /// The running program. Dropping it stops nothing: request the shutdown, and call [`App::finish`].
 pub struct App {
     provider: Provider,
-    state: Arc<StateSource>,
+    state: Arc<Source>,
     serving: Serving,
 }
 
@@ -69,10 +64,12 @@ impl App {
     /// running multi-thread Tokio runtime, which runs watches, writes and HTTP.
     ///
     /// # Errors
-    /// If a listener can't be opened, or a kubeconfig is unusable.
+    /// If a listener can't be opened, a kubeconfig is unusable, or the clients of a fleet aren't authenticated by
+    /// certificates.
     pub async fn start(config: Config, shutdown: Shutdown) -> Result<Self, StartError> {
         announce(&config);
         let started_at = Timestamp::now();
+        check_authentication(&config)?;
         let listeners = Listeners::open(&config)?;
         let addresses = listeners.addresses()?;
         let (rules, price_file) = priced_rules(&config)?;
@@ -82,29 +79,23 @@ impl App {
         let registry = new_registry();
         let certificates = certificates(config.tls.clone(), &registry, shutdown.stopping())?;
         let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
-        let options = config.provider(rules);
-        let tasks = Spawner::from(&runtime);
+        let (options, tasks) = (config.provider(rules), Spawner::from(&runtime));
         let provider = Provider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
         let (source, stopping) = (config.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
-        let workload = &provider.clusters.workload;
-        let polled = workload.clone();
-        let poll = move || (polled.informers(), polled.check().is_ok());
+        let polled = provider.fleet.clone();
+        let poll = move || (polled.informers(), polled.pending().is_empty());
         tokio::spawn(report_progress(poll, config.log.clone(), shutdown.stopping()));
 
-        let index = Arc::clone(workload.index());
-        let apply = move |prices| index.apply(Change::Prices(prices));
+        let fleet = provider.fleet.clone();
+        let apply = move |prices| fleet.set_prices(&prices);
         let prices = follow_prices(price_file, apply, &registry, shutdown.stopping());
-        let (source, read_only) = (workload.clone(), config.scale.read_only);
+        let (source, read_only) = (provider.fleet.clone(), config.scale.read_only);
         let checks: Arc<dyn Checks> = Arc::new(ProgramChecks { source, read_only, stopping: shutdown.stopping() });
         let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
         let health = follow_checks(health, &checks, &registry, shutdown.stopping());
-        let sources = StatusSources {
-            history: provider.scale.history().clone(),
-            calls: provider.service.calls().clone(),
-            certificates: certificates.clone(),
-        };
-        let state = Arc::new(StateSource::new(workload.clone(), started_at).with_sources(sources));
+        let (fleet, served) = (provider.fleet.clone(), Arc::clone(&provider.callers));
+        let state = Arc::new(Source::new(fleet, served, certificates.clone(), started_at));
         let pages_ended = CancellationToken::new();
         let mut pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
@@ -113,8 +104,12 @@ impl App {
             pages.push(serve_admin(listener, admin, &config, address, &pages_ended));
         }
         addresses.log();
-        let with_tls = certificates.is_some();
-        let grpc = serve_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
+        let (with_tls, stopping) = (certificates.is_some(), shutdown.stopping());
+        let grpc = match (&config.fleet, certificates) {
+            (Some(_), None) => return Err(StartError::Unauthenticated),
+            (Some(_), Some(it)) => serve_many_on_own_thread(listeners.grpc, it, routes, stopping, DRAIN)?,
+            (None, certificates) => serve_on_own_thread(listeners.grpc, certificates, routes, stopping, DRAIN)?,
+        };
         info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
         let serving = Serving { shutdown, grpc, addresses, health, prices, traces: sender, pages, pages_ended };
         Ok(Self { provider, state, serving })
@@ -140,14 +135,14 @@ impl App {
 
     /// Returns the live state, as the admin listener shows it.
     #[must_use]
-    pub fn state(&self) -> &StateSource {
+    pub fn state(&self) -> &Source {
         &self.state
     }
 
-    /// Returns the workload cluster that is served.
+    /// Returns the workload clusters that are served.
     #[must_use]
-    pub fn workload(&self) -> &Workload {
-        &self.provider.clusters.workload
+    pub fn fleet(&self) -> &Fleet {
+        &self.provider.fleet
     }
 
     /// Waits for a shutdown request; then lets running calls and commands finish, and ends all tasks.
@@ -155,8 +150,8 @@ impl App {
     /// # Errors
     /// If gRPC ended by itself.
     pub async fn finish(self) -> Result<(), GrpcThreadError> {
-        let Provider { clusters, scale, .. } = self.provider;
-        self.serving.finish(scale.drain(DRAIN), clusters.shutdown()).await
+        let Self { provider, serving, .. } = self;
+        serving.finish(provider.drain(DRAIN), provider.shutdown()).await
     }
 }
 
@@ -179,10 +174,24 @@ fn priced_rules(config: &Config) -> Result<(Rules, Option<PriceFile>), StartErro
     Ok((rules, price_file))
 }
 
-/// Returns the access to the management cluster, once both clusters' configurations are known to be usable.
+/// Checks that the clients of a fleet have to show certificates.
+fn check_authentication(config: &Config) -> Result<(), StartError> {
+    let clients = config.tls.as_ref().map(|files| &files.clients);
+    match (&config.fleet, &config.listen, clients) {
+        (None, ..) | (Some(_), GrpcAddress::Tcp(_), Some(ClientFiles::Authority { .. })) => Ok(()),
+        (Some(_), GrpcAddress::Tcp(_) | GrpcAddress::Unix(_), _) => Err(StartError::Unauthenticated),
+    }
+}
+
+/// Returns the access to the management cluster, once its configuration is known to be usable, and that of a single
+/// workload cluster.
 async fn reach(config: &Config) -> Result<Access, StartError> {
     let access = config.management.access().await.map_err(StartError::Management)?;
     info!(source = %config.management, "management cluster");
+    if let Some(FleetConfig { selector, trust_domain, .. }) = &config.fleet {
+        info!(%selector, %trust_domain, "serving a fleet of workload clusters");
+        return Ok(access);
+    }
     if config.workload.connects_at_once() {
         // An error that only the operator can fix stops the program now, before the first loop of Cluster Autoscaler
         // fails.
@@ -293,20 +302,20 @@ fn serve_admin(
     tokio::spawn(serve_http(listener, pages, ended.clone()))
 }
 
-/// The readiness checks of a cluster or a fleet. After a shutdown request, one of them is pending.
-struct ProgramChecks<S> {
-    source: S,
+/// The readiness checks of the workload clusters. After a shutdown request, one of them is pending.
+struct ProgramChecks {
+    source: Fleet,
     read_only: bool,
     stopping: CancellationToken,
 }
 
-impl<S: Checks> ProgramChecks<S> {
+impl ProgramChecks {
     fn shutdown(&self) -> Option<Check> {
         self.stopping.is_cancelled().then(|| Check::pending("shutdown", "asked to end"))
     }
 }
 
-impl<S: Checks> Checks for ProgramChecks<S> {
+impl Checks for ProgramChecks {
     fn checks(&self) -> Vec<Check> {
         let mut checks = self.source.checks();
         if self.read_only {

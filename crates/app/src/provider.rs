@@ -1,6 +1,6 @@
-//! The provider of one workload cluster without its listeners: informers, index, writes and gRPC service, joined. It
-//! reaches everything outside through the clients, tasks and registry that it is given, and must never open a socket or
-//! read a file: the simulation runs it on a network of its own.
+//! The provider without its listeners: informers, indexes, writes and gRPC service, joined. It reaches everything outside
+//! through the clients, tasks and registry that it is given, and must never open a socket or read a file: the simulation
+//! runs it on a network of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,21 +10,25 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use shared_informer::Spawner;
 
-use super::{ClusterOptions, Clusters};
-use cluster::InformerMetrics;
+use super::callers::{Admission, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
+use cluster::{Fleet, FleetOptions, InformerMetrics, Management, Serve};
 use connect::Clients;
-use discovery::CoreResources;
-use grpc::{CallLogOptions, RpcMetrics, Service};
-use index::{Freshness, GroupMetrics, GroupSeries, Index};
+use grpc::{Autoscaler, CallLogOptions, RpcMetrics, Service};
+use index::{GroupMetrics, GroupSeries, Index};
+use page::state::ServedClusters;
 use scale::traces::Traces;
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 
 /// The options of a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderOptions {
+    /// Which workload clusters are served.
+    pub serve: Serve,
     /// The options for reading the clusters.
-    pub clusters: ClusterOptions,
-    /// The choice between series for each node group and sums only.
+    pub reading: FleetOptions,
+    /// The trust domain in the identities of callers; `None` asks for no identity, if there is one workload cluster.
+    pub trust_domain: Option<TrustDomain>,
+    /// The choice between series for each node group and sums only; a fleet has no sums either.
     pub group_series: GroupSeries,
     /// The name of this replica in its Kubernetes Events; with `None` it posts no Events.
     pub events: Option<String>,
@@ -37,10 +41,11 @@ pub struct ProviderOptions {
 /// A running provider.
 #[derive(Clone)]
 pub struct Provider {
-    /// The clusters, with the index.
-    pub clusters: Clusters,
-    /// The writes.
-    pub scale: Scale,
+    /// The management cluster.
+    pub management: Management,
+    /// The workload clusters.
+    pub fleet: Fleet,
+    pub(super) callers: Arc<Callers>,
     /// The answers to Cluster Autoscaler.
     pub service: Service,
 }
@@ -55,23 +60,58 @@ impl Provider {
         registry: &mut Registry,
         tasks: &Spawner,
     ) -> Self {
-        let management = if options.scale.read_only { management.read_only() } else { management };
-        let clusters = Clusters::start(management, options.clusters, tasks);
-        registry.register_collector(Box::new(InformerMetrics::new(clusters.workload.clone())));
-        let groups = GroupMetrics::new(Arc::clone(clusters.workload.index()), options.group_series);
-        registry.register_collector(Box::new(groups));
-        let metrics = ScaleMetrics::register(registry);
-        let log = CallLogOptions { slow: options.slow_rpc, traces };
-        let events = match &options.events {
-            Some(instance) => {
-                let (client, resources) =
-                    (clusters.management.clients().writes.clone(), clusters.management.resources());
-                EventRecorder::start(client, resources, instance, metrics.clone(), tasks)
-            }
-            None => EventRecorder::off(),
+        let ProviderOptions { serve, reading, trust_domain, group_series, events, slow_rpc, scale } = options;
+        let management = if scale.read_only { management.read_only() } else { management };
+        let management = Management::start(management, reading.management(), tasks);
+        let (scale_metrics, rpc_metrics) = (ScaleMetrics::register(registry), RpcMetrics::register(registry));
+        let log = CallLogOptions { slow: slow_rpc, traces };
+        let events = events.map_or_else(EventRecorder::off, |instance| {
+            let (client, resources) = (management.clients().writes.clone(), management.resources());
+            EventRecorder::start(client, resources, &instance, scale_metrics.clone(), tasks)
+        });
+        let parts = Parts {
+            options: scale,
+            scale_metrics,
+            events,
+            budget: WriteBudget::default(),
+            log: log.clone(),
+            tasks: tasks.clone(),
         };
-        let (scale, service) = Backend::of(&clusters).answer(options.scale, (metrics, events), log, registry, tasks);
-        Self { clusters, scale, service }
+        let admission = trust_domain.map_or(Admission::Anyone, Admission::ByCertificate);
+        let callers = Arc::new(Callers::new(admission, parts));
+        let fleet = Fleet::start(management.clone(), serve, reading, Arc::clone(&callers) as _, tasks);
+        callers.answer_for(fleet.clone());
+        registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
+        let served = || Arc::clone(&callers) as Arc<dyn ServedClusters>;
+        if let Some(only) = fleet.only() {
+            registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(only.index()), group_series)));
+        } else {
+            registry.register_collector(Box::new(FleetMetrics::new(fleet.clone(), served())));
+            if group_series == GroupSeries::Each {
+                registry.register_collector(Box::new(FleetGroupMetrics::new(served())));
+            }
+        }
+        let service = Service::new(Arc::clone(&callers) as _, rpc_metrics, log);
+        Self { management, fleet, callers, service }
+    }
+
+    /// Lets the running commands of all workload clusters finish, for at most `limit`.
+    ///
+    /// # Errors
+    /// The number of commands that were still running.
+    pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
+        self.callers.drain(limit).await
+    }
+
+    /// Returns the number of groups with a command under way or waiting: zero at rest.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.callers.remembered()
+    }
+
+    /// Stops all tasks, and waits for them.
+    pub async fn shutdown(&self) {
+        self.fleet.shutdown().await;
     }
 }
 
@@ -79,68 +119,11 @@ impl Provider {
 /// fresh. `client` writes nothing, since the kinds of Cluster API aren't discovered.
 #[must_use]
 pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
-    let backend = Backend {
-        index: Arc::new(index),
-        freshness: Arc::new(StaticIndex),
-        client,
-        resources: Arc::new(ArcSwapOption::empty()),
-        keys: Keys::default(),
-    };
-    let registry = &mut Registry::default();
-    let writes = (ScaleMetrics::register(registry), EventRecorder::off());
-    backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, tasks).1
-}
-
-/// The source of an index that was filled by hand: always fresh.
-struct StaticIndex;
-
-impl Freshness for StaticIndex {
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// An index, the source that fills it, and the client that carries out its commands.
-struct Backend {
-    /// The index that is read.
-    index: Arc<Index>,
-    /// The check that the index is fresh.
-    freshness: Arc<dyn Freshness>,
-    /// The client for writes.
-    client: Client,
-    /// The kinds of Cluster API as they are served; without them nothing can be written.
-    resources: Arc<ArcSwapOption<CoreResources>>,
-    /// The annotation keys in force.
-    keys: Keys,
-}
-
-impl Backend {
-    /// Returns the backend of clusters that informers watch.
-    fn of(clusters: &Clusters) -> Self {
-        let Clusters { management, workload } = clusters;
-        Self {
-            index: Arc::clone(workload.index()),
-            freshness: Arc::new(workload.clone()),
-            client: management.clients().writes.clone(),
-            resources: management.resources(),
-            keys: management.context().keys.clone(),
-        }
-    }
-
-    /// Returns the writes and the gRPC service of the backend, and adds the metrics of the service to `registry`.
-    fn answer(
-        self,
-        options: ScaleOptions,
-        (metrics, events): (ScaleMetrics, EventRecorder),
-        log: CallLogOptions,
-        registry: &mut Registry,
-        tasks: &Spawner,
-    ) -> (Scale, Service) {
-        let api = Api::new(self.client, self.resources, self.keys).traced(log.traces.clone());
-        let index = Arc::clone(&self.index);
-        let scale = Scale::new(index, api, options, metrics, events, tasks);
-        let metrics = RpcMetrics::register(registry);
-        let service = Service::new(self.index, scale.clone(), self.freshness, metrics, log);
-        (scale, service)
-    }
+    let (index, registry) = (Arc::new(index), &mut Registry::default());
+    let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());
+    let metrics = ScaleMetrics::register(registry);
+    let scale = Scale::new(Arc::clone(&index), api, ScaleOptions::default(), metrics, EventRecorder::off(), tasks);
+    let (metrics, log) = (RpcMetrics::register(registry), CallLogOptions::default());
+    let autoscaler = Autoscaler::new(index, scale, || Ok(()), log.clone());
+    Service::new(Arc::new(Arc::new(autoscaler)), metrics, log)
 }

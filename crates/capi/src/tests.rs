@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-mod frames;
+mod bounds;
 mod machine_api;
-mod passes;
 mod rollouts;
 mod sizes;
 mod tags;
+mod unusual;
 
 /// Returns the identity as the informers pass it.
 fn meta_of(object: &Value) -> Meta {

@@ -1,5 +1,5 @@
-//! Cluster API's core kinds on the management cluster: one list and watch per kind, followed into one sink, whatever
-//! the number of workload clusters behind it. Nothing here may reach a workload cluster.
+//! Cluster API's core kinds on the management cluster: one list and watch per kind, whatever the number of
+//! workload clusters behind it. Nothing here may reach a workload cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,13 @@ use parking_lot::Mutex;
 use shared_informer::{Namespaces, Projection};
 
 use super::{
+    dispatch::Dispatch,
     follow::{Followed, Health},
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
 use discovery::CoreResources;
-use index::{Change, Index, IndexFeed, RoutedKind, Sink};
+use index::{Routed, RoutedKind};
 use server::Check;
 
 const CLUSTERS: &str = "management/clusters";
@@ -44,30 +45,13 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The health of a kind by name, or the reason for which it isn't followed yet.
 pub(super) type NamedHealth = (&'static str, Result<Health, String>);
 
-/// A sink of the core kinds.
-pub(super) trait CoreSink: Sink<Cluster> + Sink<ScalableResource> + Sink<Machine> {
-    /// Leaves out the groups of these namespaces, and of no others.
-    fn leave_out(&self, namespaces: &BTreeSet<String>);
-
-    /// Returns the projection of Clusters.
-    fn cluster_projection(&self) -> Projection<Cluster> {
-        Cluster::projection()
-    }
-}
-
-impl CoreSink for Index {
-    fn leave_out(&self, namespaces: &BTreeSet<String>) {
-        Self::apply(self, Change::ForbiddenNamespaces(namespaces.clone()));
-    }
-}
-
-/// The core kinds, followed into a sink.
-pub(super) struct CoreKinds<S: CoreSink> {
+/// The core kinds, followed into the indexes.
+pub(super) struct CoreKinds {
     management: Management,
-    sink: Arc<S>,
+    sink: Arc<Dispatch>,
     namespaces: Namespaces,
     max_staleness: Duration,
-    followed: Mutex<FollowedKinds<S>>,
+    followed: Mutex<FollowedKinds>,
     /// The namespaces of the scope that can't be read, with the reason.
     out_of_reach: Mutex<BTreeMap<String, String>>,
     /// The names of these namespaces, shared with the task that follows templates.
@@ -79,23 +63,23 @@ pub(super) struct CoreKinds<S: CoreSink> {
 }
 
 /// The kinds, once discovery has found them.
-struct FollowedKinds<S: CoreSink> {
-    clusters: Option<Followed<Cluster, S>>,
-    machine_deployments: Option<Followed<ScalableResource, S>>,
-    machine_sets: Option<Followed<ScalableResource, S>>,
-    machine_pools: Option<Followed<ScalableResource, S>>,
-    machines: Option<Followed<Machine, S>>,
+#[derive(Default)]
+struct FollowedKinds {
+    clusters: Option<Followed<Cluster, Dispatch>>,
+    machine_deployments: Option<Followed<ScalableResource, Dispatch>>,
+    machine_sets: Option<Followed<ScalableResource, Dispatch>>,
+    machine_pools: Option<Followed<ScalableResource, Dispatch>>,
+    machines: Option<Followed<Machine, Dispatch>>,
 }
 
-impl<S: CoreSink> Default for FollowedKinds<S> {
-    fn default() -> Self {
-        Self { clusters: None, machine_deployments: None, machine_sets: None, machine_pools: None, machines: None }
-    }
-}
-
-impl<S: CoreSink> CoreKinds<S> {
+impl CoreKinds {
     /// Returns the core kinds of these namespaces, which [`CoreKinds::follow`] follows into `sink`.
-    pub(super) fn new(management: Management, sink: Arc<S>, namespaces: Namespaces, max_staleness: Duration) -> Self {
+    pub(super) fn new(
+        management: Management,
+        sink: Arc<Dispatch>,
+        namespaces: Namespaces,
+        max_staleness: Duration,
+    ) -> Self {
         Self {
             management,
             sink,
@@ -108,6 +92,11 @@ impl<S: CoreSink> CoreKinds<S> {
             #[cfg(test)]
             walks: std::sync::atomic::AtomicUsize::new(0),
         }
+    }
+
+    /// Returns the way of their changes.
+    pub(super) fn sink(&self) -> &Dispatch {
+        &self.sink
     }
 
     /// Returns the management cluster.
@@ -156,15 +145,13 @@ impl<S: CoreSink> CoreKinds<S> {
     }
 
     /// Follows a kind as it is served now. A `resource` of `None` means that it isn't served any more.
-    fn set<T: IndexFeed>(
+    fn set<T: Routed>(
         &self,
-        slot: &mut Option<Followed<T, S>>,
+        slot: &mut Option<Followed<T, Dispatch>>,
         resource: Option<&ApiResource>,
         kind: T::Kind,
         projection: impl Fn() -> Projection<T>,
-    ) where
-        S: Sink<T>,
-    {
+    ) {
         match (slot.take(), resource) {
             (Some(followed), Some(resource)) if followed.resource() == resource => *slot = Some(followed),
             (previous, Some(resource)) => {
@@ -320,7 +307,7 @@ impl<S: CoreSink> CoreKinds<S> {
     }
 }
 
-impl<S: CoreSink> FollowedKinds<S> {
+impl FollowedKinds {
     /// Returns the health of each kind by name; `None` if it isn't followed.
     fn healths(&self) -> [(&'static str, Option<Health>); 5] {
         [
@@ -334,11 +321,7 @@ impl<S: CoreSink> FollowedKinds<S> {
 
     /// Replays the objects of Clusters of a namespace, and then their marks, for each kind.
     fn replay(&self, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
-        fn of<T: IndexFeed, S: Sink<T>>(
-            followed: Option<&Followed<T, S>>,
-            namespace: &str,
-            clusters: &BTreeMap<ArcStr, u64>,
-        ) {
+        fn of<T: Routed>(followed: Option<&Followed<T, Dispatch>>, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
             if let Some(followed) = followed {
                 followed.replay(namespace, clusters);
             }
@@ -352,7 +335,7 @@ impl<S: CoreSink> FollowedKinds<S> {
 
     /// Stops waiting for the first lists of these namespaces.
     fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
-        fn of<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>, namespaces: &BTreeSet<String>) {
+        fn of<T: Routed>(followed: Option<&Followed<T, Dispatch>>, namespaces: &BTreeSet<String>) {
             if let Some(followed) = followed {
                 followed.stop_waiting_for(namespaces);
             }
@@ -374,6 +357,6 @@ fn is_served(resources: &CoreResources, name: &str) -> bool {
     }
 }
 
-fn health<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>) -> Option<Health> {
+fn health<T: Routed>(followed: Option<&Followed<T, Dispatch>>) -> Option<Health> {
     followed.map(Followed::health)
 }

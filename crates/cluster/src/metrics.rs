@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 use shared_informer::Status;
 
-use super::{Fleet, Workload};
+use super::Fleet;
 use index::families::{count, counter, gauge};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -87,21 +87,15 @@ const COUNTERS: [Count; 5] = [
     ("informer_handler_panics", "Calls of handlers that panicked, by resource", |status| status.handler_panics),
 ];
 
-/// The collector for the informers that feed one workload cluster's index, or those that feed all of a fleet.
-pub struct InformerMetrics(Box<dyn Fn() -> Vec<(&'static str, Status)> + Send + Sync>);
+/// The collector for the informers of a management cluster, and of the only workload cluster. Those of Clusters that a
+/// selector matches have no series, whose number would grow with the fleet.
+pub struct InformerMetrics(Fleet);
 
 impl InformerMetrics {
-    /// Creates the collector for the informers of this workload cluster and of its management cluster.
+    /// Creates the collector.
     #[must_use]
-    pub fn new(workload: Workload) -> Self {
-        Self(Box::new(move || workload.informers()))
-    }
-
-    /// Creates the collector for the informers of a fleet's management cluster. Those of its workload clusters have no
-    /// series, whose number would grow with the fleet.
-    #[must_use]
-    pub fn of_fleet(fleet: Fleet) -> Self {
-        Self(Box::new(move || fleet.informers()))
+    pub fn new(fleet: Fleet) -> Self {
+        Self(fleet)
     }
 }
 
@@ -113,7 +107,7 @@ impl fmt::Debug for InformerMetrics {
 
 impl Collector for InformerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let informers = &(self.0)();
+        let informers = &self.0.informers();
         let encoder = &mut encoder;
         for (name, help, value) in GAUGES {
             let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));

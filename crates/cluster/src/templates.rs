@@ -28,10 +28,11 @@ use super::{
     kinds::{Refusal, refusals},
     management::Management,
     reach::LeftOutNamespaces,
+    template_store::TemplateStore,
 };
 use connect::cause;
 use discovery::{Discovered, LookupError};
-use index::{Change, Index, KindState, Sink};
+use index::{KindState, Sink};
 use nodegroup::text::LogLimit;
 use server::Check;
 
@@ -83,42 +84,10 @@ enum News {
     Dropped(KindRef),
 }
 
-/// A sink of templates, whose groups name the kinds to follow.
-pub(super) trait TemplateSink: Sink<InfrastructureTemplate> {
-    /// Returns the kinds that groups name, with the namespaces of these groups.
-    fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>>;
-    /// Returns a receiver that is notified when these kinds change.
-    fn wanted_kinds_changed(&self) -> watch::Receiver<()>;
-    /// Sets the state of a kind; `None` forgets the kind with all its templates.
-    fn set_kind(&self, kind: &KindRef, state: Option<KindState>);
-}
-
-impl TemplateSink for Index {
-    fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
-        Self::wanted_kinds(self)
-    }
-
-    fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
-        Self::wanted_kinds_changed(self)
-    }
-
-    fn set_kind(&self, kind: &KindRef, state: Option<KindState>) {
-        Self::apply(self, state_change(kind, state));
-    }
-}
-
-/// Returns the change of an index for a new state of a kind; `None` forgets the kind.
-pub(super) fn state_change(kind: &KindRef, state: Option<KindState>) -> Change {
-    match state {
-        Some(state) => Change::Kind(kind.clone(), state),
-        None => Change::KindGone(kind.clone()),
-    }
-}
-
-/// The task that follows the kinds named by the groups behind one sink.
-pub(super) struct Templates<S> {
+/// The task that follows the kinds that groups name.
+pub(super) struct Templates {
     pub(super) management: Management,
-    pub(super) sink: Arc<S>,
+    pub(super) store: Arc<TemplateStore>,
     pub(super) namespaces: Namespaces,
     pub(super) states: KindStates,
     pub(super) left_out: LeftOutNamespaces,
@@ -196,10 +165,10 @@ fn reason(error: &LookupError) -> ArcStr {
     }
 }
 
-impl<S: TemplateSink> Templates<S> {
+impl Templates {
     /// Evaluates the named kinds whenever they change, and when discovery is due. Drop the future to stop.
     pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: CancellationToken) {
-        let mut changed = self.sink.wanted_kinds_changed();
+        let mut changed = self.store.wanted_kinds_changed();
         let (sender, mut news) = mpsc::unbounded_channel();
         let mut following = BTreeMap::<KindRef, Following>::new();
         let mut questions =
@@ -208,7 +177,7 @@ impl<S: TemplateSink> Templates<S> {
         let mut said = LogLimit::new(NAMED);
         loop {
             changed.borrow_and_update();
-            let named = self.sink.wanted_kinds();
+            let named = self.store.wanted_kinds();
             let is_new = {
                 let states = self.states.lock();
                 named.keys().any(|kind| !states.contains_key(kind))
@@ -286,7 +255,7 @@ impl<S: TemplateSink> Templates<S> {
         dropped: &CancellationToken,
         news: &mpsc::UnboundedSender<News>,
     ) {
-        let mut previous: Option<Followed<InfrastructureTemplate, S>> = None;
+        let mut previous: Option<Followed<InfrastructureTemplate, TemplateStore>> = None;
         while !dropped.is_cancelled() {
             let found = served.borrow_and_update().clone();
             match found {
@@ -302,7 +271,7 @@ impl<S: TemplateSink> Templates<S> {
             }
         }
         for key in previous.map(Followed::end).unwrap_or_default() {
-            self.sink.delete(kind, key);
+            Sink::<InfrastructureTemplate>::delete(&*self.store, kind, key);
         }
     }
 
@@ -310,8 +279,8 @@ impl<S: TemplateSink> Templates<S> {
         &self,
         kind: &KindRef,
         resource: ApiResource,
-        previous: Option<Followed<InfrastructureTemplate, S>>,
-    ) -> Followed<InfrastructureTemplate, S> {
+        previous: Option<Followed<InfrastructureTemplate, TemplateStore>>,
+    ) -> Followed<InfrastructureTemplate, TemplateStore> {
         match previous {
             Some(followed) if *followed.resource() == resource => followed,
             previous => Followed::start(
@@ -319,7 +288,7 @@ impl<S: TemplateSink> Templates<S> {
                 resource,
                 self.namespaces.clone(),
                 InfrastructureTemplate::projection(),
-                (&self.sink, kind.clone()),
+                (&self.store, kind.clone()),
                 previous,
             ),
         }
@@ -329,7 +298,7 @@ impl<S: TemplateSink> Templates<S> {
     async fn watch_over(
         &self,
         kind: &KindRef,
-        followed: &Followed<InfrastructureTemplate, S>,
+        followed: &Followed<InfrastructureTemplate, TemplateStore>,
         served: &mut watch::Receiver<Found>,
         news: &mpsc::UnboundedSender<News>,
     ) {
@@ -393,7 +362,7 @@ impl<S: TemplateSink> Templates<S> {
         }
         drop(states);
         for kind in over {
-            self.sink.set_kind(&kind, None);
+            self.store.set_kind(&kind, None);
         }
         let now = Instant::now().into_std();
         for ((), kinds) in said.over(now) {
@@ -403,7 +372,7 @@ impl<S: TemplateSink> Templates<S> {
             if let Some(more) = said.allows((), 1, now) {
                 tracing::warn!(%kind, more, "infrastructure templates of this kind can't be read: {why}");
             }
-            self.sink.set_kind(kind, Some(KindState::Unreadable(why.clone())));
+            self.store.set_kind(kind, Some(KindState::Unreadable(why.clone())));
         }
     }
 
@@ -414,14 +383,14 @@ impl<S: TemplateSink> Templates<S> {
             if let KindState::Unreadable(why) = &state {
                 tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
             }
-            self.sink.set_kind(kind, Some(state));
+            self.store.set_kind(kind, Some(state));
         }
     }
 
     /// Forgets a kind that was followed.
     fn forget(&self, kind: &KindRef) {
         self.states.lock().remove(kind);
-        self.sink.set_kind(kind, None);
+        self.store.set_kind(kind, None);
         tracing::info!(%kind, "infrastructure templates of this kind aren't followed any more");
     }
 }

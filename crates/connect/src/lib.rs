@@ -3,37 +3,23 @@
 //! API server is down. This crate knows kube, and of Cluster API only the name of that Secret. It must never log or
 //! return the content of a kubeconfig or Secret, and never run a program or open a file that a Secret names.
 
-mod access;
-mod bounded;
-mod cause;
-mod client_maker;
+mod client;
 mod cluster_ref;
 mod error;
 pub mod expansion;
-mod fingerprint;
-mod inline;
-mod node_access;
 mod pace;
-mod policy;
 mod proxy;
-mod read_only;
+mod rotation;
 mod secret;
-mod secret_ref;
 mod source;
-mod tls_error;
 
 #[cfg(test)]
 mod tests;
 
-pub use access::Access;
-pub use bounded::{Bounded, bounded};
-pub use cause::cause;
-pub use client_maker::ClientMaker;
-pub use cluster_ref::{ClusterRef, ClusterRefError};
-pub use error::ConnectError;
-pub use node_access::NodeAccess;
+pub use client::{Bounded, Clients, Policy, USER_AGENT, bounded};
+pub use cluster_ref::{ClusterRef, ClusterRefError, SecretName, SecretNameError, SecretRef};
+pub use error::{ConnectError, cause};
 pub use pace::{Pace, Place};
-pub use policy::{Clients, Policy, USER_AGENT};
 pub use proxy::{Connector, Proxies, WrongProxy};
-pub use secret_ref::{SecretName, SecretNameError, SecretRef};
-pub use source::{Source, WorkloadSource};
+pub use rotation::Access;
+pub use source::{ClientMaker, NodeAccess, Source, WorkloadSource};

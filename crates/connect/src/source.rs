@@ -1,7 +1,12 @@
 //! The sources of a cluster's configuration. Each load reads the files or the Secret of a source again, so code that
 //! follows changes keeps the source and replaces the clients.
 
-use std::{env, fmt, path::Path, path::PathBuf};
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
 
 use kube::{
     Config,
@@ -9,10 +14,10 @@ use kube::{
 };
 
 use super::{
-    ClientMaker, Clients, ClusterRef, ConnectError, Proxies, SecretRef, cause,
-    error::kubeconfig_reason,
-    fingerprint::{Fingerprint, FingerprintBuilder},
-    policy::Stacks,
+    Clients, ClusterRef, ConnectError, Proxies, SecretName, SecretNameError, SecretRef,
+    client::Stacks,
+    error::{chain, kubeconfig_reason},
+    rotation::{Fingerprint, FingerprintBuilder},
     secret::kubeconfig_of_secret,
 };
 
@@ -162,8 +167,7 @@ fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Stacks, Conn
         None => Ok(proxies),
     });
     let proxies = proxies.map_err(|error| ConnectError::Proxy { origin: origin(), error })?;
-    Stacks::new(config, proxies)
-        .map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
+    Stacks::new(config, proxies).map_err(|error| ConnectError::Client { origin: origin(), reason: chain(&error) })
 }
 
 async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
@@ -185,7 +189,7 @@ async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
 
 /// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
 fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
-    let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })?;
+    let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: chain(&error) })?;
     let authority = config.root_cert.iter().flatten().fold(FingerprintBuilder::new(), |prints, der| prints.add(der));
     let fingerprint = authority.add(config.cluster_url.to_string().as_bytes()).finish();
     Ok((config, fingerprint))
@@ -240,3 +244,71 @@ impl fmt::Display for WorkloadSource {
         }
     }
 }
+
+/// The credentials by which the Nodes of each Cluster are read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NodeAccess {
+    /// A Secret of the Cluster's namespace.
+    Secret(SecretName),
+    /// None: no Nodes are read.
+    None,
+    /// Clients that are made without a configuration, as on the network of a simulation.
+    Made(ClientMaker),
+}
+
+impl Default for NodeAccess {
+    fn default() -> Self {
+        Self::Secret(SecretName::default())
+    }
+}
+
+impl FromStr for NodeAccess {
+    type Err = SecretNameError;
+
+    fn from_str(text: &str) -> Result<Self, SecretNameError> {
+        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::Secret) }
+    }
+}
+
+impl NodeAccess {
+    /// Returns the source of the clients of a Cluster's workload cluster.
+    #[must_use]
+    pub fn of(&self, cluster: &ClusterRef) -> WorkloadSource {
+        match self {
+            Self::Secret(name) => WorkloadSource::Secret(name.of(cluster)),
+            Self::None => WorkloadSource::None,
+            Self::Made(maker) => WorkloadSource::Made(cluster.clone(), maker.clone()),
+        }
+    }
+}
+
+/// A maker of the clients of each Cluster's workload cluster.
+#[derive(Clone)]
+pub struct ClientMaker(Arc<dyn Fn(&ClusterRef) -> Clients + Send + Sync>);
+
+impl ClientMaker {
+    /// Returns a maker that calls a function.
+    #[must_use]
+    pub fn new(make: impl Fn(&ClusterRef) -> Clients + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    pub(super) fn make(&self, cluster: &ClusterRef) -> Clients {
+        (self.0)(cluster)
+    }
+}
+
+impl fmt::Debug for ClientMaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientMaker")
+    }
+}
+
+/// A maker is equal to its clones.
+impl PartialEq for ClientMaker {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ClientMaker {}

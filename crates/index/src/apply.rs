@@ -3,19 +3,49 @@
 use std::sync::Arc;
 
 use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind};
+use jiff::Timestamp;
+use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, Shortage};
+use parking_lot::RwLockWriteGuard;
 
 use super::{
-    Change,
-    holder::MachineByNode,
-    live_state::LiveState,
-    node_key::{NodeByMachine, NodeByProviderId},
-    relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
-    shared_templates::Template,
+    change::Change,
+    log::Notice,
+    relations::{ByKey, Tail, TemplateKey, cluster_key, group_of, holder_key, owner_of, template_key},
+    state::{Index, Inner, LiveState},
+    templates::Template,
 };
 
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
 const DROPPED_AT_ONCE: usize = 4;
+
+/// Evaluates all groups that are due. Reads that wait get their turn in between.
+pub(super) fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
+    while inner.live.evaluate_due() {
+        RwLockWriteGuard::bump(inner);
+    }
+}
+
+impl Index {
+    /// Applies a change, and logs its effects on groups.
+    pub fn apply(&self, change: Change) {
+        self.log(self.apply_quietly(change));
+    }
+
+    /// Applies a change, and returns its effects on groups.
+    pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+        let mut inner = self.inner.write();
+        inner.live.apply(change);
+        evaluate_due(&mut inner);
+        let live = &mut inner.live;
+        if std::mem::take(&mut live.wanted_changed) {
+            self.wanted.send_replace(());
+        }
+        if !live.observed.is_empty() {
+            self.observed.send_replace(());
+        }
+        live.take_notices()
+    }
+}
 
 impl LiveState {
     /// Applies a change.
@@ -55,15 +85,15 @@ impl LiveState {
             Change::MachineGone(key) => self.remove_machine(&key),
             Change::Node(node) => {
                 let name = node.meta.key.name.clone();
-                let old = self.nodes.insert(Arc::clone(&node));
+                let old = self.nodes.insert(name.clone(), Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
-                self.count_node(old.as_deref(), Some(&node));
+                self.drop_counts_of_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
                 let old = self.nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
-                self.count_node(old.as_deref(), None);
+                self.drop_counts_of_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -151,6 +181,7 @@ impl LiveState {
         self.owner_changed(id, old.as_deref(), None);
         self.observed_owner_changed(old.as_deref(), None);
         self.set_wanted(id, None);
+        self.counts.remove(id);
         if !keep {
             self.groups.remove(id);
         }
@@ -178,8 +209,9 @@ impl LiveState {
             }
         }
         self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
-        if id.kind == ScalableKind::MachinePool {
-            self.count_pool(old, new);
+        if old.map(|old| &old.provider_ids) != new.map(|new| &new.provider_ids) {
+            // A Node may lead to another Machine now.
+            self.counts.clear();
         }
         if id.kind != ScalableKind::MachineSet {
             return;
@@ -200,7 +232,7 @@ impl LiveState {
             }
             self.resample(&group);
         }
-        self.count_set(id);
+        self.counts.clear();
     }
 
     fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
@@ -222,7 +254,7 @@ impl LiveState {
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
-        let old = self.machines.insert(Arc::clone(machine));
+        let old = self.machines.insert(machine.meta.key.clone(), Arc::clone(machine));
         self.note_shortage(old.as_deref(), machine);
         if machine.node_name.is_some() && machine.provider_id.is_none() && !machine.deleting {
             self.unidentified.insert(machine.meta.key.clone());
@@ -233,18 +265,18 @@ impl LiveState {
             self.unrelate_machine(old, Some(machine));
         }
         self.holders.insert_machine(machine);
-        if machine.node_name.is_some() {
-            self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
+        if let Some(node) = &machine.node_name {
+            self.machines_by_node.insert(node.clone(), ByKey(Arc::clone(machine)));
         }
         if let Some(owner) = owner_of(machine) {
             let siblings = self.machines_by_owner.entry(owner.clone()).or_default();
             let is_first = siblings.is_empty();
-            siblings.insert(machine);
+            siblings.insert(machine.meta.key.name.clone(), Arc::clone(machine));
             if is_first {
                 self.pool_machines_changed(owner);
             }
         }
-        self.count_machine(old.as_deref(), Some(machine));
+        self.drop_counts_of_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
     }
 
@@ -254,7 +286,7 @@ impl LiveState {
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.unrelate_machine(&old, None);
-            self.count_machine(Some(&old), None);
+            self.drop_counts_of_machine(Some(&old), None);
         }
     }
 
@@ -268,13 +300,13 @@ impl LiveState {
         if let Some(node) = &old.node_name
             && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
         {
-            self.machines_by_node.remove(&MachineByNode(Arc::clone(old)));
+            self.machines_by_node.remove(node, &ByKey(Arc::clone(old)));
         }
         if let Some(owner) = owner_of(old)
             && new.is_none_or(|new| new.owner != old.owner)
         {
             if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                siblings.remove(old);
+                siblings.remove(&old.meta.key.name);
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
                     self.pool_machines_changed(owner);
@@ -295,19 +327,19 @@ impl LiveState {
     /// Moves the relations of a Node from its old to its new version.
     pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {
-            if old.provider_id.is_some() {
-                self.nodes_by_provider_id.remove(&NodeByProviderId(Arc::clone(old)));
+            if let Some(id) = &old.provider_id {
+                self.nodes_by_provider_id.remove(holder_key(id), &ByKey(Arc::clone(old)));
             }
-            if old.machine.is_some() {
-                self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
+            if let Some(machine) = &old.machine {
+                self.nodes_by_machine.remove(machine, &ByKey(Arc::clone(old)));
             }
         }
         if let Some(new) = new {
-            if new.provider_id.is_some() {
-                self.nodes_by_provider_id.insert(NodeByProviderId(Arc::clone(new)));
+            if let Some(id) = &new.provider_id {
+                self.nodes_by_provider_id.insert(Tail::of(id), ByKey(Arc::clone(new)));
             }
-            if new.machine.is_some() {
-                self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
+            if let Some(machine) = &new.machine {
+                self.nodes_by_machine.insert(machine.clone(), ByKey(Arc::clone(new)));
             }
         }
     }
@@ -316,12 +348,40 @@ impl LiveState {
     pub(super) fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.deleted_groups.take_old() else { return };
-            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since))
-                && let Some(group) = self.groups.remove(&id)
-            {
-                let price = group.served.as_ref().and_then(|served| served.definition.price.as_ref());
-                self.prices.replace(price, None);
+            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since)) {
+                self.groups.remove(&id);
+                self.cheapest_units.take();
             }
         }
+    }
+}
+
+// The times since when Machines and MachinePools lack capacity, recorded as they change, so that a read compares times
+// and parses no message.
+
+impl LiveState {
+    /// Records the lack of capacity of a Machine that was added or changed.
+    pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
+        let key = &machine.meta.key;
+        // A Machine created again under the same name is another one.
+        let old = old.filter(|old| old.meta.uid == machine.meta.uid);
+        let known = self.shortages.get(key).copied().filter(|_| old.is_some());
+        let condition = machine.infrastructure_not_ready();
+        match Shortage::by(&self.rules.capacity_words, condition, known, old.is_some(), Timestamp::now()) {
+            Some(shortage) => self.shortages.insert(key.clone(), shortage),
+            None => self.shortages.remove(key),
+        };
+    }
+
+    /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while
+    /// instances are missing: a provider may leave it until the next change, and an increase has to be tried anew.
+    pub(super) fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
+        let Some(group) = self.groups.get_mut(id).filter(|_| id.kind == ScalableKind::MachinePool) else { return };
+        let old = old.filter(|old| old.meta.uid == pool.meta.uid);
+        let known = group.shortage.filter(|_| old.is_some());
+        let listed = i32::try_from(pool.provider_ids.len()).unwrap_or(i32::MAX);
+        let is_short = pool.replicas.is_some_and(|replicas| replicas > listed);
+        let condition = pool.infrastructure_not_ready.as_ref().filter(|_| is_short);
+        group.shortage = Shortage::by(&self.rules.capacity_words, condition, known, old.is_some(), Timestamp::now());
     }
 }

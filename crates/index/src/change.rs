@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
 use nodegroup::{GroupId, PriceList};
 
-use super::shared_templates::Template;
+use super::templates::Template;
 
 /// A change of one object, or of the state of a template kind.
 #[derive(Clone, Debug)]

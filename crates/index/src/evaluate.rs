@@ -1,16 +1,24 @@
 //! Evaluates the rules for a group after a change of its inputs, and stores the result.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use capi::{KindRef, ScalableKind};
-use nodegroup::{self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes};
+use arcstr::ArcStr;
+use capi::{KindRef, ObjectKey, ScalableKind, ScalableResource};
+use jiff::Timestamp;
+use nodegroup::{
+    self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Rollout, rollout, writing::Ongoing,
+};
+use tokio::sync::watch;
 
 use super::{
-    KindState,
+    change::KindState,
     group::Served,
-    live_state::LiveState,
-    relation::{cluster_key, template_key},
-    shared_templates::Template,
+    relations::{cluster_key, template_key},
+    state::{Index, LiveState},
+    templates::Template,
 };
 
 /// The node group that an object is, or the reason why it is none.
@@ -19,6 +27,39 @@ type Evaluated = Result<Box<Definition>, Excluded>;
 /// The maximum number of groups that are evaluated in a row. A change may concern all groups, and a tenant decides how
 /// long the evaluation of its own takes, so that reads get their turn in between.
 pub(super) const AT_ONCE: usize = 4;
+
+impl Index {
+    /// Returns the infrastructure template kinds that groups in scope reference, with the namespaces of these groups.
+    #[must_use]
+    pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        self.inner.read().live.wanted_kinds()
+    }
+
+    /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] changes.
+    #[must_use]
+    pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
+        self.wanted.subscribe()
+    }
+
+    /// Returns the state of an infrastructure template kind.
+    #[must_use]
+    pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
+        self.inner.read().live.kinds.get(kind).cloned()
+    }
+
+    /// Returns true if the first list of every referenced template kind has completed or failed, and all groups are
+    /// evaluated.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        let inner = self.inner.read();
+        let state = |kind| inner.live.kinds.get(kind);
+        let has_settled = |kind| match state(kind) {
+            Some(KindState::Synced | KindState::Unreadable(_)) => true,
+            Some(KindState::Pending) | None => false,
+        };
+        inner.live.due.is_empty() && inner.live.wanted.keys().all(has_settled)
+    }
+}
 
 impl LiveState {
     /// Evaluates few groups at once, and many when [`LiveState::evaluate_due`] is called.
@@ -140,9 +181,8 @@ impl LiveState {
                 if !group.is_live() || !old.is_some_and(says) {
                     self.changed.insert(id.clone());
                 }
-                let old_price = old.and_then(|old| old.price.as_ref());
-                if old_price != definition.price.as_ref() {
-                    self.prices.replace(old_price, definition.price.as_ref());
+                if old.and_then(|old| old.price.as_ref()) != definition.price.as_ref() {
+                    self.cheapest_units.take();
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
@@ -178,4 +218,94 @@ fn needs_template(reason: Exclusion) -> bool {
 /// Returns the name of the Node in a group's template: stable, and a valid Node name if the group's name is.
 fn template_name(id: &GroupId) -> String {
     format!("{}-template", id.key.name)
+}
+
+// The kinds of infrastructure templates that groups in scope name, counted by namespace, so that the follower of these
+// kinds can limit the cost of each namespace.
+
+impl LiveState {
+    /// Returns the infrastructure template kinds that groups name, with the namespaces of these groups.
+    pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        let named = self.wanted.iter();
+        named.map(|(kind, namespaces)| (kind.clone(), namespaces.keys().cloned().collect())).collect()
+    }
+
+    /// Replaces the template kind of a group in the counts.
+    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let old = std::mem::replace(&mut group.wants, kind.clone());
+        if old == kind {
+            return;
+        }
+        let namespace = &id.key.namespace;
+        if let Some(kind) = kind {
+            let count = self.wanted.entry(kind).or_default().entry(namespace.clone()).or_default();
+            *count += 1;
+            self.wanted_changed |= *count == 1;
+        }
+        if let Some(old) = old
+            && let Some(namespaces) = self.wanted.get_mut(&old)
+            && let Some(count) = namespaces.get_mut(namespace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted_changed = true;
+                namespaces.remove(namespace);
+                if namespaces.is_empty() {
+                    self.wanted.remove(&old);
+                }
+            }
+        }
+    }
+}
+
+// The rollouts of groups. The index evaluates them when a MachineSet, a MachineDeployment or a Cluster's topology
+// changes, so that no query has to.
+
+impl LiveState {
+    /// Evaluates the rollouts of groups after a change of their MachineSets, their own objects or their Clusters.
+    pub(super) fn update_rollouts(&mut self, groups: Vec<GroupId>) {
+        for id in groups {
+            self.update_rollout(&id);
+        }
+    }
+
+    fn update_rollout(&mut self, id: &GroupId) {
+        let found = self.rollout_of(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let known = group.rollout.as_ref().map(|ongoing| ongoing.since);
+        let ongoing = found.map(|rollout| Ongoing {
+            cause: rollout.cause,
+            since: rollout.since.or(known).unwrap_or_else(Timestamp::now),
+        });
+        if group.rollout == ongoing {
+            return;
+        }
+        group.rollout = ongoing;
+        // A group that is no longer live keeps its last served state.
+        if let Some(served) = group.served.as_deref().filter(|_| group.is_live()) {
+            let (definition, template) = (served.definition.clone(), served.template.clone());
+            group.served = Some(Arc::new(Served::new(definition, template, group.rollout.as_ref())));
+        }
+    }
+
+    /// Returns the rollout of a MachineDeployment; the other kinds don't roll out.
+    fn rollout_of(&self, id: &GroupId) -> Option<Rollout> {
+        if id.kind != ScalableKind::MachineDeployment {
+            return None;
+        }
+        let deployment = self.groups.get(id)?.object.as_deref()?;
+        let set =
+            |key: &ObjectKey| self.groups.get(&GroupId::new(ScalableKind::MachineSet, key.clone()))?.object.as_deref();
+        let sets: Vec<_> = self.sets_by_deployment.get(&id.key).filter_map(set).collect();
+        let cluster = self.clusters.get(&cluster_key(deployment)).map(AsRef::as_ref);
+        rollout::rollout(deployment, sets, cluster)
+    }
+    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
+    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
+    pub(super) fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
+        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
+        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
+        deployment.on_delete.then(|| oldest.map(|set| set.meta.key.name.clone()))?
+    }
 }

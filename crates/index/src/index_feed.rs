@@ -105,7 +105,7 @@ impl IndexFeed for Machine {
     }
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
+        index.keys(|live| live.machines.keys().cloned().collect())
     }
 
     fn tag(object: &Self) -> Tag<'_> {
@@ -125,7 +125,7 @@ impl IndexFeed for Node {
     }
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|live| live.nodes.iter().map(|node| node.meta.key.clone()).collect())
+        index.keys(|live| live.nodes.values().map(|node| node.meta.key.clone()).collect())
     }
 }
 

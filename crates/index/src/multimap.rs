@@ -1,45 +1,45 @@
-//! A multimap from a key to the few values that share it, in order. It must never keep a key without values.
+//! A multimap from a key to the values that share it, in order.
 
 use std::{
     borrow::Borrow,
-    collections::{BTreeSet, HashMap},
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     hash::Hash,
 };
 
-/// Usually there is one value, stored inline. The set is the exception.
-#[derive(Debug)]
-enum Values<V> {
-    One(V),
-    Many(BTreeSet<V>),
-}
-
-/// A multimap whose values per key are a set.
+/// A multimap whose values per key are a set. A key rarely has several, so the least one is kept apart: a Machine's
+/// place in a relation then takes no list of its own.
 #[derive(Debug)]
 pub(super) struct Multimap<K, V> {
-    entries: HashMap<K, Values<V>>,
+    /// The least value of each key.
+    least: HashMap<K, V>,
+    /// All other values.
+    others: BTreeSet<(K, V)>,
 }
 
 impl<K, V> Default for Multimap<K, V> {
     fn default() -> Self {
-        Self { entries: HashMap::new() }
+        Self { least: HashMap::new(), others: BTreeSet::new() }
     }
 }
 
-impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
+impl<K: Clone + Eq + Hash + Ord, V: Clone + Ord> Multimap<K, V> {
+    /// Inserts a value. It replaces an equal one, which may hold an older object or another copy of a text.
     pub(super) fn insert(&mut self, key: K, value: V) {
-        match self.entries.get_mut(&key) {
-            None => {
-                self.entries.insert(key, Values::One(value));
+        match self.least.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(value);
             }
-            // Equal values may hold different copies of a text: the newer copy is shared with the object that brought
-            // it.
-            Some(Values::One(known)) if *known == value => *known = value,
-            Some(values @ Values::One(_)) => {
-                let Values::One(known) = std::mem::replace(values, Values::Many(BTreeSet::new())) else { return };
-                *values = Values::Many(BTreeSet::from([known, value]));
-            }
-            Some(Values::Many(known)) => {
-                known.replace(value);
+            Entry::Occupied(mut place) => {
+                let other = match value.cmp(place.get()) {
+                    Ordering::Less => place.insert(value),
+                    Ordering::Greater => value,
+                    Ordering::Equal => {
+                        place.insert(value);
+                        return;
+                    }
+                };
+                self.others.replace((place.key().clone(), other));
             }
         }
     }
@@ -49,16 +49,21 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let empty = match self.entries.get_mut(key) {
-            None => false,
-            Some(Values::One(known)) => known == value,
-            Some(Values::Many(known)) => {
-                known.remove(value);
-                known.is_empty()
+        let Some((known, least)) = self.least.get_key_value(key) else { return };
+        let (removed, is_least) = ((known.clone(), value.clone()), least == value);
+        if !is_least {
+            self.others.remove(&removed);
+            return;
+        }
+        let next = self.others.range::<(K, V), _>(&removed..).next().filter(|(other, _)| *other == removed.0).cloned();
+        match next {
+            Some(next) => {
+                self.others.remove(&next);
+                self.least.insert(next.0, next.1);
             }
-        };
-        if empty {
-            self.entries.remove(key);
+            None => {
+                self.least.remove(key);
+            }
         }
     }
 
@@ -68,12 +73,12 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let (one, many) = match self.entries.get(key) {
-            None => (None, None),
-            Some(Values::One(value)) => (Some(value), None),
-            Some(Values::Many(values)) => (None, Some(values)),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+        let least = self.least.get_key_value(key);
+        let others = least.filter(|_| !self.others.is_empty()).map(|(key, least)| {
+            let others = self.others.range((key.clone(), least.clone())..);
+            others.take_while(move |(other, _)| other == key).map(|(_, value)| value)
+        });
+        least.map(|(_, value)| value).into_iter().chain(others.into_iter().flatten())
     }
 
     /// Returns the values of a key, copied, for callers that change the index meanwhile.
@@ -87,13 +92,13 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
 
     /// Iterates over the keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
-        self.entries.keys()
+        self.least.keys()
     }
 
     /// Returns true if there are no values.
     #[cfg(any(test, feature = "test-support"))]
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.least.is_empty() && self.others.is_empty()
     }
 }
 
@@ -104,22 +109,25 @@ mod tests {
     #[test]
     fn values_of_a_key_are_a_set_in_order() {
         let mut map = Multimap::default();
-        for value in [3, 1, 3, 2] {
+        for value in [3, 1, 3, 1, 2] {
             map.insert("key", value);
+            map.insert("next", value + 10);
         }
         assert_eq!(map.to_vec("key"), [1, 2, 3]);
+        assert_eq!(map.to_vec("next"), [11, 12, 13]);
         assert_eq!(map.to_vec("other"), [0; 0]);
     }
 
     #[test]
     fn nothing_is_left_when_the_last_value_goes() {
         let mut map = Multimap::default();
-        map.insert("key", 1);
-        map.insert("key", 2);
-        map.remove("key", &1);
-        map.remove("key", &1);
-        assert_eq!(map.to_vec("key"), [2]);
-        map.remove("key", &2);
+        for value in [1, 2, 3] {
+            map.insert("key", value);
+        }
+        for (removed, left) in [(1, vec![2, 3]), (1, vec![2, 3]), (3, vec![2]), (2, vec![])] {
+            map.remove("key", &removed);
+            assert_eq!(map.to_vec("key"), left);
+        }
         assert!(map.is_empty());
     }
 }

@@ -167,13 +167,13 @@ fn is_never_zero(resource: &str) -> bool {
     matches!(resource, CPU | MEMORY | EPHEMERAL_STORAGE | STORAGE | PODS)
 }
 
-/// The resources that Cluster Autoscaler counts as GPUs, with the minor version from which on it does, if that isn't the
-/// first that this program serves.
+/// The resources that Cluster Autoscaler counts as GPUs, with the version from which on it does, if that isn't the first
+/// that this program serves.
 const KNOWN_GPUS: [(&str, Option<&str>); 5] = [
     ("nvidia.com/gpu", None),
     (DIRECTX, None),
-    ("amd.com/gpu", Some("1.34")),
-    ("habana.ai/gaudi", Some("1.34")),
+    ("amd.com/gpu", Some("1.34.3")),
+    ("habana.ai/gaudi", Some("1.34.3")),
     ("gpu.intel.com/xe", Some("1.35")),
 ];
 

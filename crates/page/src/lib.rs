@@ -24,36 +24,22 @@ use self::{
     shell::{Foreign, Page},
     view::View,
 };
-use crate::state::{FleetState, FleetStateSource, State, StateSource};
+use crate::state::{FleetState, Source, State, StateSource};
 use server::{STYLE_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
 
-/// Renders the pages of a state source.
+/// Renders the pages of a source: those of the only workload cluster, or those of a fleet and of each of its Clusters.
 #[derive(Clone)]
 pub struct StatusPage {
-    source: Arc<StateSource>,
-}
-
-/// Renders the pages of a fleet, and those of each of its Clusters.
-#[derive(Clone)]
-pub struct FleetPage {
-    source: Arc<FleetStateSource>,
+    source: Arc<Source>,
 }
 
 impl StatusPage {
-    /// Returns the pages of a state source.
+    /// Returns the pages of a source.
     #[must_use]
-    pub fn new(source: Arc<StateSource>) -> Self {
-        Self { source }
-    }
-}
-
-impl FleetPage {
-    /// Returns the pages of a fleet.
-    #[must_use]
-    pub fn new(source: Arc<FleetStateSource>) -> Self {
+    pub fn new(source: Arc<Source>) -> Self {
         Self { source }
     }
 
@@ -62,45 +48,46 @@ impl FleetPage {
         let FleetState { program, taken_at, .. } = self.source.read_bare();
         State { program, taken_at, ..State::default() }
     }
+
+    fn wrong(&self, why: &str) -> StatusAnswer {
+        StatusAnswer::Wrong(notice(&self.bare(), "Not understood", why))
+    }
+
+    fn missing(&self, why: &str) -> StatusAnswer {
+        StatusAnswer::Missing(notice(&self.bare(), "Not here", why))
+    }
 }
 
 impl StatusPages for StatusPage {
     fn page(&self, path: &str, query: &str) -> StatusAnswer {
-        let bare = || self.source.read_bare();
-        match View::parse(query) {
-            Err(wrong) => StatusAnswer::Wrong(notice(&bare(), "Not understood", &wrong.to_string())),
-            Ok(View { cluster: Some(_), .. }) => {
-                let why = "this server serves one workload cluster, not a fleet: leave cluster out";
-                StatusAnswer::Wrong(notice(&bare(), "Not understood", why))
-            }
-            Ok(view) => page_of(&self.source, path, &view),
-        }
-    }
-
-    fn style(&self) -> &'static str {
-        STYLE
-    }
-}
-
-impl StatusPages for FleetPage {
-    fn page(&self, path: &str, query: &str) -> StatusAnswer {
         let view = match View::parse(query) {
             Ok(view) => view,
-            Err(wrong) => return StatusAnswer::Wrong(notice(&self.bare(), "Not understood", &wrong.to_string())),
+            Err(wrong) => return self.wrong(&wrong.to_string()),
         };
-        match (&view.cluster, path) {
-            (Some(cluster), _) => match self.source.of(cluster) {
-                Ok(source) => page_of(&source, path, &view),
-                Err(why) => StatusAnswer::Missing(notice(&self.bare(), "Not here", &why)),
-            },
-            (None, "/") => StatusAnswer::Found(fleet::clusters(&self.source.read(), &view).into_string()),
-            (None, _) => {
-                let why = format!(
+        let is_one = self.source.is_one();
+        let chosen = match (&view.cluster, path) {
+            (Some(_), _) if is_one => {
+                return self.wrong("this server serves one workload cluster, not a fleet: leave cluster out");
+            }
+            (Some(cluster), _) => self.source.of(cluster),
+            (None, "/") if !is_one => {
+                return StatusAnswer::Found(fleet::clusters(&self.source.read(), &view).into_string());
+            }
+            (None, _) => self.source.only().ok_or_else(|| {
+                format!(
                     "nothing is known of {path:?}: a page of a node group is \
                      /groups/<Kind>/<namespace>/<name>?cluster=<namespace>/<name>"
-                );
-                StatusAnswer::Missing(notice(&self.bare(), "Not here", &why))
-            }
+                )
+            }),
+        };
+        let page = chosen.and_then(|source| {
+            page_of(&source, path, &view).ok_or_else(|| {
+                format!("nothing is known of {path:?}: a page of a node group is /groups/<Kind>/<namespace>/<name>")
+            })
+        });
+        match page {
+            Ok(page) => StatusAnswer::Found(page.into_string()),
+            Err(why) => self.missing(&why),
         }
     }
 
@@ -110,17 +97,8 @@ impl StatusPages for FleetPage {
 }
 
 /// Returns a page of a cluster.
-fn page_of(source: &StateSource, path: &str, view: &View) -> StatusAnswer {
-    let found =
-        if path == "/" { Some(overview::overview(&source.read_rows(), view)) } else { group_of(source, path, view) };
-    match found {
-        Some(page) => StatusAnswer::Found(page.into_string()),
-        None => StatusAnswer::Missing(notice(
-            &source.read_bare(),
-            "Not here",
-            &format!("nothing is known of {path:?}: a page of a node group is /groups/<Kind>/<namespace>/<name>"),
-        )),
-    }
+fn page_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
+    if path == "/" { Some(overview::overview(&source.read_rows(), view)) } else { group_of(source, path, view) }
 }
 
 fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {

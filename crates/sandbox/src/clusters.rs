@@ -16,12 +16,13 @@ use crate::{
     api::{Api, LoadError, Resource, Selection},
     clock::Clock,
     define_cluster_api,
+    engine::WorkloadApis,
     faults::{Effect, Fault, WatchFault},
     fleet::{self, Fleet, Variation},
     http::{ApiServer, ApiServers, ServedApi, ServerSettings},
     sandbox::{StartError, kubeconfig_secret, serve},
     settings::Settings,
-    simulation::{Simulation, WorkloadApis},
+    simulation::Simulation,
 };
 
 /// The number of Clusters in one namespace.
@@ -113,8 +114,7 @@ impl Clusters {
             apis.insert((namespace.clone(), name.clone()), workload.api().clone());
             built.push(ClusterOf { namespace, name, workload });
         }
-        let start = || Simulation::start_clusters(management.api(), &apis, clock, settings);
-        let simulation = controllers.then(start);
+        let simulation = controllers.then(|| Simulation::start_clusters(management.api(), apis, clock, settings));
         let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
         let started = Self { management, workloads, all: built, simulation, folder };
         started.management.write_kubeconfig(started.management_kubeconfig()).map_err(StartError::Kubeconfig)?;
@@ -180,7 +180,7 @@ impl Clusters {
         let Self { management, workloads, all, simulation, folder } = self;
         drop(all);
         if let Some(simulation) = simulation {
-            simulation.stop().await;
+            simulation.end().await;
         }
         management.shutdown().await;
         workloads.shutdown().await;

@@ -29,8 +29,6 @@ pub enum Effect {
     Answer {
         /// The HTTP status.
         status: u16,
-        /// The headers besides the content type.
-        headers: Vec<(String, String)>,
         /// The body.
         body: Bytes,
     },
@@ -44,8 +42,6 @@ pub enum Effect {
     CutAfter,
     /// The request is processed, and the answer waits until [`FaultHandle::release`].
     HoldAnswer,
-    /// The request is processed, and the answer isn't JSON.
-    Garbage,
     /// The request is answered without end, as fast as the client reads, until the fault is removed.
     Endless {
         /// The beginning of the body.
@@ -96,22 +92,13 @@ impl Fault {
     /// Answers requests with this JSON.
     #[must_use]
     pub fn answer(status: u16, body: &Value) -> Self {
-        Self::new(Effect::Answer { status, headers: Vec::new(), body: Bytes::from(body.to_string()) })
+        Self::new(Effect::Answer { status, body: Bytes::from(body.to_string()) })
     }
 
     /// Creates a fault of watches.
     #[must_use]
     pub fn watch(fault: WatchFault) -> Self {
         Self::new(Effect::Watch(fault)).on_verb("watch")
-    }
-
-    /// Adds a header to the answer, if the fault is an answer.
-    #[must_use]
-    pub fn with_header(mut self, name: &str, value: &str) -> Self {
-        if let Effect::Answer { headers, .. } = &mut self.effect {
-            headers.push((name.to_owned(), value.to_owned()));
-        }
-        self
     }
 
     /// Restricts the fault to one HTTP method.

@@ -10,8 +10,11 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, LoadError},
     controllers::{
-        CapiVersion, Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
+        CapiVersion, Context, cluster, conditions,
+        fate::Fate,
+        keys, machine, machine_deployment, machine_set,
         names::Names,
+        node::Hardware,
         object::{self, Object},
         plan::{Plan, Write},
         propagation,
@@ -194,24 +197,15 @@ impl Maker<'_> {
     fn machine(&mut self, set: &Value, template: &Value) -> (Arc<Value>, Value) {
         let machine = machine_set::new_machine(set, &mut self.context());
         let mut machine = self.born(machine);
-        let mut steps = machine::Steps::new(self.now);
-        let mut node: Option<Arc<Value>> = None;
-        let template = || Some(Arc::new(template.clone()));
-        let course = machine::Course::of_label(&machine, self.settings.times);
-        // The Machine first gets its Node, and then sees that the Node is Ready.
-        for _ in 0..2 {
-            let inputs = machine::Inputs {
-                machine: &machine,
-                course: &course,
-                owner: Some(set),
-                template: &template,
-                node: node.as_ref(),
-            };
-            let plan = machine::plan(&inputs, &mut steps, &self.context());
-            machine = after(&plan, &machine);
-            node = node.or_else(|| plan.writes.into_iter().find_map(created).map(Arc::new));
-        }
-        let node = self.born(node.map(Arc::unwrap_or_clone).unwrap_or_default());
+        let (fate, mut steps) = (Fate::plain(self.settings.times), machine::Steps::new(self.now));
+        let mut plan = |machine: &Arc<Value>, node: Option<&Arc<Value>>, context: &Context<'_>| {
+            after(&machine::plan(&machine::Inputs { machine, fate: &fate, node }, &mut steps, context), machine)
+        };
+        // The Machine first gets its infrastructure, and then refers to its Node.
+        machine = plan(&machine, None, &self.context());
+        let node = machine::node_of(&machine, Hardware::of(Some(set), Some(template))).object(true, self.now);
+        let node = self.born(node);
+        machine = plan(&machine, Some(&node), &self.context());
         (machine, Arc::unwrap_or_clone(node))
     }
 }

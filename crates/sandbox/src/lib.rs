@@ -3,22 +3,22 @@
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
 pub mod api;
+pub mod autoscaler;
 pub mod clock;
 pub mod clusters;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod controllers;
 mod definitions;
+pub mod engine;
 pub mod faults;
 pub mod fleet;
 pub mod http;
 pub mod kubeconfig;
 mod manifests;
+pub mod recorded;
 pub mod requests;
 mod sandbox;
 mod settings;
 mod simulation;
-pub mod stepped;
 
 pub use controllers::CapiVersion;
 pub use definitions::define_cluster_api;

@@ -18,10 +18,6 @@ pub struct Request {
     pub path: String,
     /// The query, as it was sent, without its `?`.
     pub query: String,
-    /// The user agent.
-    pub user_agent: String,
-    /// The content type of the body.
-    pub content_type: String,
     /// The body.
     pub body: Bytes,
     /// The RBAC verb of the request: `get`, `list`, `watch`, `create` …

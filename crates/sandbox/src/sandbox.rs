@@ -169,7 +169,7 @@ impl Sandbox {
     /// Ends the controllers and both APIs, and removes the kubeconfigs.
     pub async fn stop(self) {
         let Self { management, workload, simulation, folder } = self;
-        simulation.stop().await;
+        simulation.end().await;
         management.shutdown().await;
         workload.shutdown().await;
         // A folder that can't be removed is left to the system.

@@ -38,8 +38,6 @@ impl Contract {
 /// The durations of the steps. Zero means at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Times {
-    /// From a change of an object until its controller reconciles it.
-    pub react: Duration,
     /// From a Machine's creation until its bootstrap data exists (phase Pending).
     pub bootstrap: Duration,
     /// From then until its infrastructure exists, or has failed (phase Provisioning).
@@ -59,7 +57,6 @@ pub struct Times {
 impl Times {
     /// Times without any delay.
     pub const ZERO: Self = Self {
-        react: Duration::ZERO,
         bootstrap: Duration::ZERO,
         provision: Duration::ZERO,
         join: Duration::ZERO,
@@ -74,7 +71,6 @@ impl Default for Times {
     /// Returns the times of a fast cloud.
     fn default() -> Self {
         Self {
-            react: Duration::ZERO,
             bootstrap: Duration::from_secs(1),
             provision: Duration::from_secs(20),
             join: Duration::from_secs(20),

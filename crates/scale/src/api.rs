@@ -57,6 +57,16 @@ pub(super) struct MachineDetails {
     pub(super) delete_mark: Option<ArcStr>,
 }
 
+/// How a size is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SizeCall {
+    Write,
+    /// Only tries it.
+    DryRun,
+    /// If nobody has written the object since the version that was seen, not even its controller.
+    OfVersion,
+}
+
 /// A client of the management cluster's API server, for writes and for the reads that they need.
 #[derive(Clone)]
 pub struct Api {
@@ -171,8 +181,7 @@ impl Api {
         Ok(GroupState { version: object.version(), managed: object.into_managed_fields() })
     }
 
-    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen; a dry run only
-    /// tries it. The JSON of a Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is
+    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is
     /// added instead of replaced. API servers record no field manager for a size of 0.
     pub(super) async fn write_size(
         &self,
@@ -180,9 +189,9 @@ impl Api {
         seen: &GroupVersion,
         to: i32,
         writer: &SizeWriter,
-        dry_run: bool,
+        how: SizeCall,
     ) -> Result<GroupVersion, CallError> {
-        let from = seen.replicas;
+        let (from, dry_run) = (seen.replicas, how == SizeCall::DryRun);
         let (test, set) = if from == 0 {
             (
                 json!({"op": "test", "path": "/spec", "value": {}}),
@@ -194,7 +203,11 @@ impl Api {
                 json!({"op": "replace", "path": "/spec/replicas", "value": to}),
             )
         };
-        let is_same = json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()});
+        let is_same = if how == SizeCall::OfVersion {
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": seen.resource_version.to_string()})
+        } else {
+            json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()})
+        };
         let patch = json_patch_of(vec![is_same, test, set])?;
         let params = PatchParams { field_manager: Some(writer.to_string()), dry_run, ..PatchParams::default() };
         let request = self.group_requests(id)?.patch_subresource("scale", &id.key.name, &params, &patch);

@@ -29,6 +29,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     accepted_deletions::DeletionTarget,
     answer,
+    api::SizeCall,
     command::Delete,
     error::ScaleError,
     mark,
@@ -392,7 +393,7 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
     let id = &work.id;
     let (mut attempts, writer) = (work.attempts(), SizeWriter::draw());
     loop {
-        let call = work.api().write_size(id, seen, to, &writer, true);
+        let call = work.api().write_size(id, seen, to, &writer, SizeCall::DryRun);
         let error = match work.write(Write::DryRun, call).await {
             Ok(_) => return Ok(()),
             // A webhook without support for dry runs can't be asked.
@@ -532,7 +533,7 @@ pub(super) async fn lower(work: &Work, removed: &[Target]) -> Result<(), ScaleEr
     let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
     let by = as_i32(removed.len());
     let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
-        Ok(written) => match by - written.map_or(0, |Written { from, to }| from - to) {
+        Ok(written) => match by - written.map_or(0, |Written { from, to, .. }| from - to) {
             0 => return Ok(()),
             spared => answer::below_min(&work.id, spared, bounds.min),
         },

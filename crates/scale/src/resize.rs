@@ -13,7 +13,7 @@ use nodegroup::{
 
 use super::{
     answer,
-    api::GroupState,
+    api::{GroupState, SizeCall},
     command::Caller,
     delete::as_i32,
     error::ScaleError,
@@ -75,10 +75,11 @@ fn lowered(now: i32, by: i32, min: i32) -> i32 {
 }
 
 /// A size that was written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Written {
     pub(super) from: i32,
     pub(super) to: i32,
+    /// The version that the write has made; `None` if its answer was lost.
+    pub(super) version: Option<GroupVersion>,
 }
 
 /// A size that is being written.
@@ -154,14 +155,17 @@ impl<'a> Resize<'a> {
             }
             let written = {
                 let _writing = work.index().begin_size_write(id);
-                let call = work.api().write_size(id, &version, to, &self.writer, false);
+                let call = work.api().write_size(id, &version, to, &self.writer, SizeCall::Write);
                 let written = work.write(Write::Size, call).await;
                 if let Ok(version) = &written {
                     self.report(from, version);
                 }
                 written
             };
-            let Err(error) = written else { return Ok(Some(Written { from, to })) };
+            let error = match written {
+                Ok(version) => return Ok(Some(Written { from, to, version: Some(version) })),
+                Err(error) => error,
+            };
             if matches!(error, CallError::Unknown(..)) {
                 self.unanswered = Some((from, to));
             }
@@ -181,7 +185,7 @@ impl<'a> Resize<'a> {
             match fate {
                 Fate::Done => {
                     self.report(from, &seen);
-                    return Ok(Some(Written { from, to }));
+                    return Ok(Some(Written { from, to, version: None }));
                 }
                 Fate::NotDone if again => {}
                 Fate::NotDone | Fate::Unknown => {

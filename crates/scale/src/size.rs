@@ -1,20 +1,32 @@
 //! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
-use nodegroup::{instance, size, writing::NotScalable};
+use nodegroup::{
+    instance, size,
+    writing::{GroupVersion, NotScalable, SizeWriter},
+};
+use tokio::time::Instant;
 
 use super::{
     accepted_deletions::DeletionTarget,
     answer,
+    api::SizeCall,
     command::Caller,
     delete::{self, Fate, TryAgain, as_i32},
     error::ScaleError,
-    resize::{Aim, Resize},
+    metrics::Write,
+    outcome::SizeWritten,
+    read,
+    resize::{Aim, Resize, Written},
     resolve::Target,
     work::Work,
 };
 use index::{Hold, Member};
+
+/// The maximum time from an increase to the smaller size that gives it back. A Machine that comes for it has no Node so
+/// soon, and MachineSets take such Machines before those with a healthy Node. Callers wait for 5 seconds or more.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Raises the size.
 pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
@@ -22,10 +34,39 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
     if let Some(Hold::SizePutBack(manager)) = work.index().held(&work.id) {
         return Err(answer::put_back(&work.id, &manager));
     }
-    let aim = Aim::Raise { delta, bounds: view.bounds };
-    Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
+    let (aim, began) = (Aim::Raise { delta, bounds: view.bounds }, Instant::now());
+    let written = Resize::asked_by(work, Some(caller)).write(view.version, aim).await?;
     work.shared.accepted_deletions.forget_replicas(&work.id);
+    if let Some(Written { from, version: Some(version), .. }) = written
+        && caller.is_gone()
+    {
+        give_back(work, from, &version, began).await;
+    }
     Ok(())
+}
+
+/// Gives back an increase whose caller left before it was written: Cluster Autoscaler takes it for failed, and buys
+/// elsewhere. It tries that once, while no Machine has come for it, and nobody has written the group since: Cluster API,
+/// which writes its status, hasn't seen the increase then.
+async fn give_back(work: &Work, from: i32, written: &GroupVersion, began: Instant) {
+    let listed = read::machines(work).await;
+    let Ok(view) = work.view() else { return };
+    // The minimum may have been raised meanwhile.
+    let (size, to) = (written.replicas, from.max(view.bounds.min));
+    let has_none = listed.is_ok_and(|machines| as_i32(machines.all) <= from);
+    if !has_none || view.version != *written || to >= size || began.elapsed() > GIVEN_BACK_WITHIN {
+        return;
+    }
+    let (writer, sent) = (SizeWriter::draw(), Instant::now());
+    let _writing = work.index().begin_size_write(&work.id);
+    let call = work.api().write_size(&work.id, written, to, &writer, SizeCall::OfVersion);
+    match work.write(Write::Size, call).await {
+        Ok(version) => {
+            tracing::info!(group = %work.id, from = size, to, "an increase whose caller had left was given back");
+            work.wrote(&version, SizeWritten { from: size, machines: &[], attempts: 1, elapsed: sent.elapsed() });
+        }
+        Err(error) => tracing::info!(group = %work.id, size, "an increase whose caller had left stays: {error}"),
+    }
 }
 
 /// Lowers the size by replicas that have no Node: first by those without a Machine, then by Machines that never joined,

@@ -1,25 +1,28 @@
 //! The admin listener: the status page for people, and for their tools `/debug/state`, the whole live state, and
 //! `/debug/clusters`, the Clusters of a fleet. It shows more than probes do (names of Machines and Nodes, messages of
 //! API servers), so it stays on loopback unless a flag says otherwise, and never answers a request that a page of
-//! another site makes. It must hold no secrets and change nothing.
+//! another site makes. It must hold no secrets and change nothing, and knows nothing of the pages' content.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
     extract::{RawQuery, Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode},
-    middleware::{self, Next},
+    http::{
+        HeaderName, HeaderValue, StatusCode,
+        header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS},
+    },
+    middleware,
     response::Response,
     routing::get,
 };
+use percent_encoding::percent_decode_str;
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    hosts::AllowedHosts,
+    hosts::{AllowedHosts, check_request},
     http::{TEXT, page, with_permit},
-    status::{STYLE_PATH, Status, StatusPages, status, style},
 };
 
 /// The path of the live state.
@@ -56,11 +59,62 @@ pub enum DebugError {
     Write(#[from] serde_json::Error),
 }
 
+/// The path of the style sheet that the pages link to.
+pub const STYLE_PATH: &str = "/style.css";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+/// The maximum number of concurrent pages, since each takes a core while it is built.
+const SIDE_BY_SIDE: usize = 2;
+/// The policy forbids scripts, foreign content and framing, and limits forms to this listener. `data:` is for the empty
+/// icon.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+);
+
+/// The status pages.
+pub trait StatusPages: Send + Sync {
+    /// Returns the page of a percent-decoded path, with the view that the query of its URL asks for. It may take long.
+    fn page(&self, path: &str, query: &str) -> StatusAnswer;
+
+    /// Returns the style sheet of the pages.
+    fn style(&self) -> &'static str;
+}
+
+/// A page, as HTML.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StatusAnswer {
+    /// The requested page.
+    Found(String),
+    /// There is no such page.
+    Missing(String),
+    /// The query is invalid.
+    Wrong(String),
+}
+
+/// A source of pages, of which a number are built and sent at a time, since each takes a core and some memory.
 #[derive(Clone)]
-struct Admin {
-    pages: Arc<dyn DebugPages>,
-    /// One answer is built and sent at a time, since a large one takes a core and some memory.
-    turn: Arc<Semaphore>,
+struct Pages<S> {
+    source: S,
+    turns: Arc<Semaphore>,
+}
+
+impl<S: Send + 'static> Pages<S> {
+    fn new(source: S, at_once: usize) -> Self {
+        Self { source, turns: Arc::new(Semaphore::new(at_once)) }
+    }
+
+    /// Makes a page, and returns it with its turn. One that was begun is completed even if its client is gone, and keeps
+    /// its turn until then.
+    async fn make<T: Send + 'static>(
+        self,
+        ask: impl FnOnce(&S) -> T + Send + 'static,
+    ) -> Result<(T, OwnedSemaphorePermit), String> {
+        // The semaphore is never closed.
+        let turn = self.turns.acquire_owned().await.map_err(|error| error.to_string())?;
+        let made = tokio::task::spawn_blocking(move || (ask(&self.source), turn)).await;
+        made.map_err(|error| format!("can't make the page: {error}"))
+    }
 }
 
 /// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other
@@ -69,70 +123,59 @@ pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, ho
     let debug = Router::new()
         .route(STATE_PATH, get(state))
         .route(CLUSTERS_PATH, get(clusters))
-        .with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
+        .with_state(Pages::new(pages, 1));
     let people = Router::new()
         .route("/", get(status))
         .route("/groups/{kind}/{namespace}/{name}", get(status))
         .route(STYLE_PATH, get(style))
         .fallback(status)
-        .with_state(Status::new(people));
+        .with_state(Pages::new(people, SIDE_BY_SIDE));
     debug.merge(people).layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
-async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    answer(admin, move |pages| pages.state(&query.unwrap_or_default())).await
+async fn state(State(pages): State<Pages<Arc<dyn DebugPages>>>, RawQuery(query): RawQuery) -> Response {
+    json(pages.make(move |source| source.state(&query.unwrap_or_default())).await)
 }
 
-async fn clusters(State(admin): State<Admin>) -> Response {
-    answer(admin, |pages| pages.clusters()).await
+async fn clusters(State(pages): State<Pages<Arc<dyn DebugPages>>>) -> Response {
+    json(pages.make(|source| source.clusters()).await)
 }
 
-async fn answer(
-    admin: Admin,
-    ask: impl FnOnce(&dyn DebugPages) -> Result<Vec<u8>, DebugError> + Send + 'static,
-) -> Response {
-    // The semaphore is never closed.
-    let Ok(turn) = admin.turn.acquire_owned().await else {
-        return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
+fn json(made: Result<(Result<Vec<u8>, DebugError>, OwnedSemaphorePermit), String>) -> Response {
+    let (code, why) = match made {
+        Ok((Ok(json), turn)) => return page(StatusCode::OK, JSON, with_permit(json, turn)),
+        Ok((Err(error @ DebugError::Query(_)), _)) => (StatusCode::BAD_REQUEST, error.to_string()),
+        Ok((Err(error @ DebugError::Write(_)), _)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
     };
-    // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
-    let made = tokio::task::spawn_blocking(move || (ask(&*admin.pages), turn));
-    match made.await {
-        Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, with_permit(json, turn)),
-        Ok((Err(error @ DebugError::Query(_)), _)) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
-        Ok((Err(error @ DebugError::Write(_)), _)) => {
-            page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
-        }
-        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't make the state: {error}\n")),
-    }
+    page(code, TEXT, why + "\n")
 }
 
-/// Lets requests pass that name an allowed host and aren't made by a page of another site.
-pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {
-    match hosts.wrong_host(&request) {
-        None if is_cross_site(request.headers(), request.method()) => {
-            page(StatusCode::FORBIDDEN, TEXT, "requests of other sites' pages aren't answered\n")
-        }
-        None => next.run(request).await,
-        Some(host) => page(
-            StatusCode::MISDIRECTED_REQUEST,
-            TEXT,
-            format!(
-                "host {host:?} isn't answered here: ask by a loopback address or localhost, by the IP address that is \
-                 listened on, or by a name that --admin-allowed-hosts gives\n"
-            ),
-        ),
-    }
+/// Answers with the page of the request's path.
+async fn status(
+    State(pages): State<Pages<Arc<dyn StatusPages>>>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Response {
+    let path = percent_decode_str(request.uri().path()).decode_utf8_lossy().into_owned();
+    guarded(match pages.make(move |source| source.page(&path, &query.unwrap_or_default())).await {
+        Ok((StatusAnswer::Found(html), turn)) => page(StatusCode::OK, HTML, with_permit(html, turn)),
+        Ok((StatusAnswer::Missing(html), turn)) => page(StatusCode::NOT_FOUND, HTML, with_permit(html, turn)),
+        Ok((StatusAnswer::Wrong(html), turn)) => page(StatusCode::BAD_REQUEST, HTML, with_permit(html, turn)),
+        Err(why) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, why + "\n"),
+    })
 }
 
-/// Returns true if the browser marks the request as made by a page of another origin. Following a link to this listener
-/// is allowed.
-fn is_cross_site(headers: &HeaderMap, method: &Method) -> bool {
-    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-    let is_link = || *method == Method::GET && value("sec-fetch-mode") == Some(b"navigate");
-    let is_framed = || value("sec-fetch-dest") != Some(b"document");
-    match value("sec-fetch-site") {
-        None | Some(b"same-origin" | b"none") => false,
-        Some(_) => !is_link() || is_framed(),
-    }
+async fn style(State(pages): State<Pages<Arc<dyn StatusPages>>>) -> Response {
+    guarded(page(StatusCode::OK, CSS, pages.source.style()))
+}
+
+fn guarded(mut response: Response) -> Response {
+    let headers: [(HeaderName, HeaderValue); 3] = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    ];
+    response.headers_mut().extend(headers);
+    response
 }

@@ -1,14 +1,18 @@
-//! The hosts that requests to the admin listener may name. A web page may point its own name to a loopback address and
-//! then read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so only the names
-//! of loopback and those that the operator gives may be answered.
+//! The requests that the admin listener answers, by the hosts that they name and by the page that made them. A web page
+//! may point its own name to a loopback address and then read whatever listens there as its own (DNS rebinding). Its
+//! requests still carry that name, so only the names of loopback and those that the operator gives may be answered.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{net::IpAddr, str::FromStr, sync::Arc};
 
 use axum::{
-    extract::Request,
-    http::{Uri, header::HOST, uri::Authority},
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header::HOST, uri::Authority},
+    middleware::Next,
+    response::Response,
 };
 use thiserror::Error;
+
+use super::http::{TEXT, page};
 
 /// The maximum length of a DNS name.
 const LONGEST: usize = 253;
@@ -60,7 +64,7 @@ impl AllowedHosts {
     }
 
     /// Returns the host that a request names if it isn't allowed; empty if it names none, or several.
-    pub(super) fn wrong_host(&self, request: &Request) -> Option<String> {
+    fn wrong_host(&self, request: &Request) -> Option<String> {
         let mut headers = request.headers().get_all(HOST).iter();
         let (header, more) = (headers.next(), headers.next());
         let (Some(header), None) = (header, more) else { return Some(String::new()) };
@@ -101,6 +105,36 @@ pub(super) fn is_loopback(host: &str) -> bool {
 /// Removes the brackets that an IPv6 address has in URLs.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Lets requests pass that name an allowed host and aren't made by a page of another site.
+pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {
+    match hosts.wrong_host(&request) {
+        None if is_cross_site(request.headers(), request.method()) => {
+            page(StatusCode::FORBIDDEN, TEXT, "requests of other sites' pages aren't answered\n")
+        }
+        None => next.run(request).await,
+        Some(host) => page(
+            StatusCode::MISDIRECTED_REQUEST,
+            TEXT,
+            format!(
+                "host {host:?} isn't answered here: ask by a loopback address or localhost, by the IP address that is \
+                 listened on, or by a name that --admin-allowed-hosts gives\n"
+            ),
+        ),
+    }
+}
+
+/// Returns true if the browser marks the request as made by a page of another origin. Following a link to this listener
+/// is allowed.
+fn is_cross_site(headers: &HeaderMap, method: &Method) -> bool {
+    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_link = || *method == Method::GET && value("sec-fetch-mode") == Some(b"navigate");
+    let is_framed = || value("sec-fetch-dest") != Some(b"document");
+    match value("sec-fetch-site") {
+        None | Some(b"same-origin" | b"none") => false,
+        Some(_) => !is_link() || is_framed(),
+    }
 }
 
 #[cfg(test)]

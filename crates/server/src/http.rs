@@ -40,9 +40,8 @@ use tracing::warn;
 
 use super::{
     Check, CheckState, Checks, SharedRegistry,
-    metrics::TextForm,
-    open_connections::{Limits, OpenConnection, OpenConnections},
-    scrapes::{ScrapeError, Scrapes},
+    connections::{Limits, OpenConnections, Place},
+    metrics::{ScrapeError, Scrapes, TextForm},
 };
 
 const MAX_HEADER_BYTES: usize = 16 << 10;
@@ -90,8 +89,8 @@ pub(super) async fn serve_within(
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let (connection, lost) = open.open(peer.ip());
-                    if let Some(client) = lost
+                    let (place, evicted) = open.open(peer.ip().into(), None, false);
+                    if let Some(client) = evicted
                         && let Some(more) = logged.allows((), 1, Instant::now())
                     {
                         let Limits { total, per_peer, .. } = limits;
@@ -101,7 +100,7 @@ pub(super) async fn serve_within(
                         );
                     }
                     let (router, shutdown) = (router.clone(), shutdown.clone());
-                    connections.spawn(serve_connection((stream, Peer(peer)), router, limits, (connection, shutdown)));
+                    connections.spawn(serve_connection((stream, Peer(peer)), router, limits, (place, shutdown)));
                 }
                 Err(error) => {
                     warn!(%error, "can't accept an HTTP connection");
@@ -126,7 +125,7 @@ async fn serve_connection(
     (stream, peer): (TcpStream, Peer),
     router: Router,
     limits: Limits,
-    (connection, shutdown): (OpenConnection, CancellationToken),
+    (place, shutdown): (Place, CancellationToken),
 ) {
     let router = router.layer(Extension(peer));
     let mut stream = TimeoutStream::new(stream);
@@ -135,9 +134,10 @@ async fn serve_connection(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.headers).max_buf_size(MAX_HEADER_BYTES);
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
     let mut serving = pin!(serving);
+    let excess = &place.connection.excess;
     let asked = tokio::select! {
         _ = serving.as_mut() => return,
-        () = connection.excess.cancelled() => return,
+        () = excess.cancelled() => return,
         () = sleep(limits.age) => serving.as_mut(),
         () = shutdown.cancelled() => serving.as_mut(),
     };
@@ -146,7 +146,7 @@ async fn serve_connection(
     tokio::select! {
         // An error is the client's: it went away, didn't speak HTTP, or reads too slowly.
         _ = last_request => {}
-        () = connection.excess.cancelled() => {}
+        () = excess.cancelled() => {}
     }
 }
 

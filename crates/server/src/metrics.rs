@@ -1,8 +1,13 @@
-//! The registry that every module adds its metrics to, and its text formats. A scraper gets the format that it asks
-//! for.
+//! The registry that every module adds its metrics to, and its text formats, of which a scraper gets the one that it asks
+//! for. One encoding serves all scrapers that ask at the same time, and few texts are held for those that read slowly,
+//! since each may have many megabytes.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
+use axum::body::Bytes;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use prometheus_client::{
@@ -14,8 +19,14 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use thiserror::Error;
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    task::JoinError,
+    time::Instant,
+};
 
-use super::{CheckState, Checks};
+use super::{Check, CheckState, Checks};
 
 /// The metrics of this process. Modules register theirs with `write()` at any time; each scrape reads the registry.
 pub type SharedRegistry = Arc<RwLock<Registry>>;
@@ -63,7 +74,7 @@ impl TextForm {
 }
 
 /// Encodes all metrics as text.
-pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String, fmt::Error> {
+fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry.read())?;
     Ok(match form {
@@ -123,7 +134,7 @@ impl fmt::Debug for ReadinessMetrics {
 impl Collector for ReadinessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let checks = self.0.checks();
-        let ready = ConstGauge::new(i64::from(checks.iter().all(super::Check::is_ready)));
+        let ready = ConstGauge::new(i64::from(checks.iter().all(Check::is_ready)));
         let help = "1 while all that is waited for is in sync, so that Refresh succeeds, else 0";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)?;
         let one = ConstGauge::new(1_i64);
@@ -138,5 +149,97 @@ impl Collector for ReadinessMetrics {
             one.encode(family.encode_family(&[("check", check.name.as_str()), ("waited_for", waited_for)])?)?;
         }
         Ok(())
+    }
+}
+
+/// The maximum number of texts of a format that are held at a time.
+pub(super) const MOST_TEXTS: usize = 4;
+
+/// A text, until the last answer with it has been sent or its client is gone.
+struct Text {
+    text: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A text as the body of one answer.
+struct Shared(Arc<Text>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.text.as_bytes()
+    }
+}
+
+/// The newest text of a format, while an answer with it is being sent, and the time at which its encoding began.
+#[derive(Default)]
+struct Newest(Option<(Instant, Weak<Text>)>);
+
+impl Newest {
+    fn get(&self, since: Option<Instant>) -> Option<Bytes> {
+        let (began, text) = self.0.as_ref()?;
+        let is_new = since.is_none_or(|since| *began >= since);
+        text.upgrade().filter(|_| is_new).map(|text| Bytes::from_owner(Shared(text)))
+    }
+}
+
+/// The reason why there is no text.
+#[derive(Debug, Error)]
+pub(super) enum ScrapeError {
+    #[error(
+        "{MOST_TEXTS} texts of the metrics are being sent to clients that don't read them; try again in some seconds"
+    )]
+    Unread,
+    #[error("can't write the metrics: {0}")]
+    Encode(#[from] fmt::Error),
+    #[error("can't write the metrics: {0}")]
+    Task(#[from] JoinError),
+}
+
+/// The texts of one format. Clients that don't read them must not block those of the other.
+struct Texts {
+    permits: Arc<Semaphore>,
+    newest: Mutex<Newest>,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MOST_TEXTS)), newest: Mutex::default() }
+    }
+}
+
+pub(super) struct Scrapes {
+    registry: SharedRegistry,
+    prometheus: Texts,
+    open_metrics: Texts,
+}
+
+impl Scrapes {
+    pub(super) fn new(registry: SharedRegistry) -> Self {
+        Self { registry, prometheus: Texts::default(), open_metrics: Texts::default() }
+    }
+
+    /// Returns a text that is no older than this call or, if the maximum number is unread, the newest of those.
+    pub(super) async fn text(&self, form: TextForm) -> Result<Bytes, ScrapeError> {
+        let asked = Instant::now();
+        let texts = match form {
+            TextForm::Prometheus => &self.prometheus,
+            TextForm::OpenMetrics => &self.open_metrics,
+        };
+        // All requests that wait for this lock while another one encodes are served by the next encoding. A request
+        // that is dropped meanwhile leaves the newest text as it was.
+        let mut newest = texts.newest.lock().await;
+        if let Some(text) = newest.get(Some(asked)) {
+            return Ok(text);
+        }
+        let Ok(permit) = Arc::clone(&texts.permits).try_acquire_owned() else {
+            return newest.get(None).ok_or(ScrapeError::Unread);
+        };
+        let (registry, began) = (Arc::clone(&self.registry), Instant::now());
+        // Encoding a large fleet takes some milliseconds, for which watches and writes on this runtime must not wait.
+        // It goes on if its client is gone, and keeps its permit until then.
+        let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry, form)?, _permit: permit }));
+        let text = Arc::new(made.await?.map_err(ScrapeError::Encode)?);
+        newest.0 = Some((began, Arc::downgrade(&text)));
+        Ok(Bytes::from_owner(Shared(text)))
     }
 }

@@ -10,7 +10,6 @@ mod grpc;
 mod hostile_grpc;
 mod log_level;
 mod pages;
-mod replicas;
 mod shutdown;
 mod tls;
 mod unix_socket;
@@ -20,25 +19,10 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Bytes;
-use tokio::sync::oneshot;
-
 use super::{GrpcAddress, GrpcThread, bind};
 
 /// Longer than anything here takes: only a defect reaches it.
 const LIMIT: Duration = testkit::PATIENCE;
-
-/// Returns a body larger than any socket buffer. The receiver gets an error once nobody holds the body any more.
-fn large_body() -> (Bytes, oneshot::Receiver<()>) {
-    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the answer")] oneshot::Sender<()>);
-    impl AsRef<[u8]> for Held {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let (held, gone) = oneshot::channel();
-    (Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)), gone)
-}
 
 /// Returns the IP address and the port of gRPC.
 fn tcp(grpc: &GrpcThread) -> SocketAddr {

@@ -1,8 +1,9 @@
 //! An interner for texts that repeat from object to object: namespaces, referenced names, label values. Must never
 //! keep unused texts alive for long: it sweeps itself as it grows.
 
+use std::collections::HashSet;
+
 use arcstr::ArcStr;
-use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 /// The estimated memory in bytes below which a sweep isn't worth its time.
@@ -27,7 +28,7 @@ pub struct Interner {
 
 #[derive(Debug, Default)]
 struct Texts {
-    known: HashSet<ArcStr, std::hash::RandomState>,
+    known: HashSet<ArcStr>,
     /// The estimated memory of all texts, so that both many short and few long ones cause a sweep.
     weight: usize,
     /// The estimated memory after the last sweep.

@@ -65,18 +65,18 @@
 //! | `factory.Shutdown`, closing a stop channel | [`Factory::shutdown`]; or drop the last [`Informer`] and [`Registration`] |
 //! | `WithNamespace` (one) | [`Query::namespaced`]: any number in one informer, a watch for each |
 //! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
-//! | `SetTransform` | [`Projection::transform`]; [`Projection::typed`] decodes directly to the stored type |
+//! | `SetTransform` | a [`Projection`], which decodes directly to the stored type |
 //! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject`; `Box<RawValue>` keeps the text alone, an eighth of the memory |
 //! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
-//! | `Lister`, `NamespaceLister` | [`Lister`], [`NamespaceLister`] |
+//! | `Lister`, `NamespaceLister` | a clone of [`Informer::store`], which doesn't keep the informer alive; [`Store::in_namespace`] |
 //! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_handler_with`] |
 //! | `RemoveEventHandler` | drop the [`Registration`] |
 //! | `ResourceEventHandlerRegistration.HasSynced` | [`Registration::has_synced`], [`Registration::synced`], [`Handler::synced`] |
 //! | `OnAdd(obj, isInInitialList)` | [`Event::Added`] |
-//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a resync both are one object ([`Event::is_resync`]) |
+//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a replay both are one object ([`Event::is_resync`]) |
 //! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
-//! | resync period, one for all that share | [`HandlerOptions::resync`], one per handler, with jitter |
+//! | resync period, one for all that share | [`Registration::replay`], whenever a handler needs it |
 //! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
 //! | `DeltaFIFO`, `processorListener` | a queue per handler |
 //! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects |
@@ -111,69 +111,36 @@
 //! object stays in the store until the next event of its key or the next list.
 //!
 //! ```
-//! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};
+//! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query};
 //! use kube::core::{ApiResource, GroupVersionKind};
 //! use serde_json::Value;
 //! use std::time::Duration;
 //!
-//! # #[tokio::main]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let client = doc::client();
-//! let factory = Factory::new(client, tokio::runtime::Handle::current(), Settings::default());
+//! async fn follow(factory: Factory) -> Result<(), Box<dyn std::error::Error>> {
+//!     // Any kind, named at run time by discovery, as plain JSON without unused fields.
+//!     let kind = GroupVersionKind::gvk("", "v1", "Node");
+//!     let nodes = factory.informer(
+//!         Query::all(ApiResource::from_gvk_with_plural(&kind, "nodes")).labels("pool=web"),
+//!         Projection::new("no-status", |_, mut object: Value| {
+//!             object.as_object_mut().map(|fields| fields.remove("status"));
+//!             Ok(object)
+//!         }),
+//!     );
+//!     let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
+//!     nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
 //!
-//! // Any kind, named at run time by discovery, as plain JSON without unused fields.
-//! let kind = GroupVersionKind::gvk("", "v1", "Node");
-//! let nodes = factory.informer(
-//!     Query::all(ApiResource::from_gvk_with_plural(&kind, "nodes")).labels("pool=web"),
-//!     Projection::<Value>::serde().transform("no-status", |_, mut object| {
-//!         object.as_object_mut().map(|fields| fields.remove("status"));
-//!         Ok(object)
-//!     }),
-//! );
-//! let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
-//! nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
+//!     let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
+//!     let audit = nodes.add_handler_with(HandlerOptions::named("audit"), |event: Event<Value>| println!("{}", event.key()));
 //!
-//! let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
-//! let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));
-//! let audit = nodes.add_handler_with(options, |event: Event<Value>| {
-//!     if !event.is_resync() {
-//!         println!("{}", event.key());
-//!     }
-//! });
-//!
-//! factory.wait_for_sync(Duration::from_secs(30)).await?;
-//! audit.synced().await;
-//! assert_eq!(nodes.store().by_index("zone", "a")?.len(), 1);
-//! assert!(nodes.lister().namespace("").get("one").is_some());
-//! assert_eq!(nodes.status().handlers[0].queued, 0);
-//! # drop(error_hook);
-//! factory.shutdown().await;
-//! # Ok(())
-//! # }
-//! # mod doc {
-//! #     use http::{Request, Response};
-//! #     use kube::client::Body;
-//! #
-//! #     /// A client of an API server of one Node, in place of a cluster.
-//! #     pub fn client() -> kube::Client {
-//! #         let list = r#"{"metadata":{"resourceVersion":"10"},"items":[
-//! #             {"metadata":{"name":"one","uid":"u","resourceVersion":"1","labels":{"zone":"a"}},"status":{}}]}"#;
-//! #         let server = tower::service_fn(move |request: Request<Body>| async move {
-//! #             let query = request.uri().query().unwrap_or_default();
-//! #             let (code, body) = match query {
-//! #                 query if query.contains("sendInitialEvents") => (422, "{}"),
-//! #                 query if query.contains("watch=true") => std::future::pending().await,
-//! #                 _ => (200, list),
-//! #             };
-//! #             Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()))
-//! #         });
-//! #         kube::Client::new(server, "default")
-//! #     }
-//! # }
+//!     factory.wait_for_sync(Duration::from_secs(30)).await?;
+//!     audit.synced().await;
+//!     println!("{} Nodes in zone a", nodes.store().by_index("zone", "a")?.len());
+//!     drop(error_hook);
+//!     factory.shutdown().await;
+//!     Ok(())
+//! }
 //! ```
 
-mod document;
-mod identity;
 #[cfg(feature = "client")]
 mod informer;
 mod intern;
@@ -183,9 +150,7 @@ mod projection;
 #[cfg(feature = "client")]
 pub use self::informer::*;
 pub use self::{
-    document::{Document, Identified, Identity, IdentityText, from_object},
-    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     intern::Interner,
-    object::{DecodeError, Object},
-    projection::Projection,
+    object::{DecodeError, Metadata, Object, ObjectKey, ResourceVersion, Uid},
+    projection::{Document, Identified, Identity, IdentityText, Projection, from_object},
 };

@@ -1,16 +1,266 @@
 //! A stored object: its identity, and its decoded content or the error. Must never fail on an unusual object: the
-//! identity is read leniently, and any other defect becomes the object's [`DecodeError`].
+//! identity is read leniently, and any other defect becomes the object's [`DecodeError`]. Must never change a text of
+//! the identity: it is displayed as the API server sent it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, fmt, num::NonZeroU64, sync::Arc};
 
 use arcstr::ArcStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    identity::{Metadata, ObjectKey},
-    intern::Interner,
-};
+use super::intern::Interner;
+
+/// Namespace and name of an object. Displayed as `namespace/name`, or as `name` if it is cluster-scoped.
+///
+/// ```
+/// use shared_informer::ObjectKey;
+///
+/// let key = ObjectKey::new("team-a", "workers");
+/// assert_eq!(key.to_string(), "team-a/workers");
+/// assert_eq!(&*key.name, "workers");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace; `""` for a cluster-scoped object.
+    pub namespace: ArcStr,
+    /// Name.
+    pub name: ArcStr,
+}
+
+impl ObjectKey {
+    /// Creates the key of an object in a namespace.
+    pub fn new(namespace: impl Into<ArcStr>, name: impl Into<ArcStr>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Creates the key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<ArcStr>) -> Self {
+        Self::new("", name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// An object's uid: an object with another uid under the same name is another object. Any text is valid; a UUID takes
+/// 16 bytes.
+///
+/// ```
+/// use shared_informer::Uid;
+///
+/// let text = "9b4bf4b1-715d-4c5b-a5ff-9d257f4156e2";
+/// assert_eq!(Uid::from(text).to_string(), text);
+/// assert_eq!(Uid::from("my-uid").to_string(), "my-uid");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Uid(UidForm);
+
+/// The first half of a UUID is never all zeros, so the enum needs no extra byte for its tag.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum UidForm {
+    Uuid(NonZeroU64, u64),
+    Text(ArcStr),
+}
+
+impl Uid {
+    /// Returns true if it is `""`: the object has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            UidForm::Uuid(..) => false,
+            UidForm::Text(text) => text.is_empty(),
+        }
+    }
+}
+
+/// The length of a UUID as Kubernetes writes it.
+const UUID_LEN: usize = 36;
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let uuid = uuid_of(text).and_then(|(high, low)| Some(UidForm::Uuid(NonZeroU64::new(high)?, low)));
+        Self(uuid.unwrap_or_else(|| UidForm::Text(text.into())))
+    }
+}
+
+impl From<String> for Uid {
+    fn from(text: String) -> Self {
+        Self::from(&*text)
+    }
+}
+
+/// Returns the halves of a UUID as Kubernetes writes it, in lower case with hyphens. Any other spelling stays a text,
+/// so that it is displayed unchanged.
+fn uuid_of(text: &str) -> Option<(u64, u64)> {
+    let bytes = text.as_bytes();
+    if bytes.len() != UUID_LEN {
+        return None;
+    }
+    let mut value = 0_u128;
+    for (position, byte) in bytes.iter().enumerate() {
+        let digit = match (position, byte) {
+            (8 | 13 | 18 | 23, b'-') => continue,
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9') => byte - b'0',
+            (_, b'a'..=b'f') => byte - b'a' + 10,
+            (_, _) => return None,
+        };
+        value = value << 4 | u128::from(digit);
+    }
+    let low = u64::try_from(value & u128::from(u64::MAX)).ok()?;
+    Some((u64::try_from(value >> 64).ok()?, low))
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            UidForm::Text(text) => f.write_str(text),
+            UidForm::Uuid(high, low) => {
+                let high = high.get();
+                let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xffff);
+                write!(f, "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// An object's resource version: any text. Decimal numbers can be compared.
+///
+/// ```
+/// use shared_informer::ResourceVersion;
+///
+/// assert!(ResourceVersion::from("9").number() < ResourceVersion::from("10").number());
+/// assert_eq!(ResourceVersion::from("v1:9").number(), None);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ResourceVersion(VersionForm);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum VersionForm {
+    Number(u64),
+    Text(ArcStr),
+}
+
+impl ResourceVersion {
+    /// Returns the version as a number, if it is one. Kubernetes API servers use decimal numbers that grow with every
+    /// write; an aggregated API server may use something else.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        match self.0 {
+            VersionForm::Number(number) => Some(number),
+            VersionForm::Text(_) => None,
+        }
+    }
+
+    /// Returns true if it is `""`: the object has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            VersionForm::Number(_) => false,
+            VersionForm::Text(text) => text.is_empty(),
+        }
+    }
+}
+
+impl From<&str> for ResourceVersion {
+    fn from(text: &str) -> Self {
+        // Other spellings such as `007` and `+7` remain texts, so that they are displayed unchanged.
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        let number = if plain { text.parse().ok() } else { None };
+        Self(number.map_or_else(|| VersionForm::Text(text.into()), VersionForm::Number))
+    }
+}
+
+impl From<String> for ResourceVersion {
+    fn from(text: String) -> Self {
+        Self::from(&*text)
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            VersionForm::Number(number) => number.fmt(f),
+            VersionForm::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// An object's identity, as read from its `metadata`. Fields that are absent or of another type are `""`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    /// Namespace and name. The name is never empty. The texts are interned.
+    pub key: ObjectKey,
+    /// The uid, which differs between objects that had the same name one after the other.
+    pub uid: Uid,
+    /// The version that was read.
+    pub resource_version: ResourceVersion,
+}
+
+impl Metadata {
+    /// The maximum length of a namespace, name or uid in bytes: four times that of a DNS name.
+    pub const LONGEST_TEXT: usize = 1_012;
+    /// The maximum length of a version in bytes: a proxy of many clusters may join theirs.
+    pub const LONGEST_VERSION: usize = 4_096;
+
+    /// The identity of no object: its name is empty.
+    pub(super) const NONE: Self = Self {
+        key: ObjectKey { namespace: ArcStr::new(), name: ArcStr::new() },
+        uid: Uid(UidForm::Text(ArcStr::new())),
+        resource_version: ResourceVersion(VersionForm::Text(ArcStr::new())),
+    };
+
+    /// Creates it of namespace, name, uid and resourceVersion, or returns `None` if one of them is too long: a server
+    /// that sends what no API server has would fill the memory.
+    pub(super) fn bounded(texts: [&str; 4], interner: &Interner) -> Option<Self> {
+        let [namespace, name, uid, version] = texts;
+        let is_too_long = [namespace, name, uid].iter().any(|text| text.len() > Self::LONGEST_TEXT);
+        if is_too_long || version.len() > Self::LONGEST_VERSION {
+            return None;
+        }
+        Some(Self {
+            key: ObjectKey { namespace: interner.intern(namespace), name: interner.intern(name) },
+            uid: Uid::from(uid),
+            resource_version: ResourceVersion::from(version),
+        })
+    }
+
+    /// Returns the length of its texts in bytes. A UUID and a number have none of their own.
+    #[cfg(feature = "client")]
+    pub(super) fn text_bytes(&self) -> usize {
+        let uid = match &self.uid.0 {
+            UidForm::Uuid(..) => 0,
+            UidForm::Text(text) => text.len(),
+        };
+        let version = match &self.resource_version.0 {
+            VersionForm::Number(_) => 0,
+            VersionForm::Text(text) => text.len(),
+        };
+        self.key.namespace.len() + self.key.name.len() + uid + version
+    }
+}
+
+/// Returns true if both versions are numbers and the first one's is greater.
+#[cfg(feature = "client")]
+pub(super) fn is_newer(one: &Metadata, other: &Metadata) -> bool {
+    let version = other.resource_version.number();
+    version.is_some() && one.resource_version.number() > version
+}
 
 /// The maximum length of a message in bytes: it may quote a text of the object.
 const LONGEST_MESSAGE: usize = 4_096;
@@ -124,9 +374,44 @@ pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn an_identity_is_small() {
+        assert_eq!(size_of::<Uid>(), 16);
+        assert_eq!(size_of::<ResourceVersion>(), 16);
+        assert_eq!(size_of::<Metadata>(), 48);
+    }
+
+    #[test]
+    fn a_key_is_shown_with_its_namespace_only_when_it_has_one() {
+        assert_eq!(ObjectKey::new("ns", "a").to_string(), "ns/a");
+        assert_eq!(ObjectKey::cluster("a").to_string(), "a");
+    }
+
+    proptest! {
+        #[test]
+        fn a_uid_is_shown_as_it_came(
+            text in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-fA-F-]{36}|.*|0{8}-0{4}-0{4}-[0-9]{4}-0{12}"
+        ) {
+            let uid = Uid::from(&*text);
+            prop_assert_eq!(uid.to_string(), text);
+        }
+
+        #[test]
+        fn a_version_is_shown_as_it_came(text in "[0-9]{0,22}|[+-]?0*[0-9]{1,3}|.*") {
+            prop_assert_eq!(ResourceVersion::from(&*text).to_string(), text);
+        }
+
+        #[test]
+        fn versions_are_ordered_as_numbers(a: u64, b: u64) {
+            let number = |n: u64| ResourceVersion::from(n.to_string()).number();
+            prop_assert_eq!(number(a).cmp(&number(b)), a.cmp(&b));
+        }
+    }
 
     #[rstest]
     #[case::plain(r#"{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}"#, Some(("n", "a", "u", "7")))]

@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use autoscaler::{Backoff, Caller, Driver, Settings, Version, Workload};
 use connect::Policy;
 use fastrand::Rng;
 use http::{Request, Response};
+use sandbox::autoscaler::{Backoff, Caller, Driver, Settings, Version, Workload};
 use tokio::time::{sleep, timeout};
 use tower::{BoxError, Service};
 

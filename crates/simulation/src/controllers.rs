@@ -14,7 +14,7 @@ use sandbox::{
     Behaviour, CapiVersion, Settings, Times,
     api::Api,
     clock::Clock,
-    stepped::{
+    engine::{
         Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Observed, Options, Rejoin, Step,
         Unready,
     },
@@ -236,7 +236,8 @@ impl Driver {
     /// Runs until the host ends.
     pub(crate) async fn run(mut self, port: Port) {
         port.note(format!("Cluster API {:?}: {:?}", self.controllers.version(), self.weather));
-        let [mut management, mut workload] = self.controllers.subscribe();
+        let mut changes = self.controllers.subscribe();
+        let [management, workload] = &mut changes[..] else { return };
         loop {
             management.borrow_and_update();
             workload.borrow_and_update();
@@ -251,8 +252,8 @@ impl Driver {
             };
             tokio::select! {
                 biased;
-                changed = management.changed() => if changed.is_err() { return },
-                changed = workload.changed() => if changed.is_err() { return },
+                heard = management.changed() => if heard.is_err() { return },
+                heard = workload.changed() => if heard.is_err() { return },
                 () = due => {}
             }
         }
@@ -430,7 +431,6 @@ fn fate(draw: &mut Rng, trouble: u32) -> Fate {
         Duration::from_millis(if rarely { draw.u64(usual.end..most) } else { draw.u64(usual) })
     };
     let times = Times {
-        react: Duration::ZERO,
         bootstrap: seconds(draw, 100..5_000, 60_000),
         provision: seconds(draw, 2_000..40_000, 300_000),
         join: seconds(draw, 2_000..40_000, 900_000),

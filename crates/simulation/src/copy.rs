@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use app::{ClusterOptions, DRAIN, FleetProvider, FleetProviderOptions, Provider, ProviderOptions};
+use app::{DRAIN, Provider, ProviderOptions};
 use bytes::Bytes;
-use cluster::FleetOptions;
+use cluster::{FleetOptions, Serve};
 use connect::{ClientMaker, Clients, NodeAccess, Policy, WorkloadSource};
 use futures::future::BoxFuture;
-use grpc::{ByCaller, Service};
+use grpc::Service;
 use http::{Request, Response};
 use http_body_util::Full;
 use index::GroupSeries;
@@ -27,7 +27,7 @@ use proto::{
 use scale::ScaleOptions;
 use scale::traces::Traces;
 use server::{Client, Connection};
-use shared_informer::{Settings, Spawner};
+use shared_informer::Settings;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
@@ -49,26 +49,13 @@ pub(crate) struct Copy {
     pub(crate) host: Host,
     port: Port,
     scheduler: Scheduler,
-    server: Server,
+    server: CloudProviderServer<Service>,
     /// The callers of a fleet, by the number of their Cluster.
     callers: Vec<Connection>,
     pub(crate) witness: Option<Witness>,
-    provider: Backend,
+    provider: Provider,
     /// The calls under way.
     calls: TaskTracker,
-}
-
-/// The program for one Cluster, or for a fleet.
-enum Backend {
-    One(Box<Provider>),
-    Fleet(FleetProvider),
-}
-
-/// The answers to calls.
-#[derive(Clone)]
-enum Server {
-    One(CloudProviderServer<Service>),
-    Fleet(CloudProviderServer<ByCaller>),
 }
 
 /// The trust domain of a fleet's identities.
@@ -77,7 +64,7 @@ const TRUST_DOMAIN: &str = "prod.example";
 /// A caller's way to the server, past the network.
 #[derive(Clone)]
 struct Local {
-    server: Server,
+    server: CloudProviderServer<Service>,
     caller: Option<Connection>,
 }
 
@@ -94,10 +81,7 @@ impl tower::Service<Request<tonic::body::Body>> for Local {
         if let Some(caller) = &self.caller {
             request.extensions_mut().insert(caller.clone());
         }
-        match &mut self.server {
-            Server::One(server) => server.call(request),
-            Server::Fleet(server) => server.call(request),
-        }
+        self.server.call(request)
     }
 }
 
@@ -108,15 +92,8 @@ fn caller(place: Place) -> Connection {
     Connection::of(Client { name, uri, ..Client::default() })
 }
 
-/// Starts the program of a fleet, whose workload clusters are behind ports of their own.
-fn fleet(
-    port: &Port,
-    clients: Clients,
-    places: Vec<Place>,
-    options: ProviderOptions,
-    tasks: &Spawner,
-) -> Option<FleetProvider> {
-    let ProviderOptions { clusters, events, slow_rpc, scale, .. } = options;
+/// Returns the choice of a fleet, whose workload clusters are behind ports of their own.
+fn fleet(port: &Port, places: Vec<Place>) -> Option<Serve> {
     let port = port.clone();
     let nodes = ClientMaker::new(move |cluster| {
         let is_it = |place: &Place| place.namespace == cluster.namespace() && place.name == cluster.name();
@@ -124,38 +101,29 @@ fn fleet(
         Clients { watches: port.workload(Policy::WATCHES), writes: port.workload(Policy::WRITES) }
     });
     let selector: LabelSelector = format!("{}={}", SERVED.0, SERVED.1).parse().ok()?;
-    let options = FleetProviderOptions {
-        fleet: FleetOptions {
-            rules: clusters.rules,
-            selector,
-            namespaces: None,
-            nodes: NodeAccess::Made(nodes),
-            max_staleness: clusters.max_staleness,
-            informers: Settings::default(),
-        },
-        trust_domain: TRUST_DOMAIN.parse().ok()?,
-        capi_version: clusters.capi_version,
-        events,
-        slow_rpc,
-        scale,
-    };
-    Some(FleetProvider::start(clients, options, Traces::default(), &mut Registry::default(), tasks))
+    Some(Serve::Selected { selector, namespaces: None, nodes: NodeAccess::Made(nodes) })
 }
 
-fn provider(name: &str, scale: ScaleOptions) -> ProviderOptions {
+/// Returns the options of the program, which serves one Cluster or a fleet.
+fn options(name: &str, scale: ScaleOptions, serve: Serve) -> anyhow::Result<ProviderOptions> {
+    const MAX_STALENESS: Duration = Duration::from_secs(60);
     let rules = Rules { errors: scale.error_rules(Grace::default()), ..Rules::new(Scope::All) };
-    ProviderOptions {
-        clusters: ClusterOptions {
-            rules,
-            workload: WorkloadSource::Management,
-            capi_version: None,
-            max_staleness: Duration::from_secs(60),
-        },
+    let (trust_domain, reading) = match &serve {
+        Serve::One(_) => (None, FleetOptions::of_one(rules, MAX_STALENESS)),
+        Serve::Selected { .. } => {
+            let reading = FleetOptions::of_many(rules, MAX_STALENESS);
+            (Some(TRUST_DOMAIN.parse()?), FleetOptions { informers: Settings::default(), ..reading })
+        }
+    };
+    Ok(ProviderOptions {
+        serve,
+        reading,
+        trust_domain,
         group_series: GroupSeries::Each,
         events: Some(name.to_owned()),
         slow_rpc: Duration::from_millis(100),
         scale,
-    }
+    })
 }
 
 impl Copy {
@@ -165,25 +133,22 @@ impl Copy {
         port: Port,
         name: &str,
         scheduler: Scheduler,
-        options: ScaleOptions,
+        scale: ScaleOptions,
         places: Option<&[Place]>,
     ) -> anyhow::Result<Self> {
-        let (provider, server, witness) = host.enter(async {
+        let serve = match places {
+            None => Serve::One(WorkloadSource::Management),
+            Some(places) => fleet(&port, places.to_vec()).context("the fleet's selector")?,
+        };
+        let options = options(name, scale, serve)?;
+        let (provider, witness) = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
-            let options = provider(name, options);
-            if let Some(places) = places {
-                let provider =
-                    fleet(&port, clients, places.to_vec(), options, &tasks).context("the fleet's options")?;
-                let server = Server::Fleet(CloudProviderServer::new(provider.service.clone()));
-                return anyhow::Ok((Backend::Fleet(provider), server, None));
-            }
-            let traces = Traces::default();
-            let provider = Provider::start(clients, options, traces, &mut Registry::default(), &tasks);
-            let witness = Witness::start(provider.clusters.management.factory());
-            let server = Server::One(CloudProviderServer::new(provider.service.clone()));
-            Ok((Backend::One(Box::new(provider)), server, Some(witness)))
-        })?;
+            let provider = Provider::start(clients, options, Traces::default(), &mut Registry::default(), &tasks);
+            let witness = places.is_none().then(|| Witness::start(provider.management.factory()));
+            (provider, witness)
+        });
+        let server = CloudProviderServer::new(provider.service.clone());
         let callers = places.into_iter().flatten().map(|place| caller(*place)).collect();
         Ok(Self { host, port, scheduler, server, callers, witness, provider, calls: TaskTracker::new() })
     }
@@ -211,24 +176,13 @@ impl Copy {
     /// Drains the copy as `serve` does, and reports to the world whether everything ended in time.
     pub(crate) fn drain(&self) {
         let (calls, port) = (self.calls.clone(), self.port.clone());
-        match &self.provider {
-            Backend::One(provider) => {
-                let scale = provider.scale.clone();
-                self.host.spawn(drain(calls, port, async move { scale.drain(DRAIN).await }));
-            }
-            Backend::Fleet(provider) => {
-                let provider = provider.clone();
-                self.host.spawn(drain(calls, port, async move { provider.drain(DRAIN).await }));
-            }
-        }
+        let provider = self.provider.clone();
+        self.host.spawn(drain(calls, port, async move { provider.drain(DRAIN).await }));
     }
 
     /// Returns the number of groups with commands under way or with remembered state.
     pub(crate) fn lanes(&self) -> usize {
-        match &self.provider {
-            Backend::One(provider) => provider.scale.remembered(),
-            Backend::Fleet(provider) => provider.remembered(),
-        }
+        self.provider.remembered()
     }
 
     /// Returns true if the copy answers a Cluster's caller the size of a group, without a Refresh before.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fastrand::Rng;
-use sandbox::stepped::PoolWays;
+use sandbox::engine::PoolWays;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;

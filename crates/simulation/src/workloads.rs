@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
-use autoscaler::{Cpu, Shape, asks_for, fits, is_ready, is_unschedulable};
 use connect::Policy;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -14,6 +13,7 @@ use kube::{
     core::Status,
 };
 use parking_lot::Mutex;
+use sandbox::autoscaler::{Cpu, Shape, asks_for, fits, is_ready, is_unschedulable};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

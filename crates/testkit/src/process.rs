@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -114,6 +114,13 @@ impl Piped {
         line.trim_end().to_owned()
     }
 
+    /// Waits for the rest of its output.
+    pub fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
     /// Writes a line to its input.
     pub fn write_line(&mut self, line: &str) {
         writeln!(self.process.child().stdin.as_mut().unwrap(), "{line}").unwrap();
@@ -188,10 +195,9 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, process::Command, time::Duration};
+    use std::{path::Path, process::Command};
 
-    use super::{Piped, Process, Program};
-    use crate::wait::until_true;
+    use super::Program;
 
     #[tokio::test]
     async fn a_line_of_the_log_is_waited_for_and_its_process_ends_with_the_test() {
@@ -204,30 +210,5 @@ mod tests {
         assert!(Path::new(&entry).exists());
         program.kill();
         assert!(!Path::new(&entry).exists());
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn the_memory_and_processor_time_of_a_process_are_the_kernels() {
-        let busy = Process::start(Command::new("sh").args(["-c", "while :; do :; done"]));
-        until_true("it is busy", || busy.processor_time() > Duration::from_millis(50)).await;
-        let (now, peak) = (busy.memory("VmRSS"), busy.memory("VmHWM"));
-        assert!(now > 0 && now <= peak, "{now} KiB, at most {peak} KiB");
-    }
-
-    #[test]
-    fn lines_go_to_and_from_a_process_and_nothing_comes_after_its_end() {
-        let script = r#"read -r line; echo "got $line""#;
-        let mut piped = Piped::start(Command::new("sh").args(["-c", script]));
-        piped.write_line("a b");
-        assert_eq!((piped.line(), piped.line()), ("got a b".to_owned(), String::new()));
-        assert!(piped.wait().success());
-    }
-
-    #[test]
-    fn a_signal_arrives() {
-        let process = Process::start(Command::new("sleep").arg("600"));
-        process.signal("TERM");
-        assert!(!process.wait().success());
     }
 }

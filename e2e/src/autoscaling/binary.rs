@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use autoscaler::UNINITIALIZED;
+use sandbox::autoscaler::UNINITIALIZED;
 use serde_json::{Value, json};
 
 use super::{BACKOFF, PAUSE, Settings, Version};

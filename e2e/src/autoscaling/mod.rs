@@ -13,8 +13,8 @@ mod transcript;
 
 use std::time::Duration;
 
-pub use autoscaler::{Expander, Version};
 pub use binary::Binary;
+pub use sandbox::autoscaler::{Expander, Version};
 
 /// The autoscaler of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,9 @@ const BACKOFF: Duration = Duration::from_secs(3600);
 
 impl Settings {
     /// Returns the driver's settings. The other times are as short as those of the binaries.
-    pub(crate) fn of_driver(self) -> autoscaler::Settings {
+    pub(crate) fn of_driver(self) -> sandbox::autoscaler::Settings {
         let second = Duration::from_secs(1);
-        autoscaler::Settings {
+        sandbox::autoscaler::Settings {
             // The driver computes less than Cluster Autoscaler.
             pause: Duration::from_millis(300),
             unneeded: self.unneeded,
@@ -74,9 +74,9 @@ impl Settings {
             delay_after_taint: Duration::ZERO,
             recheck: second,
             waits_for_more_pods: false,
-            backoff: autoscaler::Backoff { initial: BACKOFF, max: BACKOFF, reset: 3 * BACKOFF },
+            backoff: sandbox::autoscaler::Backoff { initial: BACKOFF, max: BACKOFF, reset: 3 * BACKOFF },
             expander: self.expander,
-            ..autoscaler::Settings::default()
+            ..sandbox::autoscaler::Settings::default()
         }
     }
 }

@@ -100,7 +100,7 @@ impl Testbed {
     pub async fn initialized(&self, machines: &[Machine]) -> Result<()> {
         for name in machines.iter().filter_map(|machine| machine.node.as_ref()) {
             let node: Node = self.workload.get("Node", name).await?.try_parse()?;
-            ensure!(autoscaler::is_ready(&node), "Node {name} takes no Pods: {:?}", node.spec);
+            ensure!(sandbox::autoscaler::is_ready(&node), "Node {name} takes no Pods: {:?}", node.spec);
         }
         Ok(())
     }

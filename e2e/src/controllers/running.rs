@@ -3,7 +3,7 @@
 use std::{fs::File, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use autoscaler::{Driver, Workload};
+use sandbox::autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
@@ -96,7 +96,7 @@ impl Testbed {
         let running = match autoscaler {
             Autoscaler::Driver(version) => {
                 let caller = Caller::to(&recorder.address)?;
-                let caller = autoscaler::Caller::new(caller.channel());
+                let caller = sandbox::autoscaler::Caller::new(caller.channel());
                 let workload = Workload::of_namespace(self.workload.client(), self.workload.namespace());
                 let log = File::create(self.directory().join("cluster-autoscaler.log"))?;
                 let note = move |line: &str| {

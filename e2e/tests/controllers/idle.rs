@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
-use autoscaler::TO_BE_DELETED;
 use e2e::{
     autoscaling::{Settings, loops},
     controllers::{
@@ -13,6 +12,7 @@ use e2e::{
     },
     proto::NodeGroupDeleteNodesRequest,
 };
+use sandbox::autoscaler::TO_BE_DELETED;
 use serde_json::{Value, json};
 
 use crate::pods::{busy_nodes, create_pod, pods_run, workers};

@@ -3,7 +3,6 @@
 use std::{fs, future::pending, time::Duration};
 
 use anyhow::{Result, ensure};
-use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
     autoscaling::{self, Binary},
     control_plane::ControlPlane,
@@ -14,6 +13,7 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
+use sandbox::autoscaler::{Driver, Settings, Version, Workload};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -82,7 +82,7 @@ impl<'a> Member<'a> {
         let workload = Workload::of_namespace(objects.client(), objects.namespace());
         let settings =
             Settings { pause: Duration::from_millis(300), waits_for_more_pods: false, ..Settings::default() };
-        let caller = autoscaler::Caller::new(caller.channel());
+        let caller = sandbox::autoscaler::Caller::new(caller.channel());
         let rng = fastrand::Rng::with_seed(0);
         drivers.spawn(Driver::new(caller, workload, Version::new(37, 0), settings, rng, |_| {}).run());
         Ok(())

@@ -19,40 +19,20 @@ use crate::cli::{
     usage::{Flag, given},
     values::duration,
 };
-use app::{Config, FleetConfig, LogHandle};
+use app::Config;
 use index::GroupSeries;
 use scale::traces::OtlpEndpoint;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
 use server::{GrpcAddress, HostName};
 
-/// The configuration of `serve`.
-#[derive(Clone, Debug)]
-pub enum ServeConfig {
-    /// One workload cluster.
-    One(Box<Config>),
-    /// Many workload clusters.
-    Fleet(Box<FleetConfig>),
-}
-
-impl ServeConfig {
-    /// Sets the log, which the program owns.
-    pub(crate) fn set_log(&mut self, log: LogHandle) {
-        let config = match self {
-            Self::One(config) => &mut **config,
-            Self::Fleet(config) => &mut config.common,
-        };
-        config.log = Some(log);
-    }
-}
-
-impl TryFrom<ServeArgs> for ServeConfig {
+impl TryFrom<ServeArgs> for Config {
     type Error = UsageError;
 
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
-        Ok(match Fleet::of(&args.fleet, &args.index)? {
-            None => Self::One(Box::new(common(&args, None)?)),
-            Some(fleet) => Self::Fleet(Box::new(fleet.config(common(&args, Some(Fleet::scope()))?)?)),
-        })
+        match Fleet::of(&args.fleet, &args.index)? {
+            None => common(&args, None),
+            Some(fleet) => fleet.config(common(&args, Some(Fleet::scope()))?),
+        }
     }
 }
 
@@ -77,16 +57,16 @@ impl TryFrom<ServeArgs> for OneCluster {
         {
             let config = common(&args, Some(Fleet::scope()))?;
             fleet.check_namespace_of(cluster)?;
-            let FleetConfig { common: config, selector, .. } = fleet.config(config)?;
-            return Ok(Self { config, fleet: Some(selector) });
+            let mut config = fleet.config(config)?;
+            let fleet = config.fleet.take().map(|fleet| fleet.selector);
+            return Ok(Self { config, fleet });
         }
-        match ServeConfig::try_from(args)? {
-            ServeConfig::One(config) => Ok(Self { config: *config, fleet: None }),
-            ServeConfig::Fleet(config) => {
-                let why = "only serve takes it; give --cluster to look at one of its Clusters";
-                Err(fleet::SELECTOR.wrong(&config.selector.to_string(), &why))
-            }
+        let config = Config::try_from(args)?;
+        if let Some(fleet) = &config.fleet {
+            let why = "only serve takes it; give --cluster to look at one of its Clusters";
+            return Err(fleet::SELECTOR.wrong(&fleet.selector.to_string(), &why));
         }
+        Ok(Self { config, fleet: None })
     }
 }
 
@@ -133,6 +113,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
             capacity_words: capacity_words(&args.capacity_error_words)?,
             ..index.rules
         },
+        fleet: None,
         max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
         slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
         otlp,

@@ -113,8 +113,8 @@ impl Fleet {
         Scope::Specs(Vec::new())
     }
 
-    /// Returns the configuration of the fleet.
-    pub(super) fn config(self, common: Config) -> Result<FleetConfig, UsageError> {
+    /// Returns the configuration with the fleet.
+    pub(super) fn config(self, common: Config) -> Result<Config, UsageError> {
         let has_authority =
             matches!(common.tls.as_ref().map(|files| &files.clients), Some(ClientFiles::Authority { .. }));
         if !has_authority || matches!(common.listen, GrpcAddress::Unix(_)) {
@@ -128,7 +128,9 @@ impl Fleet {
             return Err(NO_GROUP_METRICS.wrong("true", &why));
         }
         let Self { selector, namespaces, trust_domain, nodes, group_metrics } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain, nodes, group_metrics })
+        let group_series = if group_metrics { GroupSeries::Each } else { GroupSeries::SumsOnly };
+        let fleet = Some(FleetConfig { selector, namespaces, trust_domain, nodes });
+        Ok(Config { fleet, group_series, ..common })
     }
 }
 

@@ -16,24 +16,20 @@ use tokio::runtime::{Builder, Runtime};
 pub(super) use self::config::OneCluster;
 pub use self::{
     args::ServeArgs,
-    config::ServeConfig,
     fleet::FleetArgs,
     tls::{Reflection, TlsArgs},
 };
 #[cfg(test)]
 use super::usage::Flag;
-use app::{App, FleetApp};
+use app::{App, Config};
 use server::Shutdown;
 
 /// Serves until the program is asked to end.
-pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
+pub(super) fn run(config: Config) -> anyhow::Result<()> {
     let runtime = runtime(&config).context("can't start the runtime")?;
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
-        match config {
-            ServeConfig::One(config) => App::start(*config, shutdown).await?.finish().await?,
-            ServeConfig::Fleet(config) => FleetApp::start(*config, shutdown).await?.finish().await?,
-        }
+        App::start(config, shutdown).await?.finish().await?;
         Ok(())
     });
     // Tasks that are still running had their time.
@@ -43,14 +39,12 @@ pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
 
 /// Returns the runtime of all but the answers to calls, which have a thread of their own. A fleet's leaves a processor to
 /// it: what one Cluster's API server sends must not keep all busy.
-fn runtime(config: &ServeConfig) -> io::Result<Runtime> {
-    match config {
-        ServeConfig::One(_) => Runtime::new(),
-        ServeConfig::Fleet(_) => {
-            let processors = thread::available_parallelism().map_or(1, NonZero::get);
-            Builder::new_multi_thread().worker_threads((processors - 1).max(1)).enable_all().build()
-        }
+fn runtime(config: &Config) -> io::Result<Runtime> {
+    if config.fleet.is_none() {
+        return Runtime::new();
     }
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    Builder::new_multi_thread().worker_threads((processors - 1).max(1)).enable_all().build()
 }
 
 /// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.

@@ -46,9 +46,7 @@ async fn a_write_is_logged_posted_and_kept_with_cluster_certificate_and_address_
     let clusters = Clusters::start(options).await.unwrap();
     let flags = tls(dir.path(), &servers, &clients);
     let mut config = config(dir.path(), clusters.management().address(), &flags);
-    if let ServeConfig::Fleet(config) = &mut config {
-        config.common.events = true;
-    }
+    config.events = true;
     let running = Running::start(config).await;
     let certificate = clients.of_uris_with(&[URI], |params| {
         params.serial_number = Some(SerialNumber::from_slice(&[0x0a, 0x1b]));

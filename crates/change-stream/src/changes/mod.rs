@@ -4,26 +4,17 @@
 
 mod change;
 mod filter;
-mod kind;
 mod managers;
-mod object_json;
-mod patch;
 mod pattern;
-mod readable;
 mod redact;
-mod selector;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
 pub use self::{
-    change::{Action, Change, Identity, SCHEMA_VERSION},
-    filter::{Filter, Snapshot},
-    kind::Kind,
+    change::{Action, Change, Difference, Identity, Kind, Line, SCHEMA_VERSION},
+    filter::{Filter, ObjectJson, Snapshot},
     managers::ChangedBy,
-    object_json::ObjectJson,
-    pattern::{Pattern, PatternError},
-    readable::{Difference, Line},
-    selector::{FieldSelector, FieldSelectorError},
+    pattern::{FieldSelector, FieldSelectorError, Pattern, PatternError},
 };

@@ -1,17 +1,30 @@
 //! The task of one destination: it gathers changes into batches, limits the rate, and retries until a batch is
 //! delivered, refused or too old.
+//!
+//! The URL of a webhook is a secret: no type shows it, redirects are never followed, since that would reveal it to another
+//! host, and no error text may contain it, so this module writes its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    env, error::Error as StdError, fmt, fs, io, net::IpAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
+};
 
+use connect::{Connector, Proxies, USER_AGENT};
+use http::{HeaderMap, Request, StatusCode, Uri, header};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, Error as ClientError, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use jiff::Timestamp;
+use kube::client::Body;
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Rule,
-    post::{Outcome, Poster},
     queue::{Batch, Queue},
     rules::Destination,
-    url::SecretUrl,
 };
 
 /// The longest `Retry-After` that is respected.
@@ -48,13 +61,6 @@ impl Default for Pace {
             longest_backoff: Duration::from_secs(60),
             give_up: Duration::from_secs(900),
         }
-    }
-}
-
-impl Pace {
-    /// Returns the pace with the overrides of a rule.
-    pub(super) fn of(self, rule: &Rule) -> Self {
-        Self { gather: rule.gather.unwrap_or(self.gather), interval: rule.interval.unwrap_or(self.interval), ..self }
     }
 }
 
@@ -167,5 +173,231 @@ impl Delivery {
 
     async fn unless_closing(&self, wait: impl Future<Output = ()>) {
         self.closing.run_until_cancelled(wait).await;
+    }
+}
+
+/// Sends requests. Clones share their connections.
+#[derive(Clone)]
+pub(super) struct Poster {
+    client: Client<HttpsConnector<Connector>, Body>,
+    timeout: Duration,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    /// The receiver accepted it.
+    Delivered,
+    /// A retry may succeed; the receiver may have sent a `Retry-After`.
+    Later { why: String, after: Option<Duration> },
+    /// It will never be accepted.
+    Refused(String),
+}
+
+impl Poster {
+    /// Returns a poster that trusts the system's root certificates. Missing root certificates are an error only if a
+    /// receiver `needs_tls`.
+    pub(super) fn new(timeout: Duration, needs_tls: bool) -> io::Result<Self> {
+        // An error means that a provider is installed already.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(timeout));
+        let https = match HttpsConnectorBuilder::new().with_native_roots() {
+            Ok(https) => https,
+            Err(error) if needs_tls => return Err(error),
+            Err(_) => {
+                let trusting_nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty());
+                HttpsConnectorBuilder::new().with_tls_config(trusting_nobody.with_no_client_auth())
+            }
+        };
+        let way = Connector::new(tcp, Proxies::of_environment().map_err(io::Error::other)?)?;
+        let connector = https.https_or_http().enable_http1().wrap_connector(way);
+        let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
+        Ok(Self { client, timeout })
+    }
+
+    /// Posts a JSON body.
+    pub(super) async fn post(&self, url: &SecretUrl, body: Vec<u8>) -> Outcome {
+        let request = Request::post(url.expose())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::USER_AGENT, USER_AGENT)
+            .body(Body::from(body));
+        let Ok(request) = request else { return Outcome::Refused("its URL can't be requested".into()) };
+        match tokio::time::timeout(self.timeout, self.client.request(request)).await {
+            Ok(Ok(answer)) => judge(answer.status(), answer.headers()),
+            Ok(Err(error)) => Outcome::Later { why: reason(&error), after: None },
+            Err(_) => Outcome::Later { why: format!("no answer in {:?}", self.timeout), after: None },
+        }
+    }
+}
+
+fn judge(status: StatusCode, headers: &HeaderMap) -> Outcome {
+    let why = format!("the receiver answered {}", status.as_u16());
+    match status.as_u16() {
+        200..=299 => Outcome::Delivered,
+        300..=399 => Outcome::Refused(format!("{why}, a redirect, which isn't followed: use the URL that it leads to")),
+        408 | 425 | 429 | 500..=599 => Outcome::Later { why, after: retry_after(headers, Timestamp::now()) },
+        _ => Outcome::Refused(why),
+    }
+}
+
+/// Parses `Retry-After`, as seconds or as a date.
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
+}
+
+/// Describes a failed request without any part of the URL. Error texts of libraries may contain the URL.
+fn reason(error: &ClientError) -> String {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+            return match tls {
+                rustls::Error::InvalidCertificate(_) => "TLS: the receiver's certificate isn't accepted".into(),
+                _ => "TLS: the handshake failed".into(),
+            };
+        }
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
+            if io.raw_os_error().is_some() {
+                return format!("connection: {}", io.kind());
+            }
+            // `io::Error::source` skips the inner error, so this code continues with the inner error.
+            if let Some(inner) = io.get_ref() {
+                next = Some(inner);
+                continue;
+            }
+        }
+        next = cause.source();
+    }
+    if error.is_connect() { "can't connect, or the name isn't known".into() } else { "the connection broke".into() }
+}
+
+/// The source of a URL.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum UrlSource {
+    /// A file whose first line is the URL. It is read for every attempt, so that it can be rotated.
+    File(PathBuf),
+    /// An environment variable.
+    Variable(String),
+}
+
+/// A URL that can be posted to.
+#[derive(Clone)]
+pub(super) struct SecretUrl(Uri);
+
+/// The reason why there is no usable URL. No text quotes one.
+#[derive(Debug, Error)]
+pub enum UrlError {
+    /// The source is neither a file nor a variable.
+    #[error(
+        "say where the URL is kept, as file:PATH or env:NAME: a URL itself would show in the list of processes \
+             (what was given isn't repeated here)"
+    )]
+    NoSource,
+    /// The file can't be read.
+    #[error("file {path}: can't read it: {error}: put the webhook's URL there")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The variable isn't set.
+    #[error("environment variable {0}: not set: put the webhook's URL there")]
+    Unset(String),
+    /// The source holds no usable URL.
+    #[error("{0}: {1} (the URL isn't shown, since it is a secret)")]
+    Unusable(UrlSource, &'static str),
+    /// The system's root certificates can't be read.
+    #[error("can't read the system's root certificates: {0}: install them, or name their file in SSL_CERT_FILE")]
+    Certificates(io::Error),
+}
+
+impl UrlSource {
+    /// Reads the current URL. `http` is refused beyond loopback unless it is allowed.
+    pub(super) fn read(&self, allow_http: bool) -> Result<SecretUrl, UrlError> {
+        let text = match self {
+            Self::File(path) => {
+                fs::read_to_string(path).map_err(|error| UrlError::Unreadable { path: path.clone(), error })?
+            }
+            Self::Variable(name) => env::var(name).map_err(|_| UrlError::Unset(name.clone()))?,
+        };
+        let unusable = |why| UrlError::Unusable(self.clone(), why);
+        let uri: Uri = text
+            .trim()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_end()
+            .parse()
+            .map_err(|_| unusable("it holds no URL"))?;
+        let Some(authority) = uri.authority() else {
+            return Err(unusable("it holds no URL with a host, such as https://hooks.example.com/path"));
+        };
+        if authority.as_str().contains('@') {
+            return Err(unusable("its URL holds a user name or password, which isn't supported"));
+        }
+        match uri.scheme_str() {
+            Some("https") => Ok(SecretUrl(uri)),
+            Some("http") if allow_http || is_loopback(authority.host()) => Ok(SecretUrl(uri)),
+            Some("http") => Err(unusable(
+                "its URL is http, which everyone on the way can read: use https, or allow it with --allow-http or \
+                 allowHttp",
+            )),
+            _ => Err(unusable("its URL is neither https nor http")),
+        }
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+impl SecretUrl {
+    /// Returns true if the URL uses TLS.
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme_str() == Some("https")
+    }
+
+    /// Returns the URL, for the request only.
+    pub(super) fn expose(&self) -> Uri {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[url]")
+    }
+}
+
+impl FromStr for UrlSource {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() && !path.contains("://") => Ok(Self::File(PathBuf::from(path))),
+            Some(("env", name)) if is_variable(name) => Ok(Self::Variable(name.to_owned())),
+            _ => Err(UrlError::NoSource),
+        }
+    }
+}
+
+pub(super) fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+impl fmt::Display for UrlSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+        }
     }
 }

@@ -6,11 +6,9 @@
 //! or an environment variable, and must never appear in a log line, an error or a debug text.
 
 mod delivery;
-mod post;
 mod queue;
 mod rules;
 mod sink;
-mod url;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -23,13 +21,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::changes::Change;
 
-use self::{delivery::Delivery, post::Poster, queue::Queue};
+use self::{
+    delivery::{Delivery, Poster},
+    queue::Queue,
+};
 pub use self::{
-    delivery::Pace,
+    delivery::{Pace, UrlError, UrlSource},
     queue::{Counts, Limits},
     rules::{ActionName, Destination, Rule, RulesError, parse_rules},
     sink::SinkKind,
-    url::{UrlError, UrlSource},
 };
 
 /// The time that `watch` leaves for sending queued changes when it is asked to end.
@@ -77,7 +77,7 @@ impl Notifier {
                 to: rule.to.clone(),
                 queue: Arc::clone(&queue),
                 poster: poster.clone(),
-                pace: pace.of(&rule),
+                pace,
                 closing: closing.clone(),
             };
             let ended = ended.clone();

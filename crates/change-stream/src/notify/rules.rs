@@ -1,15 +1,14 @@
 //! The rules file, which decides which changes are sent where. A rule matches if all of its conditions do; an absent
 //! condition always does.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf};
 
-use nodegroup::GoDuration;
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::{
+    delivery::{UrlSource, is_variable},
     sink::SinkKind,
-    url::{UrlSource, is_variable},
 };
 use crate::changes::{Action, Change, FieldSelector, Kind, Pattern};
 use nodegroup::LabelSelector;
@@ -34,10 +33,6 @@ pub struct Rule {
     pub paths: Vec<Pattern>,
     /// The destination.
     pub to: Destination,
-    /// The time for which the first change of a batch waits for more.
-    pub gather: Option<Duration>,
-    /// The shortest time between two messages.
-    pub interval: Option<Duration>,
 }
 
 /// A destination of changes.
@@ -104,8 +99,6 @@ struct RuleForm {
     types: Vec<ActionName>,
     #[serde(default)]
     paths: Vec<String>,
-    gather: Option<String>,
-    interval: Option<String>,
     to: DestinationForm,
 }
 
@@ -132,8 +125,6 @@ impl Rule {
             actions: Vec::new(),
             paths: Vec::new(),
             to,
-            gather: None,
-            interval: None,
         }
     }
 
@@ -243,27 +234,17 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, RulesError> {
         text.map(|text| text.parse().map_err(|error| wrong(&name, field, &error))).transpose()
     };
-    let duration = |field, text: Option<String>| text.map(|text| pause(&name, field, &text)).transpose();
     let paths = form.paths.iter().map(|path| path.parse().map_err(|error| wrong(&name, "paths", &error)));
     Ok(Rule {
         labels: selector("labels", form.labels)?,
         fields: form.fields.map(|text| text.parse().map_err(|error| wrong(&name, "fields", &error))).transpose()?,
         paths: paths.collect::<Result<_, _>>()?,
-        gather: duration("gather", form.gather)?,
-        interval: duration("interval", form.interval)?,
         to: destination(&name, form.to)?,
         kinds: form.kinds,
         namespaces: form.namespaces,
         actions: form.types,
         name,
     })
-}
-
-fn pause(rule: &str, field: &'static str, text: &str) -> Result<Duration, RulesError> {
-    let duration: GoDuration = text.parse().map_err(|error| wrong(rule, field, &error))?;
-    u64::try_from(duration.as_nanos())
-        .map(Duration::from_nanos)
-        .map_err(|_| wrong(rule, field, &"it has to be 0 or longer, such as 2s"))
 }
 
 fn destination(rule: &str, form: DestinationForm) -> Result<Destination, RulesError> {

@@ -1,11 +1,21 @@
-//! The configuration of a watch.
+//! The configuration of a watch, and the reasons why it can't start.
+//!
+//! `--cluster` narrows each of Cluster API's own kinds to one Cluster, for default kinds and named ones. Kinds whose
+//! objects don't all name their Cluster are left as they are.
 
 use std::collections::BTreeSet;
 
-use connect::{ClusterRef, Source, WorkloadSource};
+use connect::{ClusterRef, ConnectError, Source, WorkloadSource};
+use thiserror::Error;
 
-use super::{Narrowing, ResourceQuery};
-use crate::{changes::Pattern, notify::Rule};
+use super::{
+    catalog::{NotFound, Resource, ResourceQuery},
+    rights::Refusal,
+};
+use crate::{
+    changes::Pattern,
+    notify::{Rule, UrlError},
+};
 
 /// The configuration of a watch.
 #[derive(Clone, Debug)]
@@ -61,4 +71,83 @@ impl Target {
             Self::Workload => "workload",
         }
     }
+}
+
+/// The label by which Cluster API's objects name their Cluster.
+const CLUSTER_LABEL: &str = "cluster-name";
+/// The kinds to whose objects Cluster API adds this label.
+const LABELLED: [&str; 5] = ["MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck"];
+
+/// The Cluster that is watched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Narrowing {
+    /// Cluster API's group.
+    pub group: String,
+    /// The Cluster's name.
+    pub cluster: String,
+}
+
+impl Narrowing {
+    /// Narrows `wanted` to the Cluster if it is this resource.
+    pub(super) fn of_resource(&self, wanted: ResourceQuery, resource: &Resource) -> ResourceQuery {
+        if resource.kind.group == self.group { self.of_kind(wanted, &resource.kind.kind) } else { wanted }
+    }
+
+    /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
+    #[must_use]
+    pub fn of_kind(&self, mut wanted: ResourceQuery, kind: &str) -> ResourceQuery {
+        let and = |own: &mut Option<String>, more: String| match own {
+            Some(own) if own.split(',').any(|part| part == more) => {}
+            Some(own) => *own = format!("{own},{more}"),
+            None => *own = Some(more),
+        };
+        match kind {
+            // A Cluster is selected by its name, everything that belongs to it by a label.
+            "Cluster" => and(&mut wanted.fields, format!("metadata.name={}", self.cluster)),
+            kind if LABELLED.contains(&kind) => {
+                and(&mut wanted.labels, format!("{}/{CLUSTER_LABEL}={}", self.group, self.cluster));
+            }
+            _ => {}
+        }
+        wanted
+    }
+}
+
+/// The reason why a watch can't start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The management cluster can't be reached.
+    #[error("management cluster")]
+    Management(#[source] ConnectError),
+    /// The workload cluster can't be reached.
+    #[error("workload cluster")]
+    Workload(#[source] ConnectError),
+    /// Discovery failed.
+    #[error("can't ask the API server which kinds it serves: {0}")]
+    Discovery(String),
+    /// A resource isn't served, or can't be watched.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// No kind of Cluster API is served, which are watched by default.
+    #[error(
+        "the API server serves no kind of Cluster API, not even {0}: name another cluster, or RESOURCEs to watch, or wait for \
+         it with --allow-missing"
+    )]
+    NoKind(String),
+    /// A permission or a namespace is missing, or a selector is refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A rule for notifications is of a kind that isn't watched.
+    #[error(
+        "--notify-rules: rule {rule:?}: kind {kind:?} is not among what is watched: name it as a RESOURCE too, or correct it"
+    )]
+    UnknownKind {
+        /// The name of the rule.
+        rule: String,
+        /// The kind.
+        kind: String,
+    },
+    /// The destination of a rule is unusable.
+    #[error("notifications")]
+    Notifications(#[source] UrlError),
 }

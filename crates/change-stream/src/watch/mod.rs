@@ -3,10 +3,7 @@
 
 mod catalog;
 mod config;
-mod error;
 mod follow;
-mod narrowing;
-mod reporter;
 mod rights;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -18,18 +15,12 @@ use shared_informer::{Factory, Namespaces, Settings};
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::follow::{Following, Outlet, Shared};
 pub use self::{
     catalog::{Catalog, NotFound, Resource, ResourceQuery, ResourceRef},
-    config::{Config, NamespaceSelection, Target},
-    error::StartError,
-    follow::Pace,
-    narrowing::Narrowing,
-    reporter::Output,
+    config::{Config, NamespaceSelection, Narrowing, StartError, Target},
+    follow::{Output, Pace},
     rights::Refusal,
-};
-use self::{
-    follow::{Following, Shared},
-    reporter::Outlet,
 };
 use crate::notify::{self, DRAIN, Limits, Notifier};
 

@@ -15,15 +15,15 @@ use std::time::Duration;
 use capi::Keys;
 use nodegroup::Rules;
 use serde_json::{Value, json};
-use shared_informer::{Settings, SharedLimit};
+use shared_informer::{Settings, SharedLimit, Spawner};
 use testkit::Wait;
 use tokio::runtime::Handle;
 
 pub use self::api::{CAPI, FakeApi, NAMESPACE};
-use crate::{Management, ManagementOptions, Workload, WorkloadOptions};
+use crate::{Fleet, FleetOptions, WorkloadCluster};
 use connect::WorkloadSource;
-use index::{Freshness, objects};
-use server::{Check, CheckState, Checks};
+use index::objects;
+use server::{Check, CheckState};
 
 /// Longer than any step takes by the test's clock; only a defect reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -37,8 +37,8 @@ pub const MOST_OF_ALL: usize = 10 << 20;
 pub const WORKERS: &str = "MachineDeployment/team-a/workers";
 
 pub struct World {
-    pub management: Management,
-    pub workload: Workload,
+    pub fleet: Fleet,
+    pub workload: WorkloadCluster,
 }
 
 impl World {
@@ -81,16 +81,14 @@ impl World {
             shared_limit: Some(SharedLimit::new("all objects", MOST_OF_ALL)),
             ..Settings::default()
         };
-        let runtime = Handle::current();
-        let options = ManagementOptions {
-            group: rules.keys.group.clone(),
-            version: version.map(str::to_owned),
-            informers: informers.clone(),
+        let options = FleetOptions {
+            capi_version: version.map(str::to_owned),
+            informers,
+            ..FleetOptions::of_one(rules, max_staleness)
         };
-        let management = Management::start(api.clients(), options, &runtime);
-        let options = WorkloadOptions { rules, source, max_staleness, informers };
-        let workload = Workload::start(management.clone(), options, &runtime);
-        Self { management, workload }
+        let tasks = Spawner::from(Handle::current());
+        let (fleet, workload) = Fleet::start_one(api.clients(), source, options, &tasks);
+        Self { fleet, workload }
     }
 
     /// Like [`World::new`], and waits for the first sync.
@@ -117,7 +115,7 @@ impl World {
 
     /// Returns the reason for which Refresh fails; empty if it doesn't.
     pub fn problem(&self) -> String {
-        self.workload.check().err().unwrap_or_default()
+        self.workload.check_fresh().err().unwrap_or_default()
     }
 
     /// Returns the groups that a Refresh now pins.
@@ -141,8 +139,7 @@ impl World {
     }
 
     pub async fn shutdown(self) {
-        self.workload.shutdown().await;
-        self.management.shutdown().await;
+        self.fleet.shutdown().await;
     }
 }
 

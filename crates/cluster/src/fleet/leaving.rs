@@ -9,7 +9,8 @@ use std::{
 use capi::{ObjectKey, Uid};
 use tokio::time::Instant;
 
-use super::{member::Member, standing::Left};
+use super::standing::Left;
+use crate::workload_cluster::WorkloadCluster;
 use nodegroup::text::LogLimit;
 
 /// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
@@ -20,9 +21,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The number of lines about one Cluster in a minute.
 const LINES: usize = 4;
 
+/// A Cluster that has left, and when.
+type LeftAt = (Instant, ObjectKey, WorkloadCluster);
+
 /// The Clusters that have left, the last one last, and the lines about those that come and go.
 pub(super) struct Leaving {
-    left: VecDeque<(Instant, Member)>,
+    left: VecDeque<LeftAt>,
     lines: LogLimit<ObjectKey>,
 }
 
@@ -34,37 +38,37 @@ impl Default for Leaving {
 
 impl Leaving {
     /// Adds a Cluster that has just left.
-    pub(super) fn add(&mut self, member: Member, now: Instant) {
-        self.left.push_back((now, member));
+    pub(super) fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
+        self.left.push_back((now, name, cluster));
     }
 
     /// Forgets the Clusters that are served again.
     pub(super) fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
-        self.left.retain(|(_, member)| !is_served(member.cluster()));
+        self.left.retain(|(_, name, _)| !is_served(name));
     }
 
     /// Takes the Clusters that aren't read any more.
-    pub(super) fn take_over(&mut self, now: Instant) -> Vec<Member> {
-        let over = self.left.iter().take_while(|(at, _)| *at + GRACE <= now).count();
-        self.left.drain(..over).map(|(_, member)| member).collect()
+    pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
+        let over = self.left.iter().take_while(|(at, ..)| *at + GRACE <= now).count();
+        self.left.drain(..over).map(|(_, name, cluster)| (name, cluster)).collect()
     }
 
     /// Leaves out the Clusters that have to wait.
     pub(super) fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
-        let pausing: BTreeSet<_> = self.pausing(now).map(|(_, member)| member.cluster()).collect();
+        let pausing: BTreeSet<_> = self.pausing(now).map(|(_, name, _)| name).collect();
         to_join.retain(|(cluster, _)| !pausing.contains(cluster));
     }
 
     /// Returns the Clusters that don't join again yet, the last one first.
-    fn pausing(&self, now: Instant) -> impl Iterator<Item = &(Instant, Member)> {
-        let lately = self.left.iter().rev().take_while(move |(at, _)| *at + PAUSE > now);
-        lately.filter(|(_, member)| member.left() == Some(Left::OptedOut))
+    fn pausing(&self, now: Instant) -> impl Iterator<Item = &LeftAt> {
+        let lately = self.left.iter().rev().take_while(move |(at, ..)| *at + PAUSE > now);
+        lately.filter(|(.., cluster)| cluster.left() == Some(Left::OptedOut))
     }
 
     /// Returns the time of the next change that comes by itself.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let over = self.left.front().map(|(at, _)| *at + GRACE);
-        let joins = self.pausing(now).last().map(|(at, _)| *at + PAUSE);
+        let over = self.left.front().map(|(at, ..)| *at + GRACE);
+        let joins = self.pausing(now).last().map(|(at, ..)| *at + PAUSE);
         [over, joins, self.lines.due().map(Instant::from_std)].into_iter().flatten().min()
     }
 

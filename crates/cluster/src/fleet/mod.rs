@@ -1,12 +1,11 @@
-//! The Clusters of a management cluster that a label selector matches, each with an index and Nodes of its own, fed by
-//! one watch per kind. Clusters join and leave while the program runs. One that has left keeps its last state for a
-//! while, since its autoscaler may be in the middle of a loop.
+//! The workload clusters that are served: one, or those of all Clusters of a management cluster that a label selector
+//! matches, each with an index and Nodes of its own, fed by one watch per kind. Selected Clusters join and leave while
+//! the program runs. One that has left keeps its last state for a while, since its autoscaler may be in the middle of a
+//! loop.
 
 mod leaving;
-mod member;
 mod sink;
 mod standing;
-mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -22,21 +21,22 @@ use std::{
 use capi::ObjectKey;
 use nodegroup::{LabelSelector, PriceList, Rules};
 use parking_lot::Mutex;
-use shared_informer::{Namespaces, Settings, Spawner, Status};
+use shared_informer::{Namespaces, Settings, SharedLimit, Spawner, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{leaving::Leaving, member::Common, sink::FleetSink, templates::FleetTemplates};
-pub use self::{
-    member::{Member, MemberSync},
-    standing::Left,
-};
+use self::leaving::Leaving;
+pub use self::standing::Left;
+pub(super) use self::{sink::FleetSink, standing::Standing};
 use super::{
     core_kinds::CoreKinds,
-    management::Management,
+    dispatch::Dispatch,
+    management::{Management, ManagementOptions},
+    template_store::TemplateStore,
     templates::{KindStates, Templates},
+    workload_cluster::{Common, Selection, WorkloadCluster},
 };
-use connect::{NodeAccess, Pace};
+use connect::{Clients, NodeAccess, Pace, WorkloadSource};
 use server::{Check, Checks};
 
 /// The name of the check of all Clusters together.
@@ -46,43 +46,95 @@ const NAMED: usize = 10;
 /// The pause between looks at Clusters that are starting.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// The options for reading a fleet.
+/// The limit of the memory of all objects of one workload cluster, in bytes: 100,000 Machines and Nodes need at most
+/// 128 MiB. With what else the process needs it is less than the chart's limit.
+const MAX_BYTES: usize = 160 << 20;
+
+/// The options for reading workload clusters.
 #[derive(Clone, Debug)]
 pub struct FleetOptions {
-    /// The rules of all groups. The scope isn't used: each Cluster's scope is itself.
+    /// The rules of all groups. Clusters that a selector matches don't use the scope: the scope of each is itself.
     pub rules: Rules,
-    /// The selector of Clusters by their labels.
-    pub selector: LabelSelector,
-    /// The namespaces of the Clusters; `None` stands for all.
-    pub namespaces: Option<BTreeSet<String>>,
-    /// The credentials by which the Nodes of each workload cluster are read.
-    pub nodes: NodeAccess,
+    /// The version of Cluster API; `None` is the one that the API server prefers.
+    pub capi_version: Option<String>,
     /// The time for which a watch may be broken before Refresh fails.
     pub max_staleness: Duration,
     /// The settings of the informers.
     pub informers: Settings,
 }
 
-/// A receiver of the Clusters that join and leave. Its calls must be quick.
-pub trait Tenants: Send + Sync + 'static {
-    /// A Cluster is served from now on. It replaces one of the same name that has left.
-    fn joined(&self, member: &Member);
-    /// A Cluster has left: it may be read, and nothing may be written.
-    fn left(&self, member: &Member);
-    /// A Cluster that has left isn't even read any more.
-    fn dropped(&self, member: &Member);
+/// The choice of workload clusters.
+#[derive(Clone, Debug)]
+pub enum Serve {
+    /// One, with all groups in the scope of the rules.
+    One(WorkloadSource),
+    /// That of each Cluster that a selector matches.
+    Selected {
+        /// The selector, by the labels of Clusters.
+        selector: LabelSelector,
+        /// The namespaces of the Clusters; `None` stands for all.
+        namespaces: Option<BTreeSet<String>>,
+        /// The credentials by which the Nodes of each workload cluster are read.
+        nodes: NodeAccess,
+    },
 }
 
-/// The Clusters of a management cluster that are served.
+impl FleetOptions {
+    /// Returns the options of one workload cluster, with the preferred version of Cluster API.
+    #[must_use]
+    pub fn of_one(rules: Rules, max_staleness: Duration) -> Self {
+        let shared_limit = Some(SharedLimit::new("all objects", MAX_BYTES));
+        let informers = Settings { shared_limit, ..Settings::default() };
+        Self { rules, capi_version: None, max_staleness, informers }
+    }
+
+    /// Returns the options of many workload clusters, with the preferred version of Cluster API.
+    #[must_use]
+    pub fn of_many(rules: Rules, max_staleness: Duration) -> Self {
+        Self { rules, capi_version: None, max_staleness, informers: Settings::of_many_tenants() }
+    }
+
+    /// Returns the options of the management cluster.
+    #[must_use]
+    pub fn management(&self) -> ManagementOptions {
+        ManagementOptions {
+            group: self.rules.keys.group.clone(),
+            version: self.capi_version.clone(),
+            informers: self.informers.clone(),
+        }
+    }
+}
+
+/// A receiver of the workload clusters that join and leave. Its calls must be quick. The only one joins at the start, and
+/// never leaves.
+pub trait Tenants: Send + Sync + 'static {
+    /// A workload cluster is served from now on. It replaces one of the same Cluster's name that has left.
+    fn joined(&self, cluster: &WorkloadCluster);
+    /// It has left: it may be read, and nothing may be written.
+    fn left(&self, cluster: &WorkloadCluster);
+    /// One that has left isn't even read any more.
+    fn dropped(&self, cluster: &WorkloadCluster);
+}
+
+/// Nobody.
+impl Tenants for () {
+    fn joined(&self, _: &WorkloadCluster) {}
+
+    fn left(&self, _: &WorkloadCluster) {}
+
+    fn dropped(&self, _: &WorkloadCluster) {}
+}
+
+/// The workload clusters that are served.
 #[derive(Clone)]
 pub struct Fleet {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    common: Common,
-    kinds: KindStates,
-    members: Mutex<BTreeMap<ObjectKey, Member>>,
+    common: Arc<Common>,
+    /// The workload clusters by their Clusters; that of the only one isn't known.
+    clusters: Mutex<BTreeMap<Option<ObjectKey>, WorkloadCluster>>,
     /// True once all Clusters are known, so that calls need no look at the informer.
     knows_clusters: AtomicBool,
     tasks: TaskTracker,
@@ -90,57 +142,98 @@ struct Inner {
 }
 
 impl Fleet {
-    /// Starts to follow the Clusters in the background, and returns at once.
+    /// Starts to follow the workload clusters in the background, and returns at once.
     #[must_use]
     pub fn start(
         management: Management,
+        serve: Serve,
         options: FleetOptions,
         tenants: Arc<dyn Tenants>,
         runtime: impl Into<Spawner>,
     ) -> Self {
-        let FleetOptions { rules, selector, namespaces, nodes, max_staleness, informers } = options;
+        match serve {
+            Serve::One(source) => {
+                let (fleet, only) = Self::of_one(management, source, options, runtime.into());
+                tenants.joined(&only);
+                fleet
+            }
+            Serve::Selected { selector, namespaces, nodes } => {
+                let sink = Arc::new(FleetSink::new(selector, Arc::clone(&options.rules.prices)));
+                let dispatch = Dispatch::ByCluster(Arc::clone(&sink));
+                let selection = Selection { sink, node_access: nodes, pace: Pace::of_many() };
+                let (templates, runtime) = (Arc::default(), runtime.into());
+                let fleet = Self::follow(management, (dispatch, namespaces, templates), options, runtime);
+                let task = fleet.clone();
+                fleet.spawn(async move { task.follow_clusters(&selection, &*tenants).await });
+                fleet
+            }
+        }
+    }
+
+    /// Starts to follow one workload cluster that no autoscaler asks for, and its management cluster.
+    #[must_use]
+    pub fn start_one(
+        clients: Clients,
+        source: WorkloadSource,
+        options: FleetOptions,
+        tasks: &Spawner,
+    ) -> (Self, WorkloadCluster) {
+        let management = Management::start(clients, options.management(), tasks);
+        Self::of_one(management, source, options, tasks.clone())
+    }
+
+    fn of_one(
+        management: Management,
+        source: WorkloadSource,
+        options: FleetOptions,
+        spawner: Spawner,
+    ) -> (Self, WorkloadCluster) {
+        let templates = Arc::<TemplateStore>::default();
+        let index = templates.index(options.rules.clone());
+        let (dispatch, namespaces) = (Dispatch::One(Arc::clone(&index)), options.rules.scope.namespaces());
+        let fleet = Self::follow(management, (dispatch, namespaces, templates), options, spawner);
+        let only = WorkloadCluster::only(index, source, &fleet.inner.common);
+        fleet.inner.clusters.lock().insert(None, only.clone());
+        (fleet, only)
+    }
+
+    /// Follows the core kinds and the templates.
+    fn follow(
+        management: Management,
+        (dispatch, namespaces, templates): (Dispatch, Option<BTreeSet<String>>, Arc<TemplateStore>),
+        options: FleetOptions,
+        spawner: Spawner,
+    ) -> Self {
+        let FleetOptions { rules, max_staleness, informers, .. } = options;
         let namespaces = namespaces.map_or(Namespaces::All, Namespaces::Only);
-        let sink = Arc::new(FleetSink::new(selector, Arc::clone(&rules.prices)));
-        let core = Arc::new(CoreKinds::new(management, Arc::clone(&sink), namespaces, max_staleness));
-        let (templates, rules, spawner) = (Arc::new(FleetTemplates::default()), Arc::new(rules), runtime.into());
+        let core = CoreKinds::new(management, Arc::new(dispatch), namespaces, max_staleness);
+        let kinds = KindStates::default();
         let fleet = Self {
             inner: Arc::new(Inner {
-                common: Common {
-                    core,
-                    sink,
-                    templates,
-                    rules,
-                    node_access: nodes,
-                    pace: Pace::of_many(),
-                    informers,
-                    spawner,
-                },
-                kinds: KindStates::default(),
-                members: Mutex::default(),
+                common: Arc::new(Common { core, templates, kinds, rules, informers, spawner }),
+                clusters: Mutex::default(),
                 knows_clusters: AtomicBool::new(false),
                 tasks: TaskTracker::new(),
                 ended: CancellationToken::new(),
             }),
         };
         let inner = &fleet.inner;
-        let Common { core, templates, spawner, .. } = &inner.common;
+        let Common { core, templates, kinds, spawner, .. } = &*inner.common;
         let templates = Arc::new(Templates {
             management: core.management().clone(),
-            sink: Arc::clone(templates),
+            store: Arc::clone(templates),
             namespaces: core.namespaces().clone(),
-            states: Arc::clone(&inner.kinds),
+            states: Arc::clone(kinds),
             left_out: Arc::clone(core.left_out()),
             spawner: spawner.clone(),
         });
         fleet.spawn(templates.follow(inner.tasks.clone(), inner.ended.clone()));
-        let task = Arc::clone(core);
-        fleet.spawn(async move { task.follow().await });
+        let task = Arc::clone(&inner.common);
+        fleet.spawn(async move { task.core.follow().await });
         if core.has_several_namespaces() {
-            let task = Arc::clone(core);
-            fleet.spawn(async move { task.follow_namespaces().await });
+            let task = Arc::clone(&inner.common);
+            fleet.spawn(async move { task.core.follow_namespaces().await });
         }
-        let task = fleet.clone();
-        fleet.spawn(async move { task.follow_members(&*tenants).await });
         fleet
     }
 
@@ -152,45 +245,43 @@ impl Fleet {
     }
 
     /// Lets Clusters join and leave. Never returns; drop the future to stop.
-    async fn follow_members(&self, tenants: &dyn Tenants) {
-        let Common { sink, .. } = &self.inner.common;
+    async fn follow_clusters(&self, selection: &Selection, tenants: &dyn Tenants) {
+        let sink = &selection.sink;
         let mut changed = sink.changed();
         let mut leaving = Leaving::default();
         loop {
             changed.borrow_and_update();
             let now = Instant::now();
             leaving.sum_up(now);
-            for member in self.take_left() {
-                let why = member.left().map(|why| why.to_string()).unwrap_or_default();
-                let cluster = member.cluster();
-                leaving.log(cluster, now, || {
-                    tracing::info!(%cluster, "a Cluster isn't served any more: {why}");
+            for (name, cluster) in self.take_left() {
+                let why = cluster.left().map(|why| why.to_string()).unwrap_or_default();
+                leaving.log(&name, now, || {
+                    tracing::info!(cluster = %name, "a Cluster isn't served any more: {why}");
                 });
-                tenants.left(&member);
-                member.end().await;
-                leaving.add(member, now);
+                tenants.left(&cluster);
+                cluster.end().await;
+                leaving.add(name, cluster, now);
             }
-            for member in leaving.take_over(now) {
-                sink.drop_left(member.cluster());
-                tenants.dropped(&member);
+            for (name, cluster) in leaving.take_over(now) {
+                sink.drop_left(&name);
+                tenants.dropped(&cluster);
             }
             let mut to_join = sink.to_join();
             // The one before may have left since, which wakes this task again.
-            to_join.retain(|(cluster, _)| !self.inner.members.lock().contains_key(cluster));
+            to_join.retain(|(name, _)| !self.inner.clusters.lock().contains_key(&Some(name.clone())));
             leaving.hold_back(&mut to_join, now);
             if !to_join.is_empty() {
-                let joined = Member::join_all(to_join, &self.inner.common);
+                let joined = WorkloadCluster::join_all(to_join, selection, &self.inner.common);
                 let fleet = self.clone();
-                let starting = joined.clone();
+                let starting = joined.iter().map(|(_, cluster)| cluster.clone()).collect();
                 self.spawn(async move { fleet.finish_starts(starting).await });
-                for member in joined {
-                    let cluster = member.cluster();
-                    leaving.log(cluster, now, || tracing::info!(%cluster, "a Cluster is served"));
-                    tenants.joined(&member);
-                    self.inner.members.lock().insert(member.cluster().clone(), member);
+                for (name, cluster) in joined {
+                    leaving.log(&name, now, || tracing::info!(cluster = %name, "a Cluster is served"));
+                    tenants.joined(&cluster);
+                    self.inner.clusters.lock().insert(Some(name), cluster);
                 }
-                let members = self.inner.members.lock();
-                leaving.forget(|cluster| members.contains_key(cluster));
+                let clusters = self.inner.clusters.lock();
+                leaving.forget(|name| clusters.contains_key(&Some(name.clone())));
             }
             let next = leaving.next(now);
             tokio::select! {
@@ -201,21 +292,25 @@ impl Fleet {
     }
 
     /// Ends the start of Clusters that have joined: nobody may ask for what they await.
-    async fn finish_starts(&self, mut starting: Vec<Member>) {
+    async fn finish_starts(&self, mut starting: Vec<WorkloadCluster>) {
         while !starting.is_empty() {
             sleep(START_PAUSE).await;
             let is_in_sync = self.core_problem().is_none();
-            starting.retain(|member| member.left().is_none() && (!is_in_sync || member.is_starting()));
+            starting.retain(|cluster| cluster.left().is_none() && (!is_in_sync || cluster.is_starting()));
         }
     }
 
     /// Takes the Clusters that have left.
-    fn take_left(&self) -> Vec<Member> {
-        let mut members = self.inner.members.lock();
-        let left: Vec<_> = members.values().filter(|member| member.left().is_some()).cloned().collect();
-        for member in &left {
-            members.remove(member.cluster());
-        }
+    fn take_left(&self) -> Vec<(ObjectKey, WorkloadCluster)> {
+        let mut clusters = self.inner.clusters.lock();
+        let mut left = Vec::new();
+        clusters.retain(|name, cluster| match name {
+            Some(name) if cluster.left().is_some() => {
+                left.push((name.clone(), cluster.clone()));
+                false
+            }
+            Some(_) | None => true,
+        });
         left
     }
 
@@ -237,15 +332,36 @@ impl Fleet {
         has_clusters
     }
 
+    /// Returns true if there is one workload cluster, and no choice by a selector.
+    #[must_use]
+    pub fn is_one(&self) -> bool {
+        matches!(self.inner.common.core.sink(), Dispatch::One(_))
+    }
+
     /// Returns true if the selector matches a Cluster.
     #[must_use]
     pub fn is_selected(&self, cluster: &ObjectKey) -> bool {
-        self.inner.common.sink.is_selected(cluster)
+        match self.inner.common.core.sink() {
+            Dispatch::One(_) => false,
+            Dispatch::ByCluster(sink) => sink.is_selected(cluster),
+        }
     }
 
-    /// Applies the operator's prices to all Clusters.
+    /// Returns the workload clusters that are served, by their Clusters.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<WorkloadCluster> {
+        self.inner.clusters.lock().values().cloned().collect()
+    }
+
+    /// Returns the only workload cluster, if there is one.
+    #[must_use]
+    pub fn only(&self) -> Option<WorkloadCluster> {
+        self.inner.clusters.lock().get(&None).cloned()
+    }
+
+    /// Applies the operator's prices to all workload clusters.
     pub fn set_prices(&self, prices: &Arc<PriceList>) {
-        self.inner.common.sink.set_prices(prices);
+        self.inner.common.core.sink().set_prices(prices);
     }
 
     /// Returns the reason why the kinds that all Clusters need aren't in sync.
@@ -256,38 +372,48 @@ impl Fleet {
         (!problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// Returns the statuses of the management cluster's informers.
+    /// Returns the statuses of the informers with the cluster they watch: those of the management cluster, and of the
+    /// only workload cluster.
     #[must_use]
     pub fn informers(&self) -> Vec<(&'static str, Status)> {
-        let statuses = self.inner.common.core.management().factory().statuses();
-        statuses.into_iter().map(|status| ("management", status)).collect()
+        self.only().map_or_else(
+            || {
+                let statuses = self.inner.common.core.management().factory().statuses();
+                statuses.into_iter().map(|status| ("management", status)).collect()
+            },
+            |only| only.informers(),
+        )
     }
 
-    /// Stops all tasks, and those of all Clusters. The shared informers of the management cluster continue.
+    /// Stops all tasks, those of all workload clusters and those of the management cluster.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
         inner.ended.cancel();
         inner.tasks.close();
         inner.tasks.wait().await;
-        let members = std::mem::take(&mut *inner.members.lock());
-        for member in members.values() {
-            member.end().await;
+        for cluster in self.clusters() {
+            cluster.end().await;
         }
         inner.common.core.end();
+        inner.common.core.management().shutdown().await;
     }
 }
 
-/// A workload cluster that can't be read isn't waited for: it concerns one autoscaler, and the replicas answer all.
+/// A workload cluster that can't be read isn't waited for, unless it is the only one: it concerns one autoscaler, and the
+/// replicas answer all.
 impl Checks for Fleet {
     fn checks(&self) -> Vec<Check> {
+        if let Some(only) = self.only() {
+            return only.checks();
+        }
         let core = &self.inner.common.core;
         let mut checks = core.checks(Vec::new);
         checks.extend(core.unread_namespaces());
         // Without the core kinds nothing is known of the Clusters.
         let is_in_sync = checks.iter().all(Check::is_ready);
-        let members: Vec<_> = self.inner.members.lock().values().filter(|_| is_in_sync).cloned().collect();
-        let mut behind = members.iter().filter_map(|member| Some((member.cluster(), member.concern()?)));
-        let named: Vec<_> = behind.by_ref().take(NAMED).map(|(cluster, why)| format!("{cluster}: {why}")).collect();
+        let clusters = if is_in_sync { self.inner.clusters.lock().clone() } else { BTreeMap::new() };
+        let mut behind = clusters.iter().filter_map(|(name, cluster)| Some((name.as_ref()?, cluster.concern()?)));
+        let named: Vec<_> = behind.by_ref().take(NAMED).map(|(name, why)| format!("{name}: {why}")).collect();
         let named = named.join("; ");
         checks.push(match (named.is_empty(), behind.count()) {
             (true, _) => Check::ready(CLUSTERS),
@@ -297,9 +423,40 @@ impl Checks for Fleet {
         checks
     }
 
-    /// Looks at no Cluster: none of them is waited for.
+    /// Looks at no Cluster that a selector matches: none of them is waited for.
     fn pending(&self) -> Vec<Check> {
+        if let Some(only) = self.only() {
+            return only.checks().into_iter().filter(|check| !check.is_ready()).collect();
+        }
         let problems = self.inner.common.core.problems(Vec::new).into_iter();
         problems.filter_map(|(name, problem)| Some(Check::pending(name, problem?))).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod limits_tests {
+    use super::*;
+    use nodegroup::Scope;
+
+    /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
+    #[test]
+    fn all_kinds_of_one_cluster_share_a_limit_well_below_the_chart_s() {
+        let values = include_str!("../../../../charts/capi-autoscaler-provider/values.yaml");
+        let limits = values.lines().skip_while(|line| *line != "  limits:");
+        let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
+        let of_chart = of_chart.unwrap().parse::<usize>().unwrap() << 20;
+        let shared = FleetOptions::of_one(Rules::new(Scope::All), Duration::ZERO).informers.shared_limit.unwrap();
+        assert!(shared.max_bytes() * 3 / 2 < of_chart, "{} of {of_chart}", shared.max_bytes());
+    }
+
+    #[test]
+    fn a_fleet_has_a_limit_for_each_namespace() {
+        let options = FleetOptions::of_many(Rules::new(Scope::All), Duration::ZERO);
+        let Settings { max_objects, max_bytes, max_of_namespace, .. } = options.informers;
+        let (of_one, alone) = (max_of_namespace.unwrap(), Settings::default());
+        assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
+        assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
+        assert_eq!(alone.max_of_namespace, None);
     }
 }

@@ -16,7 +16,6 @@ use shared_informer::Projection;
 use tokio::{sync::watch, time::Instant};
 
 use super::standing::{Left, Standing};
-use crate::core_kinds::CoreSink;
 use index::{Change, Index, Routed, RoutedKind, Router, Sink, Tag};
 use nodegroup::text::LogLimit;
 
@@ -24,7 +23,7 @@ use nodegroup::text::LogLimit;
 const LINES: usize = 2;
 
 /// The sink of a fleet.
-pub(super) struct FleetSink {
+pub(crate) struct FleetSink {
     selector: Arc<LabelSelector>,
     router: Router,
     clusters: Mutex<Clusters>,
@@ -128,7 +127,7 @@ impl FleetSink {
 
     /// Routes the changes of a Cluster to its index, and returns the mark that ends the replay of `kinds`. Returns
     /// `None` if this Cluster isn't selected any more.
-    pub(super) fn join(
+    pub(crate) fn join(
         &self,
         cluster: &ObjectKey,
         uid: &Uid,
@@ -148,27 +147,45 @@ impl FleetSink {
     }
 
     /// Returns true if all objects of a Cluster have arrived in its index.
-    pub(super) fn is_filled(&self, cluster: &ObjectKey) -> bool {
+    pub(crate) fn is_filled(&self, cluster: &ObjectKey) -> bool {
         self.router.is_filled(cluster)
     }
 
     /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, whether it is served or not.
-    pub(super) fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
+    pub(crate) fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
         self.router.cluster_of(group)
     }
 
     /// Returns true if a Cluster's namespace can't be read.
-    pub(super) fn is_left_out(&self, cluster: &ObjectKey) -> bool {
+    pub(crate) fn is_left_out(&self, cluster: &ObjectKey) -> bool {
         self.clusters.lock().left_out.contains(&*cluster.namespace)
     }
 
     /// Applies the operator's prices to all indexes, and to those to come.
-    pub(super) fn set_prices(&self, prices: &Arc<PriceList>) {
+    pub(crate) fn set_prices(&self, prices: &Arc<PriceList>) {
         let mut clusters = self.clusters.lock();
         clusters.prices = Arc::clone(prices);
         for served in clusters.served.values() {
             served.index.apply(Change::Prices(Arc::clone(prices)));
         }
+    }
+
+    /// Leaves out the groups of these namespaces, and of no others.
+    pub(crate) fn leave_out(&self, namespaces: &BTreeSet<String>) {
+        let mut clusters = self.clusters.lock();
+        let before = std::mem::replace(&mut clusters.left_out, namespaces.clone());
+        for (cluster, served) in &clusters.served {
+            let now = own(namespaces, cluster);
+            if own(&before, cluster) != now {
+                served.index.apply(Change::ForbiddenNamespaces(now));
+            }
+        }
+    }
+
+    /// Returns the projection of Clusters.
+    pub(crate) fn cluster_projection(&self) -> Projection<Cluster> {
+        let selector = Arc::clone(&self.selector);
+        Cluster::projection_selecting(move |labels| selector.selects(labels))
     }
 
     /// Notes a Cluster, and if the selector matches it. `None` stands for one that doesn't decode.
@@ -270,24 +287,6 @@ impl<T: Routed> Sink<T> for FleetSink {
 
     fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
         Sink::<T>::awaited(&self.router, kind)
-    }
-}
-
-impl CoreSink for FleetSink {
-    fn leave_out(&self, namespaces: &BTreeSet<String>) {
-        let mut clusters = self.clusters.lock();
-        let before = std::mem::replace(&mut clusters.left_out, namespaces.clone());
-        for (cluster, served) in &clusters.served {
-            let now = own(namespaces, cluster);
-            if own(&before, cluster) != now {
-                served.index.apply(Change::ForbiddenNamespaces(now));
-            }
-        }
-    }
-
-    fn cluster_projection(&self) -> Projection<Cluster> {
-        let selector = Arc::clone(&self.selector);
-        Cluster::projection_selecting(move |labels| selector.selects(labels))
     }
 }
 

@@ -29,7 +29,7 @@ impl fmt::Display for Left {
 
 /// The standing of a Cluster. One that has left never comes back: it is served anew, from an index of its own.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     left: OnceLock<Left>,
     client_not_before: Mutex<Option<NotBefore>>,
 }
@@ -42,7 +42,7 @@ impl Standing {
     }
 
     /// Returns the reason why it isn't served any more; `None` while it is.
-    pub(super) fn left(&self) -> Option<Left> {
+    pub(crate) fn left(&self) -> Option<Left> {
         self.left.get().copied()
     }
 
@@ -52,7 +52,7 @@ impl Standing {
     }
 
     /// Returns the choice of certificates; `None` if any will do.
-    pub(super) fn client_not_before(&self) -> Option<NotBefore> {
+    pub(crate) fn client_not_before(&self) -> Option<NotBefore> {
         *self.client_not_before.lock()
     }
 }

@@ -7,7 +7,6 @@ use super::{
     fleet_world::{OTHER, STAGE, World, group_of, labelled, machine_of, three},
 };
 use connect::NodeAccess;
-use index::Freshness as _;
 use server::{CheckState, Checks as _};
 
 const FOREIGN: (&str, &[&str]) = ("team-b/foreign", &["MachineDeployment/team-b/foreign-workers"]);
@@ -25,7 +24,7 @@ fn machines(world: &World, cluster: &str) -> u64 {
 }
 
 fn problem(world: &World, cluster: &str) -> String {
-    world.member(cluster).and_then(|member| member.check().err()).unwrap_or_default()
+    world.member(cluster).and_then(|member| member.check_fresh().err()).unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]

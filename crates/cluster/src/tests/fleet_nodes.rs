@@ -13,7 +13,6 @@ use super::{
     fleet_world::{OTHER, STAGE, World, labelled, three},
 };
 use connect::NodeAccess;
-use index::Freshness as _;
 use server::{CheckState, Checks as _};
 
 const SECRETS: &str = "/api/v1/namespaces/team-a/secrets";
@@ -25,7 +24,7 @@ fn unidentified() -> Value {
 
 /// Returns the reason for which a Cluster's Refresh fails; empty if it doesn't.
 fn problem(world: &World, cluster: &str) -> String {
-    world.member(cluster).unwrap().check().err().unwrap_or_default()
+    world.member(cluster).unwrap().check_fresh().err().unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]

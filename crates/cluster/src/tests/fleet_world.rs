@@ -9,7 +9,7 @@ use testkit::Wait;
 use tokio::runtime::Handle;
 
 use super::{PATIENCE, fake::*, scalable};
-use crate::{Fleet, FleetOptions, Management, ManagementOptions, Member, Tenants};
+use crate::{Fleet, FleetOptions, Management, Serve, Tenants, WorkloadCluster};
 use connect::NodeAccess;
 use index::objects;
 use server::Checks as _;
@@ -20,34 +20,33 @@ const MAX_STALENESS: Duration = Duration::ZERO;
 /// The Clusters that have joined, with what became of them since.
 #[derive(Default)]
 struct Joined {
-    members: Mutex<BTreeMap<String, Member>>,
+    members: Mutex<BTreeMap<String, WorkloadCluster>>,
     events: Mutex<Vec<String>>,
 }
 
 impl Joined {
-    fn note(&self, event: &str, member: &Member) {
-        self.events.lock().push(format!("{event} {}", member.cluster()));
+    fn note(&self, event: &str, member: &WorkloadCluster) {
+        self.events.lock().push(format!("{event} {}", member.cluster().unwrap()));
     }
 }
 
 impl Tenants for Joined {
-    fn joined(&self, member: &Member) {
+    fn joined(&self, member: &WorkloadCluster) {
         self.note("joined", member);
-        self.members.lock().insert(member.cluster().to_string(), member.clone());
+        self.members.lock().insert(member.cluster().unwrap().to_string(), member.clone());
     }
 
-    fn left(&self, member: &Member) {
+    fn left(&self, member: &WorkloadCluster) {
         assert!(member.left().is_some());
         self.note("left", member);
     }
 
-    fn dropped(&self, member: &Member) {
+    fn dropped(&self, member: &WorkloadCluster) {
         self.note("dropped", member);
     }
 }
 
 pub(super) struct World {
-    management: Management,
     pub(super) fleet: Fleet,
     joined: Arc<Joined>,
 }
@@ -66,15 +65,13 @@ impl World {
     pub(super) fn with(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess, informers: &Settings) -> Self {
         let informers = Settings { backoff_min: Duration::from_millis(50), ..informers.clone() };
         let (rules, runtime) = (objects::rules(), Handle::current());
-        let options =
-            ManagementOptions { group: rules.keys.group.clone(), version: None, informers: informers.clone() };
-        let management = Management::start(api.clients(), options, &runtime);
         let namespaces = namespaces.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let selector = "autoscaler=fleet".parse().unwrap();
-        let options = FleetOptions { rules, selector, namespaces, nodes, max_staleness: MAX_STALENESS, informers };
+        let serve = Serve::Selected { selector: "autoscaler=fleet".parse().unwrap(), namespaces, nodes };
+        let options = FleetOptions { informers, ..FleetOptions::of_many(rules, MAX_STALENESS) };
+        let management = Management::start(api.clients(), options.management(), &runtime);
         let joined = Arc::<Joined>::default();
-        let fleet = Fleet::start(management.clone(), options, Arc::clone(&joined) as _, &runtime);
-        Self { management, fleet, joined }
+        let fleet = Fleet::start(management, serve, options, Arc::clone(&joined) as _, &runtime);
+        Self { fleet, joined }
     }
 
     pub(super) async fn until(&self, reason: &str, condition: impl Fn(&Self) -> bool) {
@@ -83,7 +80,7 @@ impl World {
         wait.condition(|| condition(self)).await;
     }
 
-    pub(super) fn member(&self, cluster: &str) -> Option<Member> {
+    pub(super) fn member(&self, cluster: &str) -> Option<WorkloadCluster> {
         self.joined.members.lock().get(cluster).cloned()
     }
 
@@ -117,11 +114,10 @@ impl World {
 
     pub(super) async fn shutdown(self) {
         self.fleet.shutdown().await;
-        self.management.shutdown().await;
     }
 }
 
-pub(super) fn groups(member: &Member) -> Vec<String> {
+pub(super) fn groups(member: &WorkloadCluster) -> Vec<String> {
     member.index().refresh();
     member.index().groups().iter().map(|group| group.text.to_string()).collect()
 }

@@ -13,7 +13,6 @@ use super::{
     scalable,
 };
 use crate::Left;
-use index::Freshness as _;
 use server::{Check, CheckState, Checks as _};
 
 const TEMPLATES: &str = "infrastructure.cluster.x-k8s.io";
@@ -94,7 +93,7 @@ async fn a_cluster_that_opts_out_keeps_its_last_state_for_a_while_and_may_come_b
     world.until("the end", |world| world.noted("left team-a/stage")).await;
     let left_at = Instant::now();
     assert_eq!(before.left(), Some(Left::OptedOut));
-    let why = before.check().unwrap_err();
+    let why = before.check_fresh().unwrap_err();
     assert!(why.contains("team-a/stage isn't served any more: its labels don't match"), "{why}");
     api.delete("machinedeployments", "stage-workers");
     api.put("machinedeployments", "news", &group_of("other"));
@@ -210,7 +209,7 @@ async fn a_cluster_with_another_uid_begins_anew() {
     api.put("clusters", "stage", &created);
     world.until_served(&[STAGE, OTHER]).await;
     let after = world.member(STAGE.0).unwrap();
-    assert_eq!((&*after.uid().to_string(), after.left()), ("another", None));
+    assert_eq!((&*after.uid().unwrap().to_string(), after.left()), ("another", None));
 
     // One that isn't opted in ends the one before it, and isn't served.
     let mut created = json!({"metadata": {"uid": "a third"}});
@@ -240,7 +239,7 @@ async fn a_cluster_that_is_created_anew_between_two_versions_replaces_the_one_be
     api.release("clusters");
     world.until("the end", |_| before.left() == Some(Left::Replaced)).await;
     world.until_served(&[STAGE, OTHER]).await;
-    assert_eq!(world.member(STAGE.0).unwrap().uid().to_string(), "another");
+    assert_eq!(world.member(STAGE.0).unwrap().uid().unwrap().to_string(), "another");
     world.shutdown().await;
 }
 
@@ -275,7 +274,7 @@ async fn an_opt_in_is_filled_although_kinds_are_served_in_another_version_meanwh
     let member = world.member(OWN.0).unwrap();
     api.release("machinedeployments");
     world.until_served(&[STAGE, OTHER, OWN]).await;
-    let is_filled = || member.check().err().is_none_or(|why| why.starts_with("workload/nodes: "));
+    let is_filled = || member.check_fresh().err().is_none_or(|why| why.starts_with("workload/nodes: "));
     world.until("all but the Nodes", |_| is_filled()).await;
     world.shutdown().await;
 }
@@ -322,9 +321,9 @@ async fn a_namespace_that_cannot_be_read_fails_its_own_clusters_alone() {
     world.until_served(&[STAGE, OTHER, foreign]).await;
     api.refuse_in("team-b", None, 403);
     world.until_served(&[STAGE, OTHER, (foreign.0, &[])]).await;
-    let why = world.member(foreign.0).unwrap().check().unwrap_err();
+    let why = world.member(foreign.0).unwrap().check_fresh().unwrap_err();
     assert_eq!(why, "the namespace team-b can't be read");
-    let why = world.member(STAGE.0).unwrap().check().err();
+    let why = world.member(STAGE.0).unwrap().check_fresh().err();
     assert!(why.as_ref().is_none_or(|why| why.starts_with("workload/nodes: ")), "{why:?}");
     api.allow_in("team-b", None);
     world.until_served(&[STAGE, OTHER, foreign]).await;
@@ -373,9 +372,9 @@ async fn nodes_are_those_of_each_workload_cluster_and_a_dead_one_concerns_nobody
     let world = World::new(&api, None);
     world.until_served(&[STAGE, OTHER]).await;
     let (stage, other) = (world.member(STAGE.0).unwrap(), world.member(OTHER.0).unwrap());
-    world.until("its Nodes", |_| stage.check().is_ok()).await;
+    world.until("its Nodes", |_| stage.check_fresh().is_ok()).await;
     assert_eq!((stage.index().stats().nodes, other.index().stats().nodes), (1, 0));
-    let why = other.check().unwrap_err();
+    let why = other.check_fresh().unwrap_err();
     assert!(why.starts_with("workload/nodes: Secret team-a/other-kubeconfig"), "{why}");
     let checks = world.fleet.checks();
     assert!(checks.iter().all(Check::is_ready), "{checks:?}");

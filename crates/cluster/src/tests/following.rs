@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::{WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
-use server::{CheckState, Checks};
+use server::CheckState;
 
 const MORE: &str = "MachineDeployment/team-a/more";
 
@@ -169,10 +169,9 @@ async fn the_end_leaves_no_task() {
     let world = World::synced(&api).await;
     world.until("a template kind", |world| world.workload.checks().len() == 7).await;
     assert!(tasks() > before);
-    let World { management, workload } = world;
-    workload.shutdown().await;
+    let World { fleet, workload } = world;
+    fleet.shutdown().await;
     assert_eq!(workload.informers(), []);
-    management.shutdown().await;
     assert_eq!(tasks(), before + 2, "only the two clients' own, which end with them");
     for plural in ["clusters", "machinedeployments", "machinesets", "machines", "machinepools", "nodes"] {
         assert_eq!(api.watches(plural), 0, "{plural}");

@@ -10,7 +10,7 @@ use tokio::time;
 use super::{WORKERS, World, fake::*, metrics::metrics_of, scalable};
 use crate::kinds::KINDS_OF_A_NAMESPACE;
 use index::objects::{self, capacity_annotations};
-use server::{CheckState, Checks};
+use server::CheckState;
 use testkit::CapturedLog;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";

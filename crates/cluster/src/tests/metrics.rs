@@ -13,8 +13,8 @@ use server::ReadinessMetrics;
 /// Returns the metrics of informers, checks and node groups.
 pub(super) fn metrics_of(world: &World) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(InformerMetrics::new(world.workload.clone())));
-    registry.register_collector(Box::new(ReadinessMetrics::new(Arc::new(world.workload.clone()))));
+    registry.register_collector(Box::new(InformerMetrics::new(world.fleet.clone())));
+    registry.register_collector(Box::new(ReadinessMetrics::new(Arc::new(world.fleet.clone()))));
     let index = Arc::clone(world.workload.index());
     registry.register_collector(Box::new(GroupMetrics::new(index, GroupSeries::Each)));
     let mut text = String::new();

@@ -15,7 +15,7 @@ use index::{
     Detail, GroupSnapshot,
     objects::{self, NAMESPACE},
 };
-use server::{CheckState, Checks};
+use server::CheckState;
 
 const OTHER: &str = "team-b";
 const THEIRS: &str = "MachineDeployment/team-b/theirs";

@@ -26,7 +26,7 @@ use tokio::time::sleep;
 use tower::{BoxError, service_fn};
 
 use super::kubeconfig;
-use crate::{Access, Clients, Pace, SecretRef, Source, WorkloadSource, access::Periods};
+use crate::{Access, Clients, Pace, SecretRef, Source, WorkloadSource, rotation::Periods};
 
 const OFTEN: Periods = Periods {
     files: Duration::from_millis(10),

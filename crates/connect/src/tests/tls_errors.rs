@@ -79,7 +79,7 @@ async fn failure(config: Config) -> String {
         Ok(answer) => {
             let mut text = Vec::new();
             let error = std::pin::pin!(answer).read_to_end(&mut text).await.unwrap_err();
-            crate::cause::chain(&error)
+            crate::error::chain(&error)
         }
     }
 }

@@ -6,20 +6,8 @@ use prometheus_client::registry::Registry;
 use tonic::Request;
 
 use super::*;
-use crate::UnknownGroups;
 use proto::cloud_provider_server::CloudProvider as _;
 use server::{Client, Connection};
-
-/// The reported calls for groups that the index doesn't have: the group and the client.
-#[derive(Default)]
-struct Reported(Mutex<Vec<(String, String)>>);
-
-impl UnknownGroups for Reported {
-    fn asked_for(&self, group: &GroupId, client: Option<&Client>) {
-        let client = client.map(|client| client.name.to_string()).unwrap_or_default();
-        self.0.lock().push((group.to_string(), client));
-    }
-}
 
 fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -31,15 +19,17 @@ fn client(name: &str, is_read_only: bool) -> Connection {
     Connection::of(Client { name: name.into(), is_read_only, ..Client::default() })
 }
 
-fn service(world: &World) -> Service {
+fn autoscaler(world: &World) -> Autoscaler {
+    Autoscaler::new(Arc::clone(&world.index), world.scale.clone(), || Ok(()), CallLogOptions::default())
+}
+
+fn served(autoscaler: Autoscaler) -> Service {
     let metrics = RpcMetrics::register(&mut Registry::default());
-    Service::new(
-        Arc::clone(&world.index),
-        world.scale.clone(),
-        Arc::new(FakeFreshness::default()),
-        metrics,
-        CallLogOptions::default(),
-    )
+    Service::new(Arc::new(Arc::new(autoscaler)), metrics, CallLogOptions::default())
+}
+
+fn service(world: &World) -> Service {
+    served(autoscaler(world))
 }
 
 #[tokio::test]
@@ -105,8 +95,12 @@ async fn the_history_names_the_client_of_each_written_or_refused_change() {
 
 #[tokio::test]
 async fn calls_for_unknown_groups_are_reported_with_their_client_and_other_failures_are_not() {
-    let (world, reported) = (World::new(2, &["a", "b"]), Arc::<Reported>::default());
-    let service = service(&world).reporting_unknown_groups(Arc::clone(&reported) as _);
+    let (world, reported) = (World::new(2, &["a", "b"]), Arc::<Mutex<Vec<_>>>::default());
+    let reports = Arc::clone(&reported);
+    let service = served(autoscaler(&world).of_one_of_many(move |group, client| {
+        let client = client.map(|client| client.name.to_string()).unwrap_or_default();
+        reports.lock().push((group.to_string(), client));
+    }));
     let autoscaler = client("cluster-autoscaler", false);
     service.refresh(asked_by(&autoscaler, proto::RefreshRequest {})).await.unwrap();
     for id in [UNKNOWN, WORKERS, "no id"] {
@@ -116,5 +110,5 @@ async fn calls_for_unknown_groups_are_reported_with_their_client_and_other_failu
         service.node_group_increase_size(asked_by(&autoscaler, increase)).await.unwrap_err();
     }
     let expected = (UNKNOWN.to_owned(), "cluster-autoscaler".to_owned());
-    assert_eq!(*reported.0.lock(), [expected.clone(), expected]);
+    assert_eq!(*reported.lock(), [expected.clone(), expected]);
 }

@@ -24,8 +24,8 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{CallLogOptions, RpcMetrics, Service};
-use index::{Change, Freshness, objects};
+use super::{Autoscaler, CallLogOptions, RpcMetrics, Service};
+use index::{Change, objects};
 use proto::cloud_provider_client::CloudProviderClient;
 use scale::fake::World;
 use server::{bind, cloud_provider, serve_on_own_thread};
@@ -37,21 +37,14 @@ const UNKNOWN: &str = "MachineDeployment/team-a/other";
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The reason why the index isn't fresh; `None` if it is.
-#[derive(Default)]
-struct FakeFreshness(Mutex<Option<String>>);
-
-impl Freshness for FakeFreshness {
-    fn check(&self) -> Result<(), String> {
-        self.0.lock().clone().map_or(Ok(()), Err)
-    }
-}
+type Staleness = Arc<Mutex<Option<String>>>;
 
 struct Provider {
     world: World,
     client: CloudProviderClient<Channel>,
     channel: Channel,
     endpoint: Endpoint,
-    freshness: Arc<FakeFreshness>,
+    staleness: Staleness,
     registry: Registry,
     _ends: DropGuard,
 }
@@ -60,16 +53,14 @@ impl Provider {
     /// Serves a MachineDeployment `team-a/workers` of this size with these running Machines; nothing is pinned yet.
     async fn new(replicas: i32, machines: &[&str]) -> Self {
         let world = World::new(replicas, machines);
-        let freshness = Arc::new(FakeFreshness::default());
+        let staleness = Staleness::default();
+        let why = Arc::clone(&staleness);
         let mut registry = Registry::default();
         let metrics = RpcMetrics::register(&mut registry);
-        let service = Service::new(
-            Arc::clone(&world.index),
-            world.scale.clone(),
-            Arc::clone(&freshness) as Arc<_>,
-            metrics,
-            CallLogOptions::default(),
-        );
+        let check_fresh = move || why.lock().clone().map_or(Ok(()), Err);
+        let log = CallLogOptions::default();
+        let autoscaler = Autoscaler::new(Arc::clone(&world.index), world.scale.clone(), check_fresh, log.clone());
+        let service = Service::new(Arc::new(Arc::new(autoscaler)), metrics, log);
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
         let shutdown = CancellationToken::new();
@@ -79,7 +70,7 @@ impl Provider {
         let endpoint = endpoint.timeout(LIMIT);
         let channel = endpoint.connect().await.unwrap();
         let client = CloudProviderClient::new(channel.clone());
-        Self { world, client, channel, endpoint, freshness, registry, _ends: shutdown.drop_guard() }
+        Self { world, client, channel, endpoint, staleness, registry, _ends: shutdown.drop_guard() }
     }
 
     /// Serves the same as [`Provider::new`], with pins.
@@ -111,11 +102,11 @@ impl Provider {
     }
 
     fn stale(&self, why: &str) {
-        *self.freshness.0.lock() = Some(why.to_owned());
+        *self.staleness.lock() = Some(why.to_owned());
     }
 
     fn fresh(&self) {
-        *self.freshness.0.lock() = None;
+        *self.staleness.lock() = None;
     }
 
     async fn refresh(&mut self) -> Result<(), Status> {

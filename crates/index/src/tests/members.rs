@@ -161,24 +161,29 @@ fn a_machine_that_has_joined_is_counted_whatever_its_node_ref_says() {
     assert_eq!(index.scale_view(&id(WORKERS)).unwrap().machines_with_node, 1);
 }
 
-#[rstest]
-#[case::its_node_is_there(true, 0)]
-#[case::its_node_is_gone(false, 1)]
-fn a_machine_that_is_being_deleted_holds_its_place_while(#[case] has_node: bool, #[case] placeholders: usize) {
-    let deleting = json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"providerID": "x:///n"},
-        "status": {"nodeRef": {"name": "n"}},
-    });
-    let mut changes = world(None, &deleting, &with_id("x:///n"));
-    if !has_node {
-        changes.pop();
-    }
-    let seen = shown(&index(changes));
-    assert_eq!(seen[1], ("deleting-machine-team-a_other".to_owned(), InstanceState::Deleting));
-    let replicas: Vec<_> = seen[2..].to_vec();
-    let expected = ("replica-MachineDeployment-team-a_workers-0".to_owned(), InstanceState::Creating);
-    assert_eq!(replicas, vec![expected; placeholders]);
+/// A Node that names a Machine isn't that one's while its providerID leads to another Machine alone.
+#[test]
+fn a_pool_that_lists_the_end_of_a_nodes_id_lets_the_node_lead_to_the_machine_that_it_names() {
+    let changes = world(None, &json!({}), &naming("m", Some("x:///zone/t"))).into_iter().chain([
+        deployment("others", 1, ("1", "10"), &json!({})),
+        set_of("others", "others-1"),
+        machine("MachineSet/others-1", "z", &with_id("y:///t")),
+    ]);
+    let index = index(changes);
+    let pool = |ids: &[&str]| {
+        scalable(ScalableKind::MachinePool, "pool", 1, ("0", "9"), &json!({"spec": {"providerIDList": ids}}))
+    };
+    let running = || {
+        let group = index.snapshot(Some(&id(WORKERS)), Detail::Instances).groups.remove(0);
+        let instances = group.instances().unwrap().filter(|owned| owned.instance.state == InstanceState::Running);
+        assert_eq!(group.counts.running, instances.count() as u64);
+        group.counts.running
+    };
+    assert_eq!(running(), 0);
+    index.apply(pool(&["z:///t"]));
+    assert_eq!(running(), 1, "nobody can know whose the end is");
+    index.apply(pool(&[]));
+    assert_eq!(running(), 0);
 }
 
 #[test]

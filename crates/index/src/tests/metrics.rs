@@ -27,40 +27,30 @@ fn assert_lines(text: &str, lines: &[&str]) {
 #[rstest]
 #[case::of_each_group(GroupSeries::Each)]
 #[case::sums(GroupSeries::SumsOnly)]
-fn a_scrape_looks_at_no_machine(#[case] series: GroupSeries) {
-    let index = Arc::new(index(workers()));
-    let before = index.visits();
+fn a_scrape_visits_the_machines_of_changed_groups_alone(#[case] series: GroupSeries) {
+    let others = [deployment("others", 40, ("1", "50"), &json!({})), set_of("others", "others-1")];
+    let others = others.into_iter().chain((0..40).map(|n| joined("MachineSet/others-1", &format!("other-{n}"))));
+    let index = Arc::new(index(workers().into_iter().chain(others)));
     let mut registry = Registry::default();
     registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), series)));
-    let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
-    assert_lines(&text, &["instances{state=\"running\"} 2", "instances{state=\"creating\"} 2"]);
-    assert_eq!(index.visits(), before);
-}
-
-/// A tenant may give one providerID to any number of Machines.
-#[test]
-fn a_shared_provider_id_costs_a_scrape_the_machines_that_depend_on_it() {
-    let shared = json!({"spec": {"providerID": "cloud:///zone/shared"}});
-    let others = (0..200).map(|number| joined("MachineSet/workers-1", &format!("other-{number}")));
-    let attack = (0..40).map(|number| machine("MachineSet/attack-1", &format!("attack-{number}"), &shared));
-    let attacked = [deployment("attack", 40, ("1", "50"), &json!({})), set_of("attack", "attack-1")];
-    let index = Arc::new(index(workers().into_iter().chain(others).chain(attacked).chain(attack)));
-    let scrape = || {
+    let scrape = |running: &str| {
         let before = index.visits();
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), GroupSeries::SumsOnly)));
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
-        assert_lines(&text, &["instances{state=\"running\"} 202"]);
+        assert_lines(&text, &[&format!("instances{{state=\"running\"}} {running}")]);
         index.visits() - before
     };
-    assert_eq!(scrape(), 40);
-    for number in 16..40 {
-        index.apply_quietly(joined("MachineSet/attack-1", &format!("attack-{number}")));
-        index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, format!("attack-{number}"))));
+    assert_eq!((scrape("42"), scrape("42")), (43, 0));
+    index.apply_quietly(joined("MachineSet/workers-1", "c"));
+    assert_eq!((scrape("43"), scrape("43")), (3, 0));
+    // A tenant may give one providerID to any number of Machines.
+    let shared = |name: String| machine("MachineSet/others-1", &name, &json!({"spec": {"providerID": "cloud:///x"}}));
+    for number in 0..40 {
+        index.apply_quietly(shared(format!("other-{number}")));
     }
-    assert_eq!(scrape(), 0, "few Machines share it now");
+    assert_eq!((scrape("3"), scrape("3")), (43, 0));
+    index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "other-0")));
+    assert_eq!(scrape("3"), 42, "all are counted anew");
 }
 
 #[test]
@@ -114,51 +104,30 @@ fn sums_are_over_all_groups() {
     );
 }
 
+/// Returns the group `workers` with a Machine that became Node `a`, whose resources are known.
+fn learned_from_a_node() -> Vec<Change> {
+    let shown = json!({"status": {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "capacity": {"cpu": "2", "memory": "7Gi"}, "allocatable": {"cpu": "2", "memory": "6Gi"},
+    }});
+    let set = set_of_with("workers", "workers-1", &using_template("small"));
+    vec![workers_with(&using_template("small")), set, joined("MachineSet/workers-1", "a"), node("a", &shown)]
+}
+
+fn workers_with(more: &Value) -> Change {
+    deployment("workers", 1, ("0", "9"), more)
+}
+
 #[rstest]
-#[case::of_annotations(capacity_annotations("4", "16Gi"), "annotation")]
-#[case::of_the_infrastructure_template(using_template("small"), "status.capacity")]
-#[case::of_both({
-    let mut both = using_template("small");
-    merge(&mut both, &json!({"metadata": {"annotations": {"capacity.cluster-autoscaler.kubernetes.io/cpu": "4"}}}));
-    both
-}, "annotation")]
-#[case::of_neither(json!({}), "none")]
-fn a_template_has_the_strongest_source_of_its_cpu_and_memory(#[case] more: Value, #[case] source: &str) {
+#[case::annotations(vec![workers_with(&capacity_annotations("4", "16Gi"))], "annotation")]
+#[case::the_infrastructure_template(vec![workers_with(&using_template("small"))], "status.capacity")]
+#[case::a_real_node(learned_from_a_node(), "learned")]
+#[case::nothing(vec![workers_with(&json!({}))], "none")]
+fn a_template_has_its_cpu_and_memory_from(#[case] changes: Vec<Change>, #[case] source: &str) {
     let capacity = template("small", &json!({"cpu": "2", "memory": "8Gi"}));
-    let text = text(index([capacity, deployment("workers", 1, ("0", "9"), &more)]), GroupSeries::Each);
+    let text = text(index(changes.into_iter().chain([capacity])), GroupSeries::Each);
     let line = format!("node_group_template_source{{group=\"{WORKERS}\",source=\"{source}\"}} 1");
     assert_lines(&text, &[&line, &format!("node_groups_by_template_source{{source=\"{source}\"}} 1")]);
-}
-
-#[test]
-fn the_metrics_count_a_node_group_whose_resources_were_learned_from_a_node() {
-    let changes = workers_with_template().into_iter().chain([
-        template("small", &json!({"cpu": "2", "memory": "8Gi"})),
-        node(
-            "a",
-            &json!({"status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "capacity": {"cpu": "2", "memory": "7Gi"}, "allocatable": {"cpu": "2", "memory": "6Gi"},
-            }}),
-        ),
-    ]);
-    let text = text(index(changes), GroupSeries::Each);
-    assert_lines(&text, &["node_groups_by_template_source{source=\"learned\"} 1"]);
-}
-
-fn workers_with_template() -> [Change; 3] {
-    [
-        deployment("workers", 1, ("1", "10"), &using_template("small")),
-        set_of_with("workers", "workers-1", &using_template("small")),
-        machine(
-            "MachineSet/workers-1",
-            "a",
-            &json!({
-                "spec": {"providerID": "cloud:///zone/a"},
-                "status": {"phase": "Running", "nodeRef": {"name": "a"}},
-            }),
-        ),
-    ]
 }
 
 fn fleet(groups: usize) -> Index {

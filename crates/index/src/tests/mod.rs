@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod any_order;
-mod bounds;
 mod feeds;
 mod first_sync;
 mod gone;

@@ -109,17 +109,11 @@ fn back_to_zero(index: &Index) {
 }
 
 #[test]
-fn it_survives_the_groups_return_to_zero() {
+fn it_lasts_as_long_as_the_templates_of_the_group() {
     let index = index(observation());
     back_to_zero(&index);
     assert_eq!(index.target_size(&id(WORKERS)), Some(0));
-    assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
-}
-
-#[test]
-fn it_does_not_survive_the_templates_of_the_group() {
-    let index = index(observation());
-    back_to_zero(&index);
+    assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"), "it survives the return to zero");
     let renewed = templates("small", "other-config");
     for change in [deployment("workers", 0, ("0", "10"), &renewed), set("workers", "workers-2", 2, &renewed)] {
         index.apply_quietly(change);
@@ -159,18 +153,6 @@ fn a_groups_own_node_goes_before_those_of_others() {
     let index = index(changes);
     assert_eq!(allocatable(&index, OTHERS, "memory"), known("29Gi", "z"));
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
-}
-
-#[test]
-fn references_of_both_contract_versions_are_the_same_templates() {
-    let old = json!({"spec": {"template": {"spec": {
-        "infrastructureRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "CloudMachineTemplate", "name": "small"},
-        "bootstrap": {"configRef": {"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta1", "kind": "CloudConfigTemplate", "name": "config"}},
-    }}}});
-    let mut changes = observation();
-    changes.extend(group("others", 0, &old));
-    let from = "a of MachineDeployment/team-a/workers";
-    assert_eq!(allocatable(&index(changes), OTHERS, "memory"), known("30Gi", from));
 }
 
 #[rstest]
@@ -392,35 +374,6 @@ fn the_nodes_of_a_machine_pool_are_observed() {
     index.apply_quietly(pool(&value));
     index.apply_quietly(Change::NodeGone("p".into()));
     assert_eq!(allocatable(&index, id, "memory"), known("29Gi", "p"));
-}
-
-#[test]
-fn labels_of_a_node_that_is_gone_are_kept_and_give_way_to_all_else() {
-    let labels = json!({"metadata": {"labels": {
-        "node.kubernetes.io/instance-type": "m5.2xlarge",
-        "topology.kubernetes.io/zone": "eu-1a",
-        "kubernetes.io/arch": "arm64",
-    }}});
-    let label = |index: &Index, group: &str, key: &str| {
-        built(index, group).labels.get(key).map(|label| (label.value.clone(), label.source.as_str()))
-    };
-    let said = |value: &str, source| Some((value.to_owned(), source));
-    let mut changes = observation();
-    changes.push(node("a", &shows(&USUAL, &labels)));
-    changes.extend(group("others", 0, &templates("small", "config")));
-    let index = index(changes);
-    assert_eq!(label(&index, WORKERS, "topology.kubernetes.io/zone"), said("eu-1a", "real node"));
-    back_to_zero(&index);
-    assert_eq!(label(&index, WORKERS, "node.kubernetes.io/instance-type"), said("m5.2xlarge", "learned"));
-    assert_eq!(label(&index, WORKERS, "topology.kubernetes.io/zone"), said("eu-1a", "learned"));
-    assert_eq!(label(&index, WORKERS, "kubernetes.io/arch"), said("arm64", "learned"));
-    assert_eq!(label(&index, OTHERS, "node.kubernetes.io/instance-type"), said("m5.2xlarge", "learned"));
-    // Another group's Nodes may be in another zone.
-    assert_eq!(label(&index, OTHERS, "topology.kubernetes.io/zone"), None);
-    let mut moved = templates("small", "config");
-    merge(&mut moved, &json!({"spec": {"template": {"spec": {"failureDomain": "eu-1b"}}}}));
-    index.apply_quietly(deployment("workers", 0, ("0", "10"), &moved));
-    assert_eq!(label(&index, WORKERS, "topology.kubernetes.io/zone"), said("eu-1b", "spec.template.spec"));
 }
 
 #[test]

@@ -3,11 +3,10 @@
 
 use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
 use nodegroup::{Overrides, RolloutCause, writing::Ongoing};
-use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::Index;
+use crate::{Detail, Index};
 
 fn options(index: &Index) -> Overrides {
     index.served(&id(WORKERS)).unwrap().options.clone()
@@ -40,6 +39,8 @@ fn a_rollout_forbids_deletes_from_its_first_machine_set_to_its_last() {
     assert_eq!(rollout.since.to_string(), "2026-01-02T00:00:00Z", "the newest MachineSet's age");
     assert_eq!(options(&index).scale_down_utilization_threshold, Some(-1.0));
     assert_eq!(rollouts(&index), [("machine_sets", false)]);
+    let shown = index.snapshot(Some(&id(WORKERS)), Detail::Counts).groups.remove(0).rollout;
+    assert_eq!(shown.map(|rollout| rollout.since), Some(rollout.since));
 
     index.apply_quietly(set_of_revision("workers", "workers-1", 1, 0));
     assert_eq!((holding(&index), options(&index)), (None, Overrides::default()));
@@ -55,20 +56,6 @@ fn a_rollout_ends_with_the_last_old_machine_set_itself() {
     assert_eq!(holding(&index), None);
 }
 
-#[rstest]
-#[case::the_machine_deployment_comes_last(&[1, 2, 0])]
-#[case::it_comes_first(&[0, 1, 2])]
-fn the_order_of_arrival_does_not_matter(#[case] order: &[usize]) {
-    let changes = [
-        workers_with(&json!({})),
-        set_of_revision("workers", "workers-1", 1, 2),
-        set_of_revision("workers", "workers-2", 2, 1),
-    ];
-    let index = index(order.iter().map(|position| changes[*position].clone()));
-    assert!(holding(&index).is_some());
-    assert!(options(&index).scale_down_unneeded_time.is_some());
-}
-
 #[test]
 fn a_group_that_opts_out_is_deleted_from_and_still_shown_as_rolling_out() {
     let index = index(workers());
@@ -79,18 +66,6 @@ fn a_group_that_opts_out_is_deleted_from_and_still_shown_as_rolling_out() {
 
     index.apply_quietly(workers_with(&json!({})));
     assert!(holding(&index).is_some());
-}
-
-#[test]
-fn an_overridden_option_comes_back_after_the_rollout() {
-    let annotation = json!({"cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold": "0.4"});
-    let index = index(workers());
-    index.apply_quietly(workers_with(&annotation));
-    index.apply_quietly(set_of_revision("workers", "workers-2", 2, 1));
-    assert_eq!(options(&index).scale_down_utilization_threshold, Some(-1.0));
-    index.apply_quietly(set_of_revision("workers", "workers-1", 1, 0));
-    let own = Overrides { scale_down_utilization_threshold: Some(0.4), ..Overrides::default() };
-    assert_eq!(options(&index), own);
 }
 
 /// Returns a MachineDeployment from the topology of `stage`, at this version.
@@ -137,20 +112,4 @@ fn without_any_time_in_the_objects_it_goes_on_since_it_was_first_seen() {
         &json!({"spec": {"replicas": 3}, "metadata": newer["metadata"]}),
     ));
     assert_eq!(holding(&index).unwrap().since, since, "a later change doesn't make it younger");
-}
-
-#[rstest]
-#[case::within(4, ("1", "10"), &[])]
-#[case::at_the_bounds(4, ("4", "4"), &[])]
-#[case::below_the_minimum(1, ("3", "10"), &[("min", 2)])]
-#[case::above_the_maximum(12, ("3", "10"), &[("max", 2)])]
-fn a_size_outside_the_bounds_is_answered_as_it_is_and_warned_of(
-    #[case] replicas: i32,
-    #[case] bounds: (&str, &str),
-    #[case] expected: &[(&str, u64)],
-) {
-    let index = index([deployment("workers", replicas, bounds, &json!({}))]);
-    assert_eq!(index.target_size(&id(WORKERS)), Some(replicas));
-    let outside: Vec<_> = index.stats().outside_bounds.into_iter().map(|it| (it.bound, it.by)).collect();
-    assert_eq!(outside, expected);
 }

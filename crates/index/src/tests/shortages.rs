@@ -60,15 +60,6 @@ fn one_that_comes_counts_from_then_until_it_goes() {
     assert!(index.inner.read().live.shortages.is_empty());
 }
 
-#[test]
-fn a_group_may_have_its_own_grace_period() {
-    let at_once = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/capacity-error-grace": "0"}}});
-    let index = group([says(""), says("no available host found")]);
-    assert!(!is_sent(&index));
-    index.apply_quietly(deployment("workers", 1, ("0", "9"), &at_once));
-    assert!(is_sent(&index));
-}
-
 const POOL: &str = "MachinePool/team-a/pool";
 
 /// Returns a MachinePool of this size that lists two instances.

@@ -30,58 +30,28 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
         node("d", &json!({})),
     ]);
     let index = index(changes);
-    let groups: BTreeMap<_, _> =
-        index.snapshot(None, Detail::Instances).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
+    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
+    let snapshot = index.snapshot(None, Detail::Instances);
+    assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
+    let groups: BTreeMap<_, _> = snapshot.groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
     for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
         let group = &groups[text];
-        assert!(group.standing.is_ok(), "{text}");
-        assert!(group.pinned);
+        assert!(group.standing.is_ok() && group.pinned, "{text}");
         assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
         assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
     }
-    let snapshot = index.snapshot(None, Detail::Instances);
-    assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
-    assert!(groups["MachineSet/team-a/workers-1"].standing.is_err());
-    assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
-}
-
-#[test]
-fn an_instance_is_shown_with_its_machine() {
-    let index = index(workers());
-    let group = group(&index, WORKERS);
-    let machines: Vec<_> = group
+    let workers = &groups[WORKERS];
+    let machines: Vec<_> = workers
         .instances()
         .unwrap()
-        .map(|owned| owned.member.map(|member| member.machine.meta.key.name.to_string()))
+        .map(|owned| owned.member.map_or_else(String::new, |member| member.machine.meta.key.name.to_string()))
         .collect();
-    assert_eq!(machines, [Some("a".to_owned()), Some("b".to_owned()), Some("c".to_owned()), None]);
-}
-
-#[test]
-fn a_written_size_is_shown_until_the_watch_has_it() {
-    let index = index(workers());
-    assert_eq!(group(&index, WORKERS).written, None);
-    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
-    let group = group(&index, WORKERS);
-    assert_eq!((group.size, group.written.map(|written| written.replicas)), (6, Some(6)));
-    assert_eq!(group.object.as_ref().and_then(|object| object.replicas), Some(4));
-}
-
-#[test]
-fn a_rollout_is_shown_by_its_machine_deployment() {
-    let index = index(workers());
-    assert!(group(&index, WORKERS).rollout.is_none());
-    index.apply_quietly(set_of("workers", "workers-2"));
-    let older = json!({
-        "metadata": {
-            "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "0"},
-            "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "controller": true},
-            ],
-        },
-    });
-    index.apply_quietly(scalable(ScalableKind::MachineSet, "workers-1", 1, ("0", "9"), &older));
-    assert!(group(&index, WORKERS).rollout.is_some());
+    assert_eq!(machines, ["a", "b", "c", "d", "", ""]);
+    assert_eq!((workers.size, workers.written.map(|written| written.replicas)), (6, Some(6)));
+    assert_eq!(workers.object.as_ref().and_then(|object| object.replicas), Some(4));
+    let set = &groups["MachineSet/team-a/workers-1"];
+    assert!(set.standing.is_err());
+    assert_eq!(instances(set), [], "they are shown by the MachineDeployment");
 }
 
 #[test]

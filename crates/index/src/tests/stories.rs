@@ -1,12 +1,10 @@
-//! Tests of the index's rules, one per test.
+//! Tests of what becomes of a group as its objects change. What makes an object a group is tested in `nodegroup`.
 
 use std::{collections::HashSet, sync::Arc};
 
 use capi::{Machine, ObjectKey, ScalableKind};
 use k8s_pb::api::core::v1::Node;
-use nodegroup::{
-    Bounds, Exclusion, GroupId, InstanceState, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable,
-};
+use nodegroup::{Bounds, Exclusion, GroupId, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
 use prost::Message;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -23,47 +21,46 @@ fn instance_ids(index: &Index, group: &str) -> Vec<String> {
     index.instances(&id(group)).unwrap().into_iter().map(|instance| instance.id).collect()
 }
 
+/// Returns the Node of a group's template.
+fn template_of_group(index: &Index, group: &str) -> Node {
+    Node::decode(index.served(&id(group)).unwrap().template.clone().unwrap()).unwrap()
+}
+
+fn zone(index: &Index, group: &str) -> Option<String> {
+    template_of_group(index, group).metadata.unwrap().labels.get("topology.kubernetes.io/zone").cloned()
+}
+
+fn in_zone(zone: &str) -> Value {
+    json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}})
+}
+
 #[test]
-fn a_group_has_its_machines_and_a_placeholder_for_each_replica_without_one() {
-    let index = index(workers());
+fn a_group_has_the_machines_of_all_its_machine_sets_and_a_placeholder_for_each_other_replica() {
+    let mut changes = workers();
+    changes.extend([set_of("workers", "workers-2"), joined("MachineSet/workers-2", "d")]);
+    changes[0] = deployment("workers", 5, ("1", "10"), &capacity_annotations("4", "16Gi"));
+    let index = index(changes);
     assert_eq!(
         instance_ids(&index, WORKERS),
         [
             "cloud:///zone/a",
             "cloud:///zone/b",
             "pending-machine-team-a_c",
+            "cloud:///zone/d",
             "replica-MachineDeployment-team-a_workers-0",
         ]
     );
-    assert_eq!(index.target_size(&id(WORKERS)), Some(4));
-    assert_eq!(index.groups()[0].bounds, Bounds { min: 1, max: 10 });
-}
-
-#[test]
-fn a_machine_without_provider_id_is_known_by_its_nodes() {
-    let mut changes = workers();
-    changes.push(machine("MachineSet/workers-1", "d", &json!({"status": {"nodeRef": {"name": "d"}}})));
-    changes.push(node("d", &json!({})));
-    assert!(instance_ids(&index(changes), WORKERS).contains(&"cloud:///zone/d".to_owned()));
-}
-
-#[test]
-fn machines_of_every_machine_set_of_a_deployment_are_its_instances() {
-    let mut changes = workers();
-    changes.push(set_of("workers", "workers-2"));
-    changes.push(joined("MachineSet/workers-2", "d"));
-    let index = index(changes);
-    assert_eq!(instance_ids(&index, WORKERS).len(), 4);
     assert_eq!(group_of(&index, "cloud:///zone/d", "d").as_deref(), Some(WORKERS));
+    assert_eq!((index.target_size(&id(WORKERS)), index.groups()[0].bounds), (Some(5), Bounds { min: 1, max: 10 }));
     assert_eq!(group_ids(&index), [WORKERS], "a MachineSet of a MachineDeployment is no group");
+    let view = index.scale_view(&id(WORKERS)).unwrap();
+    assert_eq!((view.version.replicas, view.machines, view.machines_with_node), (5, 4, 3));
 }
 
 #[test]
 fn a_machine_set_without_deployment_is_a_group() {
-    let index = index([
-        scalable(ScalableKind::MachineSet, "alone", 1, ("0", "3"), &json!({})),
-        joined("MachineSet/alone", "a"),
-    ]);
+    let set = scalable(ScalableKind::MachineSet, "alone", 1, ("0", "3"), &json!({}));
+    let index = index([set, joined("MachineSet/alone", "a")]);
     assert_eq!(group_ids(&index), ["MachineSet/team-a/alone"]);
     assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some("MachineSet/team-a/alone"));
 }
@@ -73,10 +70,8 @@ fn a_machine_pools_instances_are_its_provider_ids() {
     let more = json!({"spec": {"providerIDList": ["cloud:///zone/a", "cloud:///zone/b"]}});
     let index = index([scalable(ScalableKind::MachinePool, "pool", 3, ("0", "3"), &more)]);
     let group = "MachinePool/team-a/pool";
-    assert_eq!(
-        instance_ids(&index, group),
-        ["cloud:///zone/a", "cloud:///zone/b", "replica-MachinePool-team-a_pool-0"]
-    );
+    let ids = ["cloud:///zone/a", "cloud:///zone/b", "replica-MachinePool-team-a_pool-0"];
+    assert_eq!(instance_ids(&index, group), ids);
     assert_eq!(group_of(&index, "cloud:///zone/b", "b").as_deref(), Some(group));
     let owner = [
         ("cluster.x-k8s.io/cluster-namespace", "team-a"),
@@ -88,55 +83,36 @@ fn a_machine_pools_instances_are_its_provider_ids() {
 
 #[test]
 fn a_wrong_group_is_left_out_with_its_reason_and_all_others_go_on() {
-    let mut changes = workers();
-    changes.push(deployment("wrong", 1, ("five", "10"), &json!({})));
-    let index = index(changes);
+    let index = index(workers());
+    let wrong = |min: &str| deployment("wrong", 1, (min, "10"), &json!({}));
+    let reported = index.apply_quietly(wrong("five"));
+    assert_eq!((reported.len(), reported[0].problems[0].kind), (1, ProblemKind::Bounds));
+    assert_eq!(index.apply_quietly(wrong("five")), [], "once per change");
+    index.refresh();
     assert_eq!(group_ids(&index), [WORKERS]);
-    let stats = index.stats();
-    assert_eq!(stats.problems.len(), 1);
-    assert_eq!(stats.problems[0].group, "MachineDeployment/team-a/wrong");
-    assert_eq!(stats.problems[0].problem, ProblemKind::Bounds.as_str());
-}
-
-#[test]
-fn a_reason_is_reported_once_per_change() {
-    let index = index([]);
-    let wrong = || deployment("wrong", 1, ("five", "10"), &json!({}));
-    let reported = index.apply_quietly(wrong());
-    assert_eq!(reported.len(), 1);
-    assert_eq!(reported[0].problems[0].kind, ProblemKind::Bounds);
-    assert_eq!(index.apply_quietly(wrong()), []);
-    let mended = index.apply_quietly(deployment("wrong", 1, ("5", "10"), &json!({})));
-    assert_eq!(mended[0].excluded, None);
-}
-
-#[test]
-fn a_group_reports_a_missing_template_only_after_the_template_kind_has_synced() {
-    let index = index([]);
-    let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
-    assert_eq!(reported[0].excluded, Some(Exclusion::WaitingForTemplate));
-    let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
-    assert_eq!(reported[0].excluded, Some(Exclusion::NoScaleFromZero));
-    assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
+    let problems = index.stats().problems;
+    assert_eq!((problems.len(), problems[0].group.as_str()), (1, "MachineDeployment/team-a/wrong"));
+    assert_eq!(problems[0].problem, ProblemKind::Bounds.as_str());
+    assert_eq!(index.apply_quietly(wrong("5"))[0].excluded, None);
 }
 
 #[test]
 fn a_problem_of_a_group_that_stays_one_is_reported() {
     let index = index(workers());
-    let options = json!({"metadata": {"annotations": {
-        "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "soon",
-    }}});
-    let mut wrong = capacity_annotations("4", "16Gi");
-    merge(&mut wrong, &options);
-    let reported = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
-    assert_eq!(reported.len(), 1);
-    assert_eq!((reported[0].excluded, reported[0].problems[0].kind), (None, ProblemKind::Options));
+    let soon = json!({"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "soon"});
+    let reported =
+        index.apply_quietly(deployment("workers", 4, ("1", "10"), &json!({"metadata": {"annotations": soon}})));
+    assert_eq!((reported.len(), reported[0].excluded), (1, None));
+    assert_eq!(reported[0].problems[0].kind, ProblemKind::Options);
 }
 
 #[test]
 fn an_undecodable_group_is_left_out_until_it_decodes_again() {
+    let never_decoded = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
+    assert_eq!(never_decoded.stats().problems[0].problem, ProblemKind::Undecodable.as_str());
     let index = index(workers());
-    index.apply_quietly(Change::ScalableUndecodable(id(WORKERS), "replicas: not a number".into()));
+    let reported = index.apply_quietly(Change::ScalableUndecodable(id(WORKERS), "replicas: not a number".into()));
+    assert!(reported[0].problems[0].message.contains("replicas: not a number"), "{reported:?}");
     index.refresh();
     assert!(index.groups().is_empty());
     assert_eq!(index.stats().problems[0].problem, ProblemKind::Undecodable.as_str());
@@ -145,12 +121,6 @@ fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     }
     index.refresh();
     assert_eq!(group_ids(&index), [WORKERS]);
-}
-
-#[test]
-fn an_object_that_never_decoded_is_reported_after_a_refresh_too() {
-    let index = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
-    assert_eq!(index.stats().problems.len(), 1);
 }
 
 #[test]
@@ -183,16 +153,31 @@ fn a_machine_that_does_not_decode_any_more_stays_as_it_was_known_until_it_is_gon
 }
 
 #[test]
-fn membership_is_pinned_by_refresh() {
-    let index = index(workers());
-    index.apply_quietly(deployment("later", 1, ("1", "2"), &json!({})));
-    index.apply_quietly(set_of("later", "later-1"));
-    index.apply_quietly(joined("MachineSet/later-1", "x"));
-    assert_eq!(group_ids(&index), [WORKERS]);
+fn membership_and_bounds_are_pinned_by_refresh_and_commands_see_the_live_ones() {
+    let index = Index::new(rules());
+    for change in workers() {
+        index.apply_quietly(change);
+    }
+    assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
+    assert_eq!(group_ids(&index), [WORKERS], "asking for the groups pins them the first time");
+    let pinned = index.groups();
+    index.apply_quietly(deployment("workers", 4, ("2", "20"), &json!({})));
+    let later =
+        [deployment("later", 1, ("1", "2"), &json!({})), set_of("later", "later-1"), joined("MachineSet/later-1", "x")];
+    for change in later {
+        index.apply_quietly(change);
+    }
+    assert!(Arc::ptr_eq(&pinned, &index.groups()));
+    assert_eq!(pinned[0].bounds, Bounds { min: 1, max: 10 });
+    assert_eq!(index.scale_view(&id(WORKERS)).unwrap().bounds, Bounds { min: 2, max: 20 });
     assert_eq!(group_of(&index, "cloud:///zone/x", "x"), None, "its group isn't in the last NodeGroups answer");
     index.refresh();
     assert_eq!(group_ids(&index), ["MachineDeployment/team-a/later", WORKERS]);
+    assert_eq!(index.groups()[1].bounds, Bounds { min: 2, max: 20 });
     assert_eq!(group_of(&index, "cloud:///zone/x", "x").as_deref(), Some("MachineDeployment/team-a/later"));
+    let pinned = index.groups();
+    index.refresh();
+    assert!(Arc::ptr_eq(&pinned, &index.groups()), "nothing changed, so nothing is pinned anew");
 }
 
 #[rstest]
@@ -209,45 +194,27 @@ fn a_group_that_vanishes_answers_its_last_values_until_the_next_refresh(#[case] 
     assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
     assert!(matches!(index.scale_view(&id(WORKERS)), Err(NotScalable::Excluded(_))), "a command is refused");
     index.refresh();
-    assert_eq!(index.target_size(&id(WORKERS)), None);
-    assert_eq!(index.instances(&id(WORKERS)), None);
+    assert_eq!((index.target_size(&id(WORKERS)), index.instances(&id(WORKERS))), (None, None));
     assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
     assert_eq!(index.scale_view(&id(WORKERS)), Err(NotScalable::Unknown));
 }
 
 #[test]
-fn pinned_bounds_change_at_refresh_and_commands_see_the_live_ones() {
-    let index = index(workers());
-    index.apply_quietly(deployment("workers", 4, ("2", "20"), &json!({})));
-    assert_eq!(index.groups()[0].bounds, Bounds { min: 1, max: 10 });
-    assert_eq!(index.scale_view(&id(WORKERS)).unwrap().bounds, Bounds { min: 2, max: 20 });
-    index.refresh();
-    assert_eq!(index.groups()[0].bounds, Bounds { min: 2, max: 20 });
-}
-
-#[test]
-fn groups_asked_for_before_the_first_refresh_are_pinned_then() {
-    let index = Index::new(rules());
-    for change in workers() {
-        index.apply_quietly(change);
-    }
-    assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
-    assert_eq!(group_ids(&index), [WORKERS]);
-    assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
-}
-
-#[test]
 fn a_group_scales_from_zero_once_its_template_is_known() {
-    let index = index([deployment("workers", 0, ("0", "10"), &using_template("small"))]);
-    assert!(index.groups().is_empty());
+    let index = index([]);
+    let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
+    assert_eq!(reported[0].excluded, Some(Exclusion::WaitingForTemplate));
     assert_eq!(index.wanted_kinds().keys().collect::<Vec<_>>(), [&kind()]);
+    let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
+    assert_eq!(reported[0].excluded, Some(Exclusion::NoScaleFromZero), "all templates are known now");
+    assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
     index.apply_quietly(template("small", &json!({"cpu": 2, "memory": "4Gi"})));
+    let capacity = template_of_group(&index, WORKERS).status.unwrap().capacity;
+    assert_eq!(["cpu", "memory"].map(|it| capacity[it].string.as_deref()), [Some("2"), Some("4Gi")]);
+    index.apply_quietly(Change::Kind(kind(), KindState::Unreadable("forbidden".into())));
     index.refresh();
-    let bytes = index.served(&id(WORKERS)).unwrap().template.clone().unwrap();
-    let node = Node::decode(bytes).unwrap();
-    let capacity = node.status.unwrap().capacity;
-    assert_eq!(capacity["cpu"].string.as_deref(), Some("2"));
-    assert_eq!(capacity["memory"].string.as_deref(), Some("4Gi"));
+    assert_eq!(group_ids(&index), [WORKERS], "what was read once stays");
+    assert_eq!(index.served(&id(WORKERS)).unwrap().definition.problems, []);
 }
 
 #[rstest]
@@ -257,63 +224,39 @@ fn a_template_that_cannot_be_read_is_a_problem_and_the_annotations_serve(#[case]
     let mut group = using_template("small");
     merge(&mut group, &capacity_annotations("1", "1Gi"));
     let index = index([deployment("workers", 0, ("0", "10"), &group), Change::Kind(kind(), state)]);
-    assert_eq!(group_ids(&index), [WORKERS]);
-    let served = index.served(&id(WORKERS)).unwrap();
-    let problem = &served.definition.problems[0];
+    let problem = &index.served(&id(WORKERS)).unwrap().definition.problems[0];
     assert_eq!(problem.kind, ProblemKind::Template);
     assert!(problem.message.contains(why), "{problem}");
 }
 
-#[test]
-fn a_template_once_known_serves_while_its_kind_cannot_be_read() {
-    let group = deployment("workers", 0, ("0", "10"), &using_template("small"));
-    let index = index([group, template("small", &json!({"cpu": 2, "memory": "4Gi"}))]);
-    index.apply_quietly(Change::Kind(kind(), KindState::Unreadable("forbidden".into())));
-    index.refresh();
-    assert_eq!(group_ids(&index), [WORKERS]);
-    assert_eq!(index.served(&id(WORKERS)).unwrap().definition.problems, []);
-}
-
-#[test]
-fn a_paused_group_keeps_its_template_kind_wanted() {
-    let index = index([cluster("stage", true), deployment("workers", 1, ("0", "10"), &using_template("small"))]);
-    assert!(index.wanted_kinds().contains_key(&kind()), "it comes back at any time");
-}
-
-#[test]
-fn no_kind_is_wanted_by_what_is_no_group() {
-    let index = index([
-        deployment("workers", 1, ("0", "0"), &using_template("small")),
-        deployment("wrong", 1, ("3", "2"), &using_template("small")),
-    ]);
-    assert!(index.wanted_kinds().is_empty());
-}
-
-#[test]
-fn no_kind_is_wanted_by_a_group_out_of_scope() {
-    let scope = Scope::Specs(vec![ScopeSpec::cluster(NAMESPACE, "another")]);
+#[rstest]
+#[case::by_a_group_that_is_paused(&[cluster("stage", true), deployment("workers", 1, ("0", "10"), &using_template("t"))], true)]
+#[case::by_none_that_may_not_grow(&[deployment("workers", 1, ("0", "0"), &using_template("t"))], false)]
+#[case::by_none_of_wrong_bounds(&[deployment("workers", 1, ("3", "2"), &using_template("t"))], false)]
+#[case::by_none_out_of_scope(&[deployment("workers", 1, ("0", "9"), &{
+    let mut elsewhere = using_template("t");
+    merge(&mut elsewhere, &json!({"spec": {"clusterName": "another"}}));
+    elsewhere
+})], false)]
+fn a_kind_of_template_is_wanted(#[case] changes: &[Change], #[case] expected: bool) {
+    let scope = Scope::Specs(vec![ScopeSpec::cluster(NAMESPACE, "stage")]);
     let index = Index::new(Rules { scope, ..rules() });
-    index.apply_quietly(deployment("workers", 1, ("0", "10"), &using_template("small")));
-    assert!(index.wanted_kinds().is_empty());
+    for change in changes {
+        index.apply_quietly(change.clone());
+    }
+    assert_eq!(index.wanted_kinds().contains_key(&kind()), expected);
 }
 
 #[test]
 fn a_template_takes_the_labels_on_which_real_nodes_agree() {
     let mut changes = workers();
-    let in_zone = |zone: &str| json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
     changes.push(node("b", &in_zone("zone-b")));
     let index = index(changes);
-    let zone = |index: &Index| {
-        let bytes = index.served(&id(WORKERS)).unwrap().template.clone().unwrap();
-        Node::decode(bytes).unwrap().metadata.unwrap().labels.get("topology.kubernetes.io/zone").cloned()
-    };
-    assert_eq!(zone(&index).as_deref(), Some("zone-b"), "the other Node, a, has none");
-    index.apply_quietly(node("a", &in_zone("zone-b")));
-    assert_eq!(zone(&index).as_deref(), Some("zone-b"));
+    assert_eq!(zone(&index, WORKERS).as_deref(), Some("zone-b"), "the other Node, a, has none");
     index.apply_quietly(node("a", &in_zone("zone-a")));
-    assert_eq!(zone(&index), None);
+    assert_eq!(zone(&index, WORKERS), None);
     index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "a")));
-    assert_eq!(zone(&index), None, "the next Node may be in either");
+    assert_eq!(zone(&index, WORKERS), None, "the next Node may be in either");
 }
 
 /// With several clusters in one index a Node's name may be that of another cluster's Node.
@@ -323,7 +266,7 @@ fn a_template_takes_the_labels_on_which_real_nodes_agree() {
     "cluster.x-k8s.io/machine": "z", "cluster.x-k8s.io/cluster-namespace": "team-a",
 }}}))]
 fn a_node_of_the_same_name_that_belongs_elsewhere_gives_no_labels(#[case] provider_id: &str, #[case] more: &Value) {
-    let mut labelled = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "zone-z"}}});
+    let mut labelled = in_zone("zone-z");
     merge(&mut labelled, more);
     let status = json!({"spec": {"providerID": provider_id}, "status": {"nodeRef": {"name": "a"}}});
     let index = index([
@@ -332,9 +275,7 @@ fn a_node_of_the_same_name_that_belongs_elsewhere_gives_no_labels(#[case] provid
         machine("MachineSet/workers-1", "a", &status),
         node("a", &labelled),
     ]);
-    let template = index.served(&id(WORKERS)).unwrap().template.clone().unwrap();
-    let labels = Node::decode(template).unwrap().metadata.unwrap().labels;
-    assert!(!labels.contains_key("topology.kubernetes.io/zone"), "{labels:?}");
+    assert_eq!(zone(&index, WORKERS), None);
 }
 
 #[test]
@@ -345,15 +286,10 @@ fn a_machine_pools_template_takes_the_labels_on_which_its_nodes_agree() {
         merge(&mut more, &json!({"status": {"nodeRefs": nodes}}));
         scalable(ScalableKind::MachinePool, "pool", 2, ("0", "3"), &more)
     };
-    let in_zone =
-        |name: &str, zone: &str| node(name, &json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}}));
-    let zone = |index: &Index| {
-        let bytes = index.served(&id("MachinePool/team-a/pool")).unwrap().template.clone().unwrap();
-        Node::decode(bytes).unwrap().metadata.unwrap().labels.get("topology.kubernetes.io/zone").cloned()
-    };
-    let index = index([pool(&["a", "b"]), in_zone("b", "zone-b")]);
+    let zone = |index: &Index| zone(index, "MachinePool/team-a/pool");
+    let index = index([pool(&["a", "b"]), node("b", &in_zone("zone-b"))]);
     assert_eq!(zone(&index).as_deref(), Some("zone-b"), "of those that are known");
-    index.apply_quietly(in_zone("a", "zone-a"));
+    index.apply_quietly(node("a", &in_zone("zone-a")));
     assert_eq!(zone(&index), None);
     index.apply_quietly(pool(&["b"]));
     assert_eq!(zone(&index), None, "the next Node may be in either");
@@ -363,41 +299,23 @@ fn a_machine_pools_template_takes_the_labels_on_which_its_nodes_agree() {
 fn an_own_write_is_answered_at_once_and_until_the_watch_has_caught_up() {
     let index = index(workers());
     index.set_written(&id(WORKERS), written(&index, WORKERS, 7, "5"));
-    assert_eq!(index.target_size(&id(WORKERS)), Some(7));
-    assert_eq!(instance_ids(&index, WORKERS).len(), 7);
+    assert_eq!((index.target_size(&id(WORKERS)), instance_ids(&index, WORKERS).len()), (Some(7), 7));
     index.apply_quietly(deployment("workers", 4, ("1", "10"), &json!({})));
     assert_eq!(index.target_size(&id(WORKERS)), Some(7), "that event was older than the write");
 }
 
-#[test]
-fn a_size_beyond_all_reason_gives_a_bounded_answer() {
-    let index = index([deployment("workers", i32::MAX, ("0", "10"), &json!({}))]);
-    assert_eq!(index.instances(&id(WORKERS)).unwrap().len(), 10_000);
-    assert_eq!(index.target_size(&id(WORKERS)), Some(i32::MAX));
-}
-
-#[test]
-fn deleting_machines_take_the_place_of_a_placeholder_until_their_nodes_are_gone() {
-    let mut changes = workers();
-    changes.push(machine(
-        "MachineSet/workers-1",
-        "b",
-        &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"nodeRef": {"name": "b"}}}),
-    ));
-    let index = index(changes);
-    let instances = index.instances(&id(WORKERS)).unwrap();
-    assert_eq!(instances.len(), 4);
-    assert_eq!(instances.iter().filter(|instance| instance.state == InstanceState::Deleting).count(), 1);
-    let view = index.scale_view(&id(WORKERS)).unwrap();
-    assert_eq!((view.version.replicas, view.machines, view.machines_with_node), (4, 3, 1));
-}
-
-#[test]
-fn texts_are_shared_with_the_objects() {
-    let index = index(workers());
-    let first = index.groups();
-    let second = index.groups();
-    assert!(Arc::ptr_eq(&first, &second));
-    index.refresh();
-    assert!(Arc::ptr_eq(&first, &index.groups()), "nothing changed, so nothing is pinned anew");
+#[rstest]
+#[case::within(4, ("1", "10"), &[])]
+#[case::at_the_bounds(4, ("4", "4"), &[])]
+#[case::below_the_minimum(1, ("3", "10"), &[("min", 2)])]
+#[case::above_the_maximum(12, ("3", "10"), &[("max", 2)])]
+fn a_size_outside_the_bounds_is_answered_as_it_is_and_warned_of(
+    #[case] replicas: i32,
+    #[case] bounds: (&str, &str),
+    #[case] expected: &[(&str, u64)],
+) {
+    let index = index([deployment("workers", replicas, bounds, &json!({}))]);
+    assert_eq!(index.target_size(&id(WORKERS)), Some(replicas));
+    let outside: Vec<_> = index.stats().outside_bounds.into_iter().map(|it| (it.bound, it.by)).collect();
+    assert_eq!(outside, expected);
 }

@@ -329,3 +329,51 @@ fn of_many_problems_the_first_are_reported_and_the_others_counted() {
     assert!(problems[0].message.contains("this one and all after it are left out"), "{}", problems[0]);
     assert!(problems[20].message.contains("81 more"), "{}", problems[20]);
 }
+
+/// The text that takes the place of one that is too long to be read.
+const UNREAD: &str = "(16385 bytes; no more than 16384 are read)";
+
+#[rstest]
+#[case("cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size")]
+#[case("cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size")]
+#[case("cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold")]
+#[case("cluster.x-k8s.io/autoscaling-options-scaledowngpuutilizationthreshold")]
+#[case("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime")]
+#[case("cluster.x-k8s.io/autoscaling-options-scaledownunreadytime")]
+#[case("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime")]
+#[case("cluster.x-k8s.io/autoscaling-options-maxnodestartuptime")]
+#[case("cluster.x-k8s.io/autoscaling-options-zeroormaxnodescaling")]
+#[case("cluster.x-k8s.io/autoscaling-options-ignoredaemonsetsutilization")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/cpu")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/memory")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/ephemeral-disk")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/maxPods")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/gpu-type")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/gpu-count")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/labels")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/taints")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/dra-driver")]
+#[case("capacity.cluster-autoscaler.kubernetes.io/csi-driver")]
+#[case("capacity.capi-autoscaler-provider.io/price-per-hour")]
+#[case("capacity.capi-autoscaler-provider.io/resources")]
+#[case("capacity.capi-autoscaler-provider.io/overhead")]
+#[case("capacity.capi-autoscaler-provider.io/zone-from-failure-domain")]
+#[case("capi-autoscaler-provider.io/capacity-error-grace")]
+#[case("capi-autoscaler-provider.io/scale-down-while-rolling-out")]
+fn an_annotation_of_any_length_is_a_short_problem(#[case] key: &str) {
+    assert!(capi::is_unread(UNREAD));
+    let problems = |value: &str| {
+        let mut object = group();
+        // The zone annotation is read only together with a failure domain.
+        object.failure_domain = Some("a".into());
+        annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "4");
+        annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi");
+        annotate(&mut object, key, value);
+        of(&object).map_or_else(|excluded| excluded.problems, |definition| definition.problems)
+    };
+    let at_bound = problems(&"x".repeat(capi::LONGEST_VALUE));
+    assert!(at_bound.iter().any(|problem| problem.message.contains("(cut)")), "{at_bound:?}");
+    let beyond = problems(UNREAD);
+    let names = |problem: &Problem| problem.message.contains(UNREAD) && problem.message.contains(key);
+    assert!(beyond.iter().any(names), "{beyond:?}");
+}

@@ -591,3 +591,9 @@ fn the_last_replacement_shows_in_creation_times(#[case] machines: &[(&str, i64)]
 fn testing_view(machine: &Machine) -> MachineView<'_> {
     MachineView { machine, node: None, shortage: None, undeletable: false }
 }
+
+#[test]
+fn a_size_beyond_all_reason_gives_a_bounded_answer() {
+    let id = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
+    assert_eq!(placeholders(&id, i32::MAX, 3).count(), 10_000);
+}

@@ -1,23 +1,21 @@
-//! Reads the whole live state of a workload cluster, be it the only one or one of a fleet. It asks the index once, for
+//! Reads the whole live state of a workload cluster. It asks the index once, for
 //! pointers, and converts groups to the schema one by one as they are written: it must never hold a large fleet twice.
 
 use std::time::Instant;
 
-use capi::Keys;
 use jiff::Timestamp;
 use nodegroup::{Exclusion, GroupId};
 use serde::{Serialize, Serializer};
-use shared_informer::Status;
 
 use super::{
     Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert,
     explain::{Explained, explained},
 };
-use cluster::{Member, Workload};
+use cluster::WorkloadCluster;
 use grpc::Calls;
-use index::{Detail, GroupSnapshot, Index, Snapshot};
+use index::{Detail, GroupSnapshot, Snapshot};
 use scale::History;
-use server::{Certificates, Check, Checks as _, DebugError, DebugPages};
+use server::{Certificates, Check};
 
 /// The part of the live state that is requested.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,7 +49,6 @@ impl Selection {
                         format!("group is {value:?}: it must be an id, such as MachineDeployment/team-a/workers")
                     })?);
                 }
-                (CLUSTER, _) => return Err(NO_FLEET.to_owned()),
                 _ => return Err(format!("parameter {name:?} isn't known: known are instances and group")),
             }
         }
@@ -62,78 +59,10 @@ impl Selection {
 /// The check of the informer of Nodes.
 const NODES: &str = "workload/nodes";
 
-/// The parameter that chooses a Cluster of a fleet.
-pub(crate) const CLUSTER: &str = "cluster";
-
-/// The error of a question about a fleet to a server of one workload cluster.
-const NO_FLEET: &str = "this server serves one workload cluster, not a fleet: leave the choice of a Cluster out";
-
-impl DebugPages for StateSource {
-    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
-        let selection = Selection::parse(query).map_err(DebugError::Query)?;
-        Ok(self.json(&selection)?)
-    }
-
-    fn clusters(&self) -> Result<Vec<u8>, DebugError> {
-        Err(DebugError::Query(NO_FLEET.to_owned()))
-    }
-}
-
-/// The cluster whose state is read.
-#[derive(Clone)]
-enum Watched {
-    /// The only one.
-    Workload(Workload),
-    /// One of a fleet.
-    Member(Member),
-}
-
-impl Watched {
-    fn index(&self) -> &Index {
-        match self {
-            Self::Workload(workload) => workload.index(),
-            Self::Member(member) => member.index(),
-        }
-    }
-
-    fn keys(&self) -> &Keys {
-        match self {
-            Self::Workload(workload) => &workload.rules().keys,
-            Self::Member(member) => member.keys(),
-        }
-    }
-
-    fn checks(&self) -> Vec<Check> {
-        match self {
-            Self::Workload(workload) => workload.checks(),
-            Self::Member(member) => member.checks(),
-        }
-    }
-
-    fn informers(&self) -> Vec<(&'static str, Status)> {
-        match self {
-            Self::Workload(workload) => workload.informers(),
-            Self::Member(member) => member.informers(),
-        }
-    }
-
-    fn reads_nodes(&self) -> bool {
-        match self {
-            Self::Workload(workload) => workload.reads_nodes(),
-            Self::Member(member) => member.reads_nodes(),
-        }
-    }
-
-    /// Returns true if all Nodes of the workload cluster are known.
-    fn has_nodes(&self) -> bool {
-        self.reads_nodes() && self.checks().iter().any(|check| check.name == NODES && check.is_ready())
-    }
-}
-
-/// The source of the live state.
+/// The source of the live state of a workload cluster.
 #[derive(Clone)]
 pub struct StateSource {
-    watched: Watched,
+    cluster: WorkloadCluster,
     started_at: Timestamp,
     sources: StatusSources,
 }
@@ -161,14 +90,8 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 impl StateSource {
     /// Returns the source of a workload cluster's state, for a program that was started at `started_at`.
     #[must_use]
-    pub fn new(workload: Workload, started_at: Timestamp) -> Self {
-        Self { watched: Watched::Workload(workload), started_at, sources: StatusSources::default() }
-    }
-
-    /// Returns the source of the state of a Cluster of a fleet.
-    #[must_use]
-    pub fn of_member(member: Member, started_at: Timestamp) -> Self {
-        Self { watched: Watched::Member(member), started_at, sources: StatusSources::default() }
+    pub fn new(cluster: WorkloadCluster, started_at: Timestamp) -> Self {
+        Self { cluster, started_at, sources: StatusSources::default() }
     }
 
     /// Adds further status sources.
@@ -192,7 +115,7 @@ impl StateSource {
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);
-        let explained = snapshot.groups.first().and_then(|group| explained(group, &[], self.watched.keys(), &[]));
+        let explained = snapshot.groups.first().and_then(|group| explained(group, &[], self.cluster.keys(), &[]));
         let (groups, left_out) =
             (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
         (self.whole(&snapshot, groups, left_out), explained)
@@ -231,13 +154,19 @@ impl StateSource {
 
     fn snapshot(&self, selection: &Selection) -> Snapshot {
         let detail = if selection.instances { Detail::Instances } else { Detail::Counts };
-        let mut snapshot = self.watched.index().snapshot(selection.group.as_ref(), detail);
+        let mut snapshot = self.cluster.index().snapshot(selection.group.as_ref(), detail);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         snapshot
     }
 
+    /// Returns true if all Nodes of the workload cluster are known.
+    fn has_nodes(&self) -> bool {
+        let is_ready = |check: &Check| check.name == NODES && check.is_ready();
+        self.cluster.reads_nodes() && self.cluster.checks().iter().any(is_ready)
+    }
+
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
-        let (checks, now) = (self.watched.checks(), Instant::now());
+        let (checks, now) = (self.cluster.checks(), Instant::now());
         State {
             schema_version: SCHEMA_VERSION,
             program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
@@ -246,7 +175,7 @@ impl StateSource {
             checks: checks.into_iter().map(convert::check).collect(),
             calls: convert::calls(&self.sources.calls, now),
             tls: self.sources.certificates.as_ref().map(|it| convert::tls(it.standing())),
-            clusters: convert::clusters(self.watched.informers(), self.watched.reads_nodes(), now),
+            clusters: convert::clusters(self.cluster.informers(), self.cluster.reads_nodes(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
             groups,
@@ -255,7 +184,7 @@ impl StateSource {
     }
 
     fn groups<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = Group> + Clone + use<'a> {
-        let has_nodes = self.watched.has_nodes();
+        let has_nodes = self.has_nodes();
         let history = &self.sources.history;
         let group = move |group: &GroupSnapshot| Some(convert::group(group, group.served()?, history, has_nodes));
         snapshot.groups.iter().filter_map(group)

@@ -62,7 +62,7 @@ pub struct DeniedCaller {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetCluster {
-    /// Its namespace.
+    /// Its namespace. A program for one workload cluster whose scope isn't one Cluster has neither this nor a name.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -181,6 +181,9 @@ impl FleetCluster {
     /// Returns `<namespace>/<name>`.
     #[must_use]
     pub fn id(&self) -> String {
+        if self.name.is_empty() {
+            return "(the scope)".to_owned();
+        }
         format!("{}/{}", self.namespace, self.name)
     }
 

@@ -12,7 +12,7 @@ mod collect;
 mod convert;
 pub mod explain;
 mod fleet;
-mod fleet_source;
+mod source;
 pub mod tables;
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     collect::{Selection, StateSource, StatusSources},
     fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
-    fleet_source::{DeniedCallers, DeniedClient, FleetStateSource, ServedCluster, ServedClusters},
+    source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
 };
 
 /// The version of the schema that this program writes and reads.

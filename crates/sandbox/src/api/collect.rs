@@ -10,12 +10,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    crd,
+    kind,
     object::{Object, ObjectKey, finalizers, owners, text},
     refusal::Refusal,
-    request::{Request, check_preconditions},
-    store::{Place, Store},
-    target::Target,
+    store::{Place, Store, Target},
+    write::{Request, check_preconditions},
 };
 
 /// The options and preconditions of a delete.
@@ -225,7 +224,7 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
         {
             empty_namespace(store, &Place { kind, key: ObjectKey::new("", namespace) }, time);
         }
-        if let Some((group, plural)) = crd::defined_by(gone.value())
+        if let Some((group, plural)) = kind::defined_by(gone.value())
             && let Some(kind) = store.find(group, plural)
         {
             store.undefine(kind);
@@ -257,8 +256,8 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
 
 /// Updates the store after an object was stored: a CustomResourceDefinition defines its kind.
 pub(crate) fn after_put(store: &mut Store, target: &Target, object: &Object) {
-    if crd::is_definition(&target.spec)
-        && let Some(spec) = crd::kind_of(object.value())
+    if kind::is_definition(&target.spec)
+        && let Some(spec) = kind::kind_of(object.value())
     {
         store.define(spec);
     }

@@ -7,15 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Api, KindSpec, Refusal, Resource, Target, collect, crd, defaults,
-    fields::FieldSet,
-    kind::split_api_version,
-    managed::Managers,
-    meta,
-    object::{ObjectKey, SharedFields, text},
-    request::Request,
+    Api, KindSpec, Refusal, Resource, Target, collect, core_kinds,
+    kind::{self, split_api_version},
+    managed::{FieldSet, Managers},
+    object::{self, ObjectKey, SharedFields, text},
     store::{Place, Store},
-    write,
+    write::{self, Request},
 };
 
 /// The reason why manifests can't be loaded.
@@ -121,20 +118,19 @@ impl Loader<'_> {
 
     fn one(&mut self, mut value: Value) -> Result<(), Refusal> {
         self.ensure_namespace(text(&value, "namespace"));
-        meta::check_types(&mut value)?;
+        object::check_types(&mut value)?;
         let target = self.target_of(&value)?;
         self.complete(&target, &mut value)?;
         let fields =
             if value["metadata"].get("managedFields").is_none() { self.managed_fields(&target, &value) } else { None };
         value["apiVersion"] = json!(target.storage_api_version());
-        defaults::fill(&target.spec, &mut value, &self.request.time);
-        let causes: Vec<_> =
-            meta::causes(&target.spec, &value).into_iter().chain(defaults::causes(&target.spec, &value)).collect();
+        core_kinds::fill(&target.spec, &mut value, &self.request.time);
+        let causes = object::causes(&target.spec, &value);
         if !causes.is_empty() {
             return Err(Refusal::invalid(&target.spec, text(&value, "name"), &causes));
         }
         let object = self.store.load(target.id, value, fields).ok_or_else(Refusal::no_such_resource)?;
-        if crd::is_definition(&target.spec) {
+        if kind::is_definition(&target.spec) {
             collect::after_put(self.store, &target, &object);
             self.latest = None;
         }
@@ -275,7 +271,7 @@ fn target_of(store: &mut Store, value: &Value) -> Result<Target, Refusal> {
         Some(spec) => {
             let mut spec = spec.with_version(version);
             let stored = spec.versions.get(spec.storage).map(|version| version.name.clone());
-            spec.versions.sort_by_key(|version| std::cmp::Reverse(crd::priority(&version.name)));
+            spec.versions.sort_by_key(|version| std::cmp::Reverse(kind::priority(&version.name)));
             let storage = spec.versions.iter().position(|version| Some(&version.name) == stored.as_ref());
             spec.storage = storage.unwrap_or_default();
             store.define(spec.clone());

@@ -11,55 +11,42 @@ use crate::clock::Clock;
 
 mod collect;
 mod core_kinds;
-mod crd;
-mod defaults;
-mod events;
-mod fields;
 mod history;
 mod kind;
-mod lists;
 mod managed;
 mod manifests;
-mod meta;
 mod object;
 mod page;
 mod patch;
 mod refusal;
-mod replicas;
-mod request;
 mod scale;
 mod selector;
 mod store;
-mod strategic;
-mod target;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use collect::{DeleteOptions, Deleted};
-pub use events::Event;
-pub use history::ChangeKind;
+pub use history::{ChangeKind, Event};
 pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec};
 pub use manifests::LoadError;
 pub use patch::PatchKind;
 pub use refusal::{FieldCause, Refusal};
-pub use request::Subresource;
 pub use selector::{FieldSelector, LabelSelector, Selection};
+pub use write::Subresource;
 
 pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS};
-pub(crate) use crd::priority;
-pub(crate) use events::{seen, too_old};
-pub(crate) use history::{Change, Forgotten, History};
+pub(crate) use history::{Change, Forgotten, History, seen, too_old};
+pub(crate) use kind::priority;
 pub(crate) use manifests::flatten;
 pub(crate) use object::{Object, text};
 pub(crate) use page::{Page, PageQuery, parse_revision};
-pub(crate) use replicas::at;
-pub(crate) use scale::ScaleWrite;
-pub(crate) use target::Target;
+pub(crate) use scale::{ScaleWrite, at};
+pub(crate) use store::Target;
 
 use object::ObjectKey;
-use request::Request;
 use store::{Place, Store};
+use write::Request;
 
 /// The settings of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,17 +1,15 @@
-//! The `/scale` subresource: reads and writes an object as an autoscaling/v1 Scale.
+//! The `/scale` subresource: reads and writes an object as an autoscaling/v1 Scale, by the path of its number of replicas.
+
+use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
 use super::{
-    meta,
-    object::{Object, text},
+    object::{self, Object, text},
     patch::{PatchKind, change},
     refusal::{FieldCause, Refusal},
-    replicas::{at, set},
-    request::{Request, Subresource, check_preconditions},
-    store::{Place, Store},
-    target::Target,
-    write,
+    store::{Place, Store, Target},
+    write::{self, Request, Subresource, check_preconditions},
 };
 
 #[derive(Debug)]
@@ -49,7 +47,7 @@ pub(crate) fn write(
 
 /// Returns the number of replicas in a Scale that a client has sent.
 fn check(place: &Place, scale: &mut Value) -> Result<i64, Refusal> {
-    meta::check_types(scale)?;
+    object::check_types(scale)?;
     let given = (scale["apiVersion"].as_str().unwrap_or_default(), scale["kind"].as_str().unwrap_or_default());
     if !matches!(given, ("" | "autoscaling/v1", "" | "Scale")) {
         let message = format!("{} in version {} cannot be handled as a Scale of autoscaling/v1", given.1, given.0);
@@ -119,4 +117,50 @@ fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
         shown["status"]["selector"] = json!(selector);
     }
     Ok((shown, replicas.is_some()))
+}
+
+/// Returns an object written as a Scale, without a size of 0: a Scale omits it, so that nobody comes to manage it.
+pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Value> {
+    let paths = target.version.scale.as_ref();
+    let zero = paths.map(|paths| paths.spec_replicas.as_str()).filter(|path| at(object, path) == Some(&json!(0)));
+    let Some((above, name)) = zero.and_then(|path| path.rsplit_once('.')) else { return Cow::Borrowed(object) };
+    let mut shown = object.clone();
+    let above = above.replace('.', "/");
+    if let Some(fields) = shown.pointer_mut(&above).and_then(Value::as_object_mut) {
+        fields.remove(name);
+    }
+    Cow::Owned(shown)
+}
+
+/// Returns true if the size of an object has a manager.
+pub(crate) fn is_managed(target: &Target, object: &Value) -> bool {
+    let Some(paths) = target.version.scale.as_ref() else { return false };
+    let field = paths.spec_replicas.replace('.', "/f:");
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.map(|entry| &entry["fieldsV1"]).any(|fields| fields.pointer(&field).is_some())
+}
+
+/// Returns the fault of a size that is no whole number from 0.
+pub(crate) fn fault(target: &Target, object: &Value) -> Option<FieldCause> {
+    let path = &target.version.scale.as_ref()?.spec_replicas;
+    let size = at(object, path).filter(|size| !size.is_null() && size.as_u64().is_none())?;
+    let why = "must be a whole number greater than or equal to 0";
+    Some(FieldCause::invalid(path.trim_start_matches('.'), &size.to_string(), why))
+}
+
+/// Returns the value at a path such as `.spec.replicas`.
+pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| value.get(name))
+}
+
+/// Sets the value at a path such as `.spec.replicas`, and creates the maps in between.
+pub(crate) fn set(value: &mut Value, path: &str, new: Value) {
+    let mut place = value;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[name];
+    }
+    *place = new;
 }

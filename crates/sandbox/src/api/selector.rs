@@ -16,18 +16,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Selects all objects of a namespace.
-    #[must_use]
-    pub fn in_namespace(namespace: &str) -> Self {
-        Self { namespace: namespace.to_owned(), ..Self::default() }
-    }
-
-    /// Adds a label selector, given as text.
-    #[cfg(test)]
-    pub(crate) fn with_labels(self, labels: &str) -> Result<Self, Refusal> {
-        Ok(Self { labels: LabelSelector::parse(labels)?, ..self })
-    }
-
     /// Adds a field selector, given as text.
     pub(crate) fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
@@ -62,12 +50,10 @@ enum Rule {
     Absent,
     In(Vec<String>),
     NotIn(Vec<String>),
-    Greater(i64),
-    Less(i64),
 }
 
 impl LabelSelector {
-    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -101,9 +87,7 @@ impl Rule {
             (Self::In(values), Some(value)) => values.iter().any(|wanted| wanted == value),
             (Self::NotIn(values), Some(value)) => values.iter().all(|unwanted| unwanted != value),
             (Self::NotIn(_), None) => true,
-            (Self::Greater(bound), Some(value)) => value.parse::<i64>().is_ok_and(|value| value > *bound),
-            (Self::Less(bound), Some(value)) => value.parse::<i64>().is_ok_and(|value| value < *bound),
-            (Self::In(_) | Self::Greater(_) | Self::Less(_), None) => false,
+            (Self::In(_), None) => false,
         }
     }
 }
@@ -111,7 +95,7 @@ impl Rule {
 fn parse_requirement(text: &str) -> Result<Requirement, Refusal> {
     let bad = || {
         Refusal::bad_request(format!(
-            "unable to parse requirement: label selector {text:?} is none of key, !key, key=value, key!=value, key in (…), key notin (…), key>number, key<number"
+            "unable to parse requirement: label selector {text:?} is none of key, !key, key=value, key!=value, key in (…), key notin (…)"
         ))
     };
     let requirement = |key: &str, rule| {
@@ -136,12 +120,6 @@ fn parse_requirement(text: &str) -> Result<Requirement, Refusal> {
     }
     if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
         return requirement(key, Rule::In(vec![label_value(value).ok_or_else(bad)?]));
-    }
-    if let Some((key, bound)) = text.split_once('>') {
-        return requirement(key, Rule::Greater(bound.trim().parse().map_err(|_| bad())?));
-    }
-    if let Some((key, bound)) = text.split_once('<') {
-        return requirement(key, Rule::Less(bound.trim().parse().map_err(|_| bad())?));
     }
     requirement(text, Rule::Exists)
 }
@@ -239,13 +217,6 @@ impl FieldSelector {
         }
     }
 
-    /// Returns the name that the selector requires, if any.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        let named = self.0.iter().find(|requirement| requirement.equal && requirement.path == "metadata.name")?;
-        Some(&named.value)
-    }
-
     /// Returns true if the object's fields match. An absent field counts as empty.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
@@ -264,73 +235,5 @@ impl FieldSelector {
             };
             equal == requirement.equal
         })
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-    use serde_json::json;
-
-    #[rstest]
-    #[case("", true)]
-    #[case("app=web", true)]
-    #[case("app==web", true)]
-    #[case("app=db", false)]
-    #[case("app!=db", true)]
-    #[case("none!=db", true)]
-    #[case("app", true)]
-    #[case("none", false)]
-    #[case("!none", true)]
-    #[case("!app", false)]
-    #[case("app in (db, web)", true)]
-    #[case("app notin (db,web)", false)]
-    #[case("none notin (db)", true)]
-    #[case("none in (db)", false)]
-    #[case("size>2", true)]
-    #[case("size<3", false)]
-    #[case("app>2", false)]
-    #[case("app=web,size=3", true)]
-    #[case("app in (db,web),size=4", false)]
-    #[case("example.com/empty=", true)]
-    #[case("example.com/empty in ()", true)]
-    fn labels_are_selected_by(#[case] selector: &str, #[case] matches: bool) {
-        let object = json!({"metadata": {"labels": {"app": "web", "size": "3", "example.com/empty": ""}}});
-        assert_eq!(LabelSelector::parse(selector).unwrap().matches(&object), matches);
-    }
-
-    #[rstest]
-    #[case("a b")]
-    #[case("a in b")]
-    #[case("a in (b")]
-    #[case("a near (b)")]
-    #[case("=b")]
-    #[case("a=-")]
-    #[case("a>b")]
-    #[case("/a=b")]
-    fn a_label_selector_that_reads_as_nothing_is_a_bad_request(#[case] selector: &str) {
-        assert_eq!(LabelSelector::parse(selector).unwrap_err().code, 400);
-    }
-
-    #[rstest]
-    #[case("metadata.name=a", true)]
-    #[case("metadata.name!=a", false)]
-    #[case("spec.nodeName=", true)]
-    #[case("spec.nodeName=n", false)]
-    #[case("status.phase=Running,metadata.name==a", true)]
-    #[case("spec.unschedulable=false", true)]
-    fn fields_are_selected_by(#[case] selector: &str, #[case] matches: bool) {
-        let object = json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}});
-        assert_eq!(FieldSelector::parse(selector).unwrap().matches(&object), matches);
-    }
-
-    #[test]
-    fn custom_kinds_are_selected_by_name_and_namespace_alone() {
-        let kind = KindSpec::new("cluster.x-k8s.io", "v1beta2", "Machine");
-        FieldSelector::parse("metadata.name=a,metadata.namespace=b").unwrap().check(&kind).unwrap();
-        let refusal = FieldSelector::parse("status.phase=Running").unwrap().check(&kind).unwrap_err();
-        assert_eq!((refusal.code, refusal.message.as_str()), (400, "field label not supported: status.phase"));
     }
 }

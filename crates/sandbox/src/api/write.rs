@@ -5,15 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    collect, defaults,
-    managed::Managers,
-    meta,
-    object::{Object, ObjectKey, finalizers, text},
+    collect, core_kinds,
+    managed::{Managers, Writer},
+    object::{self, Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
-    replicas,
-    request::{Request, Subresource, check_preconditions},
-    store::{Place, Store},
-    target::Target,
+    scale,
+    store::{Place, Store, Target},
 };
 
 /// The metadata fields that only the API sets.
@@ -27,19 +24,18 @@ pub(crate) fn create(
     mut value: Value,
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
-    meta::check_types(&mut value)?;
+    object::check_types(&mut value)?;
     target.check_type(&mut value)?;
     if !text(&value, "resourceVersion").is_empty() {
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
-    name(&mut value);
     settle_namespace(target, namespace, &mut value)?;
     set_system_fields(target, &mut value, &request.time);
     if target.spec.rules.create_drops_status && target.version.status {
         remove(&mut value, "status");
     }
     value["apiVersion"] = json!(target.storage_api_version());
-    defaults::fill(&target.spec, &mut value, &request.time);
+    core_kinds::fill(&target.spec, &mut value, &request.time);
     validate(target, &value)?;
     let place = Place { kind: target.id, key: ObjectKey::of(&value) };
     check_namespace(store, target, &place)?;
@@ -65,20 +61,6 @@ pub(crate) fn commit(store: &mut Store, target: &Target, value: Value) -> Result
     let object = store.put(target.id, value).ok_or_else(Refusal::no_such_resource)?;
     collect::after_put(store, target, &object);
     Ok(Arc::clone(object.value()))
-}
-
-/// Generates a name from `generateName` if there is no name.
-fn name(value: &mut Value) {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    const LONGEST: usize = 58;
-    let base = text(value, "generateName");
-    if !text(value, "name").is_empty() || base.is_empty() {
-        return;
-    }
-    let random = uuid::Uuid::new_v4();
-    let suffix = random.as_bytes().iter().take(5).map(|&byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
-    let name: String = base.chars().take(LONGEST).chain(suffix).collect();
-    value["metadata"]["name"] = json!(name);
 }
 
 fn settle_namespace(target: &Target, namespace: &str, value: &mut Value) -> Result<(), Refusal> {
@@ -118,9 +100,8 @@ fn set_system_fields(target: &Target, value: &mut Value, time: &str) {
 }
 
 fn validate(target: &Target, value: &Value) -> Result<(), Refusal> {
-    let mut causes = meta::causes(&target.spec, value);
-    causes.extend(defaults::causes(&target.spec, value));
-    causes.extend(replicas::fault(target, value));
+    let mut causes = object::causes(&target.spec, value);
+    causes.extend(scale::fault(target, value));
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
 }
 
@@ -154,7 +135,7 @@ pub(crate) fn update(
     mut value: Value,
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
-    meta::check_types(&mut value)?;
+    object::check_types(&mut value)?;
     target.check_type(&mut value)?;
     check_address(target, place, &mut value)?;
     let Some(old) = store.get(place).cloned() else {
@@ -209,9 +190,9 @@ pub(crate) fn replace(
     let writer = request.writer(written_as, &api_version);
     match subresource {
         // A size without a manager doesn't get one by a Scale: an untracked field stays untracked.
-        Subresource::Scale if !replicas::is_managed(target, old.value()) => {}
+        Subresource::Scale if !scale::is_managed(target, old.value()) => {}
         Subresource::Scale => {
-            let as_managed = replicas::as_managed(target, &next);
+            let as_managed = scale::as_managed(target, &next);
             managers.update(writer, old.value(), &as_managed, target.spec.rules.strategic);
         }
         Subresource::Main | Subresource::Status => {
@@ -232,13 +213,9 @@ fn finish(
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
     next["apiVersion"] = json!(target.storage_api_version());
-    defaults::fill(&target.spec, &mut next, &request.time);
+    core_kinds::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
     check_finalizers(target, old.value(), &next)?;
-    let causes = defaults::causes_of_change(&target.spec, old.value(), &next);
-    if !causes.is_empty() {
-        return Err(Refusal::invalid(&target.spec, text(&next, "name"), &causes));
-    }
     if target.spec.rules.generation && !same_but_metadata(target, old.value(), &next) {
         let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default();
         next["metadata"]["generation"] = json!(generation + 1);
@@ -276,7 +253,7 @@ fn shape(target: &Target, old: &Value, subresource: Subresource, value: Value) -
             next
         }
     };
-    for field in SYSTEM.into_iter().chain(["generateName", "resourceVersion"]) {
+    for field in SYSTEM.into_iter().chain(["resourceVersion"]) {
         copy_field(old, &mut next, field);
     }
     next["apiVersion"] = old["apiVersion"].clone();
@@ -340,4 +317,58 @@ fn check_finalizers(target: &Target, old: &Value, next: &Value) -> Result<(), Re
     );
     let cause = FieldCause::forbidden("metadata.finalizers", &why);
     Err(Refusal::invalid(&target.spec, text(old, "name"), &[cause]))
+}
+
+/// The part of an object that a request writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// The object except for its status.
+    Main,
+    /// The status.
+    Status,
+    /// The number of replicas, as a Scale.
+    Scale,
+}
+
+impl Subresource {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Scale => "scale",
+        }
+    }
+}
+
+/// The manager and time of a write; `dry_run` is true if nothing is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) manager: String,
+    pub(crate) time: String,
+    pub(crate) dry_run: bool,
+}
+
+impl Request {
+    pub(crate) fn writer<'w>(&'w self, subresource: &'static str, api_version: &'w str) -> Writer<'w> {
+        Writer { manager: &self.manager, subresource, api_version, time: &self.time }
+    }
+}
+
+/// Refuses a request whose uid or resourceVersion differs from the object's; an empty one matches.
+pub(crate) fn check_preconditions(
+    target: &Target,
+    old: &Value,
+    uid: &str,
+    resource_version: &str,
+) -> Result<(), Refusal> {
+    let name = text(old, "name");
+    if !uid.is_empty() && uid != text(old, "uid") {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", text(old, "uid"));
+        return Err(Refusal::conflict(&target.spec, name, &why));
+    }
+    // The resource version 0 matches too.
+    if !resource_version.is_empty() && resource_version != "0" && resource_version != text(old, "resourceVersion") {
+        return Err(Refusal::modified(&target.spec, name));
+    }
+    Ok(())
 }

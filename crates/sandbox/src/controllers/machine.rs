@@ -1,73 +1,38 @@
-//! Machine: from Pending to Running and through its deletion, with its Node. The duration of each step is a setting,
-//! and a label decides its outcome.
+//! Machine: from Pending to Running and through its deletion, as its fate decides. Its server registers the Node.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    capacity::Hardware,
     conditions::{self, ConditionContent},
+    fate::Fate,
     keys,
-    node::{self, NodeOf},
+    node::{self, Hardware, NodeOf},
     object::Object,
     plan::{Plan, Side},
 };
 use crate::{
     clock::after,
-    settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
+    settings::{Behaviour, Contract},
 };
 
 pub(crate) struct Inputs<'a> {
     pub(crate) machine: &'a Arc<Value>,
-    pub(crate) course: &'a Course,
-    /// The MachineSet that controls it.
-    pub(crate) owner: Option<&'a Value>,
-    /// Looks up the infrastructure template of its owner; only needed when a Node is created.
-    pub(crate) template: &'a dyn Fn() -> Option<Arc<Value>>,
+    pub(crate) fate: &'a Fate,
     /// The Machine's Node.
     pub(crate) node: Option<&'a Arc<Value>>,
-}
-
-/// The course of a Machine: its outcome, and the times of its steps.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Course {
-    pub(crate) behaviour: Behaviour,
-    pub(crate) times: Times,
-    pub(crate) joining: Joining,
-}
-
-/// The component that creates the Node of a Machine.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Joining {
-    /// The Machine's controller, together with the `nodeRef`.
-    Together,
-    /// A kubelet.
-    ByKubelet {
-        /// The time by which the `nodeRef` lags behind the Node.
-        reference: Duration,
-        /// The time for which the Machine stays after its Node was deleted.
-        hang: Duration,
-    },
-}
-
-impl Course {
-    /// Returns the course that the Machine's label selects.
-    pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
-        let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
-        Self { behaviour, times: scaled(times, behaviour), joining: Joining::Together }
-    }
 }
 
 /// The times at which the steps of a Machine were due. They are kept here because objects only hold whole seconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Steps {
     seen: Timestamp,
-    provisioned: Option<Timestamp>,
-    joined: Option<Timestamp>,
-    /// The time at which its controller first saw the Node of a kubelet.
+    /// The time at which its infrastructure was due.
+    pub(crate) provisioned: Option<Timestamp>,
+    /// The time at which its controller first saw its Node.
     found: Option<Timestamp>,
     deleting: Option<Timestamp>,
     /// The time at which the last hold on its infrastructure was released.
@@ -79,15 +44,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// Creates the steps of a Machine that is seen for the first time.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self {
-            seen: now,
-            provisioned: None,
-            joined: None,
-            found: None,
-            deleting: None,
-            released: None,
-            was_held: false,
-        }
+        Self { seen: now, provisioned: None, found: None, deleting: None, released: None, was_held: false }
     }
 }
 
@@ -127,18 +84,14 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &Context<'_>
 impl Reconcile<'_> {
     fn bring_on(&mut self) {
         let (inputs, context) = (self.inputs, self.context);
-        let Course { behaviour, times, joining } = *inputs.course;
         self.wanted.add_finalizer(keys::MACHINE_FINALIZER);
-        let infrastructure = self.provision(behaviour, times);
+        let infrastructure = self.provision();
         if self.wanted["spec"] != inputs.machine["spec"] {
             // This is the generation that the API will set, so that the status is written only once.
             self.wanted.set("/metadata/generation", json!(inputs.machine.generation() + 1));
         }
-        if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
-            match joining {
-                Joining::Together => self.join(times),
-                Joining::ByKubelet { reference, .. } => self.find(reference),
-            }
+        if infrastructure == Infrastructure::Ready {
+            self.find();
         }
         status(&mut self.wanted, infrastructure, inputs.node.map(|node| &**node), context);
     }
@@ -153,7 +106,8 @@ impl Reconcile<'_> {
     }
 
     /// Advances the infrastructure as far as its times permit.
-    fn provision(&mut self, behaviour: Behaviour, times: Times) -> Infrastructure {
+    fn provision(&mut self) -> Infrastructure {
+        let Fate { behaviour, times, .. } = *self.inputs.fate;
         if self.wanted.text("/spec/providerID").is_some() {
             return Infrastructure::Ready;
         }
@@ -179,40 +133,11 @@ impl Reconcile<'_> {
         }
     }
 
-    /// Lets the Node join and become Ready at its times, and keeps its labels up to date.
-    fn join(&mut self, times: Times) {
-        let (now, contract) = (self.context.now, self.context.settings.contract);
-        if self.wanted.text("/status/nodeRef/name").is_none() {
-            let joins = after(*self.steps.provisioned.get_or_insert(now), times.join);
-            if !self.is_due(joins) {
-                return;
-            }
-            if self.inputs.node.is_none() {
-                let node = node_of(&self.wanted, self.inputs).object(times.ready.is_zero(), now);
-                self.plan.create(Side::Workload, node);
-            }
-            self.steps.joined = Some(joins);
-            let name = self.wanted.name().to_owned();
-            refer_to_node(&mut self.wanted, &name, contract);
-        }
-        let Some(node) = self.inputs.node else { return };
-        let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
-        if !node::is_ready(node)
-            && let Some(joined) = self.steps.joined
-            && self.is_due(after(joined, times.ready))
-        {
-            node::set_ready(&mut labelled, true, now);
-            // Later reports of its kubelet are handled elsewhere.
-            self.steps.joined = None;
-        }
-        self.plan.change(Side::Workload, node, labelled);
-    }
-
     /// Refers to the Node that a kubelet has registered. Its labels and annotations are updated before the reference is
     /// written, as Cluster API does.
-    fn find(&mut self, reference: Duration) {
+    fn find(&mut self) {
         let Some(node) = self.inputs.node else { return };
-        let referred = after(*self.steps.found.get_or_insert(self.context.now), reference);
+        let referred = after(*self.steps.found.get_or_insert(self.context.now), self.inputs.fate.reference);
         if self.wanted.text("/status/nodeRef/name").is_none() {
             if !self.is_due(referred) {
                 return;
@@ -220,16 +145,16 @@ impl Reconcile<'_> {
             refer_to_node(&mut self.wanted, node.name(), self.context.settings.contract);
         }
         let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
-        node_of(&self.wanted, self.inputs).claim(&mut labelled);
+        node_of(&self.wanted, Hardware::default()).claim(&mut labelled);
         self.plan.change(Side::Workload, node, labelled);
     }
 
     /// Advances a deletion: it drains the Node, then deletes the infrastructure and the Node, then the Machine.
     fn leave(&mut self) {
         let (now, context) = (self.context.now, self.context);
-        let Course { times, joining, .. } = *self.inputs.course;
+        let Fate { times, hang, .. } = *self.inputs.fate;
         // Cluster API knows a Node only by the Machine's reference; its cloud removes any other.
-        let is_known = joining == Joining::Together || self.wanted.text("/status/nodeRef/name").is_some();
+        let is_known = self.wanted.text("/status/nodeRef/name").is_some();
         let node = self.inputs.node.filter(|_| is_known);
         if is_known && is_held(&self.wanted, keys::PRE_DRAIN_HOOK) {
             set_deleting_condition(&mut self.wanted, "WaitingForPreDrainHook", context);
@@ -258,12 +183,9 @@ impl Reconcile<'_> {
         if let Some(node) = node {
             self.plan.delete(Side::Workload, node);
         }
-        if let Joining::ByKubelet { hang, .. } = joining
-            && !self.is_due(after(gone, hang))
-        {
-            return;
+        if self.is_due(after(gone, hang)) {
+            self.wanted.remove_finalizer(keys::MACHINE_FINALIZER);
         }
-        self.wanted.remove_finalizer(keys::MACHINE_FINALIZER);
     }
 
     fn cordon(&mut self, node: Option<&Arc<Value>>) {
@@ -275,27 +197,19 @@ impl Reconcile<'_> {
     }
 }
 
-fn scaled(times: Times, behaviour: Behaviour) -> Times {
-    let factor = if behaviour == Behaviour::Slow { times.slow_factor } else { 1 };
-    let times_factor = |time: Duration| time.saturating_mul(factor);
-    Times {
-        bootstrap: times_factor(times.bootstrap),
-        provision: times_factor(times.provision),
-        join: times_factor(times.join),
-        ready: times_factor(times.ready),
-        drain: times_factor(times.drain),
-        terminate: times_factor(times.terminate),
-        ..times
-    }
-}
-
 /// Returns the provider ID that the simulated cloud assigns to a machine.
 pub(crate) fn provider_id(namespace: &str, name: &str) -> String {
     format!("sandbox:///{namespace}/{name}")
 }
 
+/// Returns namespace and name of the machine with this provider ID.
+pub(crate) fn key_of_id(id: &str) -> Option<(String, String)> {
+    let (namespace, name) = id.strip_prefix("sandbox:///")?.split_once('/')?;
+    Some((namespace.to_owned(), name.to_owned()))
+}
+
 /// Returns the Node of a Machine.
-pub(crate) fn node_of<'a>(machine: &'a Value, inputs: &Inputs<'a>) -> NodeOf<'a> {
+pub(crate) fn node_of(machine: &Value, hardware: Hardware) -> NodeOf<'_> {
     NodeOf {
         name: machine.name(),
         provider_id: machine.text("/spec/providerID").unwrap_or_default(),
@@ -309,7 +223,7 @@ pub(crate) fn node_of<'a>(machine: &'a Value, inputs: &Inputs<'a>) -> NodeOf<'a>
         zone: machine.text("/spec/failureDomain"),
         labels: machine.map("/metadata/labels"),
         taints: machine["spec"]["taints"].as_array().into_iter().flatten().map(core_taint).collect(),
-        hardware: Hardware::of(inputs.owner, (inputs.template)().as_deref()),
+        hardware,
     }
 }
 

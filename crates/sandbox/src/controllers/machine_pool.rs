@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 
 use super::{
     Context,
-    capacity::Hardware,
     conditions::{self, ConditionContent},
     keys,
     machine::provider_id,
     machine_set::DefaultSize as _,
-    node::{self, NodeOf},
+    node::{self, Hardware, NodeOf},
     object::{self, Object},
     plan::{Plan, Side},
 };

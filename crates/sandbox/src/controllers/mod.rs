@@ -1,10 +1,10 @@
 //! Simulated controllers of Cluster API (behaviour as of v1.14). Each is a function from the objects it reads to the
-//! writes it plans; it must never call an API or depend on a task. `crate::simulation` passes the objects and executes
-//! the writes; `crate::stepped` does the same with views that lag, one write at a time.
+//! writes it plans; it must never call an API or depend on a task. `crate::engine` passes the objects and executes the
+//! writes.
 
-pub(crate) mod capacity;
 pub(crate) mod cluster;
 pub(crate) mod conditions;
+pub(crate) mod fate;
 pub(crate) mod keys;
 pub(crate) mod machine;
 pub(crate) mod machine_deployment;
@@ -16,7 +16,6 @@ pub(crate) mod object;
 pub(crate) mod plan;
 pub(crate) mod pool_machines;
 pub(crate) mod propagation;
-mod rollout;
 mod version;
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crate::settings::{Settings, Times};
 
 /// Times whose sums are all different.
 pub(crate) const TIMES: Times = Times {
-    react: Duration::ZERO,
     bootstrap: Duration::from_secs(1),
     provision: Duration::from_secs(10),
     join: Duration::from_secs(20),

@@ -8,15 +8,16 @@ use serde_json::{Value, json};
 
 use super::{
     Server,
-    access::access_review,
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
-    list::{self, WatchSetting},
     route::{ContentType, Form, Part, Query, Route, accepted, content_type, token_of},
-    schemas,
-    table::{self, Include, MetadataOf},
+    table::{self, Include},
+    watch::{self, WatchSetting},
 };
-use crate::api::{Api, DeleteOptions, Deleted, KindSpec, Refusal, Resource, Subresource};
+use crate::{
+    api::{Api, DeleteOptions, Deleted, KindSpec, Refusal, Resource, Subresource},
+    faults::About,
+};
 
 /// A request as it was received.
 pub(crate) struct Received {
@@ -52,10 +53,10 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::CoreVersions => Some(discovery::core_versions(&server.address.to_string())),
         Route::Groups => Some(discovery::group_list(api)),
         Route::Group(group) => discovery::group(api, group),
-        Route::Schemas => Some(schemas::index(api)),
-        Route::Schema { group, version } => schemas::of_version(api, group, version),
+        Route::Schemas => Some(discovery::schema_index(api)),
+        Route::Schema { group, version } => discovery::schemas_of(api, group, version),
         Route::Resources { group, version } => discovery::resources(api, group, version),
-        Route::OldSchemas => return Ok(typed(200, schemas::OLD_TYPE, schemas::old())),
+        Route::OldSchemas => return Ok(typed(200, discovery::OLD_TYPE, discovery::old_schemas())),
         Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
     };
     Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
@@ -80,7 +81,7 @@ fn writer(server: &Server, received: &Received) -> Result<Api, Refusal> {
 }
 
 /// Returns the client's user agent.
-pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
+fn user_agent(headers: &HeaderMap) -> &str {
     headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
 }
 
@@ -129,8 +130,8 @@ fn collection(server: &Server, received: &Received, resource: &Resource, namespa
     let form = accepted(&received.parts.headers)?;
     let query = &received.query;
     match received.verb {
-        "watch" => watch(server, received, resource, list::selection(query, namespace)?, form),
-        "list" => list::list(&server.api, resource, namespace, query, form),
+        "watch" => watch(server, received, resource, watch::selection(query, namespace)?, form),
+        "list" => watch::list(&server.api, resource, namespace, query, form),
         "create" => {
             if namespace.is_empty() && server.api.target(resource)?.spec.namespaced {
                 return Err(Refusal::method_not_allowed());
@@ -158,7 +159,7 @@ fn watch(
         target: target_of(&received.parts),
         token: token_of(&received.parts.headers).map(str::to_owned),
     };
-    list::watch(&server.api, resource, selection, &received.query, form, setting)
+    watch::answer_watch(&server.api, resource, selection, &received.query, form, setting)
 }
 
 /// Returns the path of a request, with the query.
@@ -187,7 +188,7 @@ fn object(
     match received.verb {
         "get" if subresource == Subresource::Main && received.query.flag("watch") => {
             let selection =
-                list::selection(&received.query, namespace)?.with_fields(&format!("metadata.name={name}"))?;
+                watch::selection(&received.query, namespace)?.with_fields(&format!("metadata.name={name}"))?;
             watch(server, received, resource, selection, form)
         }
         "get" if subresource == Subresource::Scale => {
@@ -199,7 +200,6 @@ fn object(
             Ok(match form {
                 Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
                 Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
-                Form::Metadata => json_answer(200, &MetadataOf::new(object.value())),
             })
         }
         "update" => {
@@ -244,7 +244,6 @@ fn patch(
 fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
     match form {
         Form::Plain | Form::Discovery => json_answer(code, &**value),
-        Form::Metadata => json_answer(code, &MetadataOf::new(value)),
         Form::Table => match server.api.target(resource) {
             Ok(target) => {
                 json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
@@ -318,4 +317,55 @@ fn parse_object(received: &Received) -> Result<Value, Refusal> {
 
 fn parse_json(body: &Bytes) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
+}
+
+/// Answers a SelfSubjectAccessReview. A body that can't be read, as from commands that send protobuf, is `None`, and
+/// gets the same answer as an empty review.
+pub(super) fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Result<Answer, Refusal> {
+    if parts.method != Method::POST {
+        return Err(Refusal::method_not_allowed());
+    }
+    let mut review = review.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let token = token_of(&parts.headers);
+    let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked, token));
+    review["kind"] = json!("SelfSubjectAccessReview");
+    review["apiVersion"] = json!("authorization.k8s.io/v1");
+    review["status"] = match refused {
+        None => json!({"allowed": true, "reason": "the sandbox allows everything"}),
+        Some(message) => json!({"allowed": false, "reason": message}),
+    };
+    Ok(json_answer(201, &review))
+}
+
+/// Returns the message of a fault that would answer such a request with 403.
+fn refused(server: &Server, asked: &Value, token: Option<&str>) -> Option<String> {
+    let text = |key: &str| asked[key].as_str().unwrap_or_default();
+    let (group, resource, verb) = (text("group"), text("resource"), text("verb"));
+    let kinds = server.api.kinds();
+    let kind = kinds.iter().find(|kind| kind.group == group && kind.plural == resource)?;
+    let mut versions: Vec<_> = kind.versions.iter().filter(|version| version.served).collect();
+    versions.sort_by_key(|version| std::cmp::Reverse(crate::api::priority(&version.name)));
+    let version = &versions.first()?.name;
+    let method = match verb {
+        "get" | "list" | "watch" => "GET",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" | "deletecollection" => "DELETE",
+        _ => return None,
+    };
+    let mut parts = if group.is_empty() { vec!["/api", version] } else { vec!["/apis", group, version] };
+    if !text("namespace").is_empty() {
+        parts.extend(["namespaces", text("namespace")]);
+    }
+    parts.push(resource);
+    match text("name") {
+        "" if matches!(verb, "get" | "update" | "patch" | "delete") => parts.push("any"),
+        "" => {}
+        name => parts.push(name),
+    }
+    parts.extend(Some(text("subresource")).filter(|part| !part.is_empty()));
+    let query = if verb == "watch" { "?watch=true" } else { "" };
+    let target = parts.join("/") + query;
+    server.faults.forbids(&About { method, verb, target: &target, token })
 }

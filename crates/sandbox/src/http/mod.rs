@@ -3,8 +3,6 @@
 
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
@@ -18,16 +16,12 @@ use crate::{
     requests::{Request, Requests},
 };
 
-mod access;
 mod answer;
 mod discovery;
 mod handle;
 mod in_process;
-mod list;
-mod listening;
 mod many;
 mod route;
-mod schemas;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,9 +29,9 @@ mod watch;
 
 pub use answer::{Answer, Body, Cut};
 use answer::{endless_answer, refusal_answer, typed};
-use handle::{Received, target_of, user_agent};
+use handle::{Received, target_of};
 pub use in_process::InProcess;
-use listening::Listening;
+use many::Listening;
 pub use many::{ApiServers, ServedApi};
 use route::{Query, Route, token_of};
 
@@ -177,14 +171,10 @@ async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answ
 }
 
 fn note(server: &Server, received: &Received) -> u64 {
-    let headers = &received.parts.headers;
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     server.requests.note(Request {
         method: received.parts.method.to_string(),
         path: received.parts.uri.path().to_owned(),
         query: received.parts.uri.query().unwrap_or_default().to_owned(),
-        user_agent: user_agent(headers).to_owned(),
-        content_type: content_type.to_owned(),
         body: received.body.clone(),
         verb: received.verb,
         status: None,
@@ -192,7 +182,7 @@ fn note(server: &Server, received: &Received) -> u64 {
 }
 
 async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEffect>) -> Result<Answer, Cut> {
-    let (mut cut_after, mut garbage) = (false, false);
+    let mut cut_after = false;
     let mut answer_gates = Vec::new();
     for mut active in active {
         match active.effect {
@@ -204,12 +194,11 @@ async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEff
                 // A hold without a handle can't be released any more.
                 let _ = active.gate.wait_for(|open| *open).await;
             }
-            Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
+            Effect::Answer { status, body } => return Ok(typed(status, "application/json", body)),
             Effect::Endless { opening, part } => return Ok(endless_answer(&opening, part, active.gate)),
             Effect::CutBefore => return Err(Cut),
             Effect::CutAfter => cut_after = true,
             Effect::HoldAnswer => answer_gates.push(active.gate),
-            Effect::Garbage => garbage = true,
             // Watches apply these faults themselves.
             Effect::Watch(_) => {}
         }
@@ -218,18 +207,5 @@ async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEff
     for mut gate in answer_gates {
         let _ = gate.wait_for(|open| *open).await;
     }
-    if cut_after {
-        return Err(Cut);
-    }
-    Ok(if garbage { typed(200, "application/json", Bytes::from_static(b"{\"kind\":\"Li")) } else { answer })
-}
-
-fn made_up(status: u16, headers: Vec<(String, String)>, body: Bytes) -> Answer {
-    let mut answer = typed(status, "application/json", body);
-    for (name, value) in headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            answer.headers_mut().insert(name, value);
-        }
-    }
-    answer
+    if cut_after { Err(Cut) } else { Ok(answer) }
 }

@@ -170,8 +170,6 @@ pub(crate) enum Form {
     Plain,
     /// A table of rows with cells, for people.
     Table,
-    /// The metadata of the objects.
-    Metadata,
     /// The aggregated form of discovery.
     Discovery,
 }
@@ -194,7 +192,6 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
             match parameters.get("as").copied() {
                 None => Some(Form::Plain),
                 Some("Table") if version == "v1" => Some(Form::Table),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") if version == "v1" => Some(Form::Metadata),
                 Some("APIGroupDiscoveryList") if version == "v2" => Some(Form::Discovery),
                 Some(_) => None,
             }

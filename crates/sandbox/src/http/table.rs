@@ -1,10 +1,9 @@
-//! Tables, in which objects are rows of cells that commands show to people; and metadata-only answers.
+//! Tables, in which objects are rows of cells that commands show to people.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::answer::list_metadata;
 use crate::api::{Column, EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, Object, Page, Target, at};
@@ -188,34 +187,9 @@ fn age(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// An object's metadata alone, borrowed from the object.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct MetadataOf<'o> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: &'o Value,
-}
-
-impl<'o> MetadataOf<'o> {
-    pub(crate) fn new(object: &'o Value) -> Self {
-        Self { api_version: "meta.k8s.io/v1", kind: "PartialObjectMetadata", metadata: &object["metadata"] }
-    }
-}
-
 /// Returns only an object's metadata.
-pub(crate) fn metadata_of(object: &Value) -> Value {
-    json!(MetadataOf::new(object))
-}
-
-/// Returns only the metadata of a list's objects.
-pub(crate) fn metadata_of_page(page: &Page) -> Value {
-    let mut list = Map::new();
-    list.insert("kind".to_owned(), json!("PartialObjectMetadataList"));
-    list.insert("apiVersion".to_owned(), json!("meta.k8s.io/v1"));
-    list.insert("metadata".to_owned(), list_metadata(page));
-    list.insert("items".to_owned(), page.objects.iter().map(|object| metadata_of(object.value())).collect());
-    Value::Object(list)
+fn metadata_of(object: &Value) -> Value {
+    json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]})
 }
 
 #[cfg(test)]

@@ -8,17 +8,15 @@ use http::{Method, Response};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use kube::client::Body;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     api::{KindSpec, Resource},
     clock::Clock,
+    faults::{Fault, WatchFault},
 };
-
-mod faults;
-mod serving;
-mod watches;
 
 const MACHINES: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines";
 
@@ -124,4 +122,351 @@ impl Lines {
 
 fn event(kind: &str, label: &str) -> (String, String) {
     (kind.to_owned(), label.to_owned())
+}
+
+#[tokio::test]
+async fn requests_are_logged_with_their_answers() -> Result<()> {
+    let world = World::start().await?;
+    world.post("a").await?;
+    world.get(&format!("{MACHINES}?limit=1")).await?;
+    world.send(Method::GET, &format!("{MACHINES}/none"), None).await?;
+    let requests = world.server.requests();
+    let seen: Vec<(&str, Option<u16>)> = requests.all().iter().map(|request| (request.verb, request.status)).collect();
+    assert_eq!(seen, [("create", Some(201)), ("list", Some(200)), ("get", Some(404))]);
+    let first = requests.all().remove(0);
+    assert_eq!((first.method.as_str(), first.path.as_str(), first.query.as_str()), ("POST", MACHINES, ""));
+    assert_eq!(serde_json::from_slice::<Value>(&first.body)?["metadata"]["name"], "a");
+    assert_eq!(requests.count(|request| request.query == "limit=1"), 1);
+    requests.clear();
+    assert!(requests.all().is_empty());
+    world.get(MACHINES).await?;
+    requests.wait_for(1, |request| request.status == Some(200)).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_long_list_comes_whole() -> Result<()> {
+    let world = World::start().await?;
+    for number in 0..2_000 {
+        world.create(&format!("m-{number:05}"))?;
+    }
+    let (_, list) = world.get("/apis/cluster.x-k8s.io/v1beta1/machines").await?;
+    let items = list["items"].as_array().context("no items")?;
+    assert_eq!(items.len(), 2_000);
+    assert!(items.iter().all(|item| item["apiVersion"] == "cluster.x-k8s.io/v1beta1" && item["kind"] == "Machine"));
+    assert_eq!(list["kind"], "MachineList");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_comes_back_where_it_was() -> Result<()> {
+    let world = World::start().await?;
+    world.create("a")?;
+    let address = world.server.address();
+    world.server.shutdown().await;
+    let settings = ServerSettings { address, ..ServerSettings::default() };
+    let server = ApiServer::start_with(world.api.clone(), settings).await?;
+    assert_eq!(server.address(), address);
+    let again = World { api: world.api, server, client: world.client };
+    assert_eq!(again.get(&format!("{MACHINES}/a")).await?.0, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused() -> Result<()> {
+    let world = World::start().await?;
+    let large = json!({"metadata": {"name": "a"}, "spec": {"text": "x".repeat(LARGEST_BODY)}});
+    let response = world.send(Method::POST, MACHINES, Some(&large)).await?;
+    assert_eq!(response.status().as_u16(), 413);
+    Ok(())
+}
+
+#[rstest]
+#[case::protobuf(Method::POST, "/api/v1/namespaces", "application/vnd.kubernetes.protobuf", "`kubectl create -f`")]
+#[case::apply(Method::PATCH, "/api/v1/namespaces/a", "application/apply-patch+yaml", "without `--server-side`")]
+#[tokio::test]
+async fn a_body_that_is_not_read_is_refused_with_the_command_that_sends_another(
+    #[case] method: Method,
+    #[case] path: &str,
+    #[case] content_type: &str,
+    #[case] remedy: &str,
+) -> Result<()> {
+    let world = World::start().await?;
+    let request = http::Request::builder().method(method).uri(path).header("content-type", content_type);
+    let response = world.client.send(request.body(Body::from(b"k8s\0".to_vec()))?).await?;
+    ensure!(response.status() == 415, "{}", response.status());
+    let status: Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+    ensure!(status["message"].as_str().is_some_and(|message| message.contains(remedy)), "{status}");
+    Ok(())
+}
+
+#[rstest]
+#[case::dependents_first(Method::DELETE, "/a?propagationPolicy=Foreground", 422)]
+#[case::older_state(Method::GET, "?resourceVersion=1&resourceVersionMatch=Exact", 422)]
+#[case::older_state_by_a_limit(Method::GET, "?resourceVersion=1&limit=1", 422)]
+#[case::all_of_a_kind(Method::DELETE, "", 405)]
+#[tokio::test]
+async fn what_is_not_supported_is_refused(
+    #[case] method: Method,
+    #[case] rest: &str,
+    #[case] status: u16,
+) -> Result<()> {
+    let world = World::start().await?;
+    world.create("a")?;
+    assert_eq!(world.send(method, &format!("{MACHINES}{rest}"), None).await?.status().as_u16(), status);
+    assert_eq!(world.get(&format!("{MACHINES}/a")).await?.0, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_made_up_comes_as_often_as_was_said() -> Result<()> {
+    let world = World::start().await?;
+    let busy = Fault::refuse(429, "TooManyRequests", "slow down");
+    let fault = world.server.faults().add(busy.on_verb("list").after(1).times(2));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    assert_eq!(world.get(MACHINES).await?.0, 429);
+    let (status, body) = world.get(MACHINES).await?;
+    assert_eq!((status, &body["reason"]), (429, &json!("TooManyRequests")));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    assert_eq!(fault.hits(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fault_strikes_only_what_it_is_for() -> Result<()> {
+    let world = World::start().await?;
+    let refusal = Fault::refuse(503, "ServiceUnavailable", "not now");
+    world.server.faults().add(refusal.clone().on_path("^/api/v1/nodes\\?limit=")?);
+    world.server.faults().add(refusal.on_method("POST"));
+    assert_eq!(world.get("/api/v1/nodes").await?.0, 200);
+    assert_eq!(world.get("/api/v1/nodes?limit=1").await?.0, 503);
+    assert_eq!(world.post("a").await?, 503);
+    world.server.faults().clear();
+    assert_eq!(world.post("a").await?, 201);
+    world.server.faults().add(Fault::refuse(503, "ServiceUnavailable", "not now").on_writes());
+    assert_eq!((world.get(MACHINES).await?.0, world.post("b").await?), (200, 503));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fault_spares_requests_with_the_token_that_it_names() -> Result<()> {
+    let world = World::start().await?;
+    let refusal = Fault::refuse(401, "Unauthorized", "Unauthorized").without_token("new").on_path("^/api/v1/nodes")?;
+    world.server.faults().add(refusal);
+    let status = async |token: Option<&str>| -> Result<u16> {
+        let mut request = http::Request::get("/api/v1/nodes");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        Ok(world.client.send(request.body(Body::empty())?).await?.status().as_u16())
+    };
+    assert_eq!((status(None).await?, status(Some("old")).await?, status(Some("new")).await?), (401, 401, 200));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_endless_answer_has_numbered_parts_until_the_fault_is_removed() -> Result<()> {
+    let world = World::start().await?;
+    let rest = "x".repeat(1_000);
+    let part = format!("{{number}} {rest}\n").into();
+    let fault = world.server.faults().add(Fault::new(Effect::Endless { opening: "0 ".into(), part }).on_verb("watch"));
+    let mut watch = world.watch("").await?;
+    assert_eq!(watch.line().await?, Some(format!("0 1 {rest}\n")));
+    for number in 2..1_000 {
+        assert_eq!(watch.line().await?, Some(format!("{number} {rest}\n")));
+    }
+    fault.remove();
+    while watch.line().await?.is_some() {}
+    assert_eq!((fault.hits(), world.get(MACHINES).await?.0), (1, 200));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delay_is_over_when_the_clock_says_so() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::Delay(Duration::from_secs(60))).times(1));
+    let answer = world.post("a");
+    let advance = async {
+        fault.wait_for_hits(1).await;
+        ensure!(world.api.get(&World::machines(), "default", "a").is_err(), "it was not delayed");
+        // The delay may begin only after this check, so the clock advances until the delay is over.
+        loop {
+            world.api.clock().advance(Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        #[allow(unreachable_code, reason = "gives the block its type")]
+        Ok(())
+    };
+    let status = tokio::select! {
+        status = answer => status?,
+        ended = advance => bail!("the clock stopped: {ended:?}"),
+    };
+    assert_eq!(status, 201);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_under_a_hold_fault_takes_effect_only_after_the_release() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::Hold).on_verb("create"));
+    let release = async {
+        fault.wait_for_hits(1).await;
+        let there = world.api.get(&World::machines(), "default", "a").is_ok();
+        fault.release();
+        there
+    };
+    let (status, there) = tokio::join!(world.post("a"), release);
+    assert_eq!((status?, there), (201, false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_under_a_hold_answer_fault_takes_effect_before_its_answer() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::HoldAnswer).on_verb("create"));
+    let release = async {
+        fault.wait_for_hits(1).await;
+        while world.api.get(&World::machines(), "default", "a").is_err() {
+            tokio::task::yield_now().await;
+        }
+        let unanswered = world.server.requests().count(|request| request.status.is_none());
+        fault.release();
+        unanswered
+    };
+    let (status, unanswered) = tokio::join!(world.post("a"), release);
+    assert_eq!((status?, unanswered), (201, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_is_cut_before_or_after_what_was_asked_is_done() -> Result<()> {
+    let world = World::start().await?;
+    for (effect, name, done) in [(Effect::CutBefore, "a", false), (Effect::CutAfter, "b", true)] {
+        world.server.faults().add(Fault::new(effect).times(1));
+        assert!(world.post(name).await.is_err());
+        assert_eq!(world.api.get(&World::machines(), "default", name).is_ok(), done);
+    }
+    let unanswered = world.server.requests().count(|request| request.status.is_none());
+    assert_eq!(unanswered, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_that_stalls_goes_on_when_the_fault_is_removed() -> Result<()> {
+    let world = World::start().await?;
+    let mut watch = world.watch("").await?;
+    let fault = world.server.faults().add(Fault::watch(WatchFault::Stall));
+    fault.wait_for_hits(1).await;
+    world.create("a")?;
+    world.label("a", "1")?;
+    assert!(tokio::time::timeout(Duration::from_millis(50), watch.line()).await.is_err());
+    fault.remove();
+    assert_eq!(watch.event().await?, event("ADDED", ""));
+    assert_eq!(watch.event().await?, event("MODIFIED", "1"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_ends_after_so_many_events() -> Result<()> {
+    let world = World::start().await?;
+    world.server.faults().add(Fault::watch(WatchFault::EndAfter(1)));
+    let mut watch = world.watch("").await?;
+    world.create("a")?;
+    world.create("b")?;
+    assert_eq!(watch.event().await?, event("ADDED", ""));
+    assert_eq!(watch.line().await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_is_cut_after_so_many_events() -> Result<()> {
+    let world = World::start().await?;
+    let mut watch = world.watch("").await?;
+    world.server.faults().add(Fault::watch(WatchFault::CutAfter(1))).wait_for_hits(1).await;
+    world.create("a")?;
+    assert_eq!(watch.event().await?, event("ADDED", ""));
+    assert!(watch.line().await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_come_twice_or_are_followed_by_old_ones() -> Result<()> {
+    let world = World::start().await?;
+    world.create("a")?;
+    let twice = world.server.faults().add(Fault::watch(WatchFault::Duplicate));
+    let mut watch = world.watch("").await?;
+    world.label("a", "1")?;
+    assert_eq!(watch.event().await?, event("MODIFIED", "1"));
+    assert_eq!(watch.event().await?, event("MODIFIED", "1"));
+    twice.remove();
+    world.server.faults().add(Fault::watch(WatchFault::Outdated)).wait_for_hits(1).await;
+    world.label("a", "2")?;
+    assert_eq!(watch.event().await?, event("MODIFIED", "2"));
+    assert_eq!(watch.event().await?, event("MODIFIED", "1"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_that_runs_is_answered_that_it_has_expired() -> Result<()> {
+    let world = World::start().await?;
+    let mut watch = world.watch("").await?;
+    world.server.faults().add(Fault::watch(WatchFault::Expire).times(1));
+    let line: Value = serde_json::from_str(&watch.line().await?.context("it has ended")?)?;
+    assert_eq!((&line["type"], &line["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(watch.line().await?, None);
+    let mut watch = world.watch("").await?;
+    world.create("a")?;
+    assert_eq!(watch.event().await?, event("ADDED", ""));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_line_that_is_no_json_ends_a_watch() -> Result<()> {
+    let world = World::start().await?;
+    let mut watch = world.watch("").await?;
+    world.server.faults().add(Fault::watch(WatchFault::Garbage));
+    let line = watch.line().await?.context("it has ended")?;
+    assert!(serde_json::from_str::<Value>(&line).is_err());
+    assert_eq!(watch.line().await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn bookmarks_come_to_those_who_want_them() -> Result<()> {
+    let settings = ServerSettings { bookmark_interval: Duration::from_millis(20), ..ServerSettings::default() };
+    let world = World::start_with(settings).await?;
+    let mut watch = world.watch("allowWatchBookmarks=true").await?;
+    // A change of another kind moves the bookmark forward too.
+    let map = json!({"metadata": {"namespace": "default", "name": "a"}});
+    world.api.create(&Resource::core("configmaps"), map)?;
+    loop {
+        let line: Value = serde_json::from_str(&watch.line().await?.context("it has ended")?)?;
+        assert_eq!(line["type"], "BOOKMARK");
+        let revision = line["object"]["metadata"]["resourceVersion"].as_str().context("no revision")?;
+        if revision.parse::<u64>()? == world.api.revision() {
+            return Ok(());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_in_progress_is_counted_until_its_client_has_left() -> Result<()> {
+    let world = World::start().await?;
+    let count = || world.api.watches(&World::machines());
+    assert_eq!(count()?, 0);
+    let watches = [world.watch("").await?, world.watch("").await?];
+    assert_eq!(count()?, 2);
+    drop(watches);
+    testkit::until_true("both have left", || count().is_ok_and(|count| count == 0)).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_server() -> Result<()> {
+    let world = World::start().await?;
+    let mut watch = world.watch("").await?;
+    world.server.shutdown().await;
+    assert!(!matches!(watch.line().await, Ok(Some(_))));
+    Ok(())
 }

@@ -3,10 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use arc_swap::ArcSwapOption;
-use capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource};
+use capi::{Keys, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use kube::Client;
 use nodegroup::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::runtime::Handle;
 
 use super::{api::FakeApi, context, meta, resources};
@@ -67,28 +68,36 @@ impl Copy {
 
     /// Lets the watches show all objects.
     pub fn watch(&self) {
-        let kinds = [
-            (ScalableKind::MachineDeployment, "machinedeployments"),
-            (ScalableKind::MachineSet, "machinesets"),
-            (ScalableKind::MachinePool, "machinepools"),
-        ];
-        for (kind, plural) in kinds {
-            for value in self.api.all(plural) {
-                let object = ScalableResource::decode(kind, meta(&value), &value, &context()).expect("decodes");
-                self.index.apply_quietly(Change::Scalable(Arc::new(object)));
-            }
-        }
         let mut held = BTreeSet::new();
-        for value in self.api.all("machines") {
-            let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
-            held.insert(machine.meta.key.clone());
-            self.index.apply_quietly(Change::Machine(Arc::new(machine)));
+        for plural in ["machinedeployments", "machinesets", "machinepools", "machines"] {
+            for value in self.api.all(plural) {
+                show(&self.index, &value);
+                if plural == "machines" {
+                    held.insert(meta(&value).key);
+                }
+            }
         }
         let before = std::mem::replace(&mut *self.held.lock(), held.clone());
         for key in before.difference(&held) {
             self.index.apply_quietly(Change::MachineGone(key.clone()));
         }
     }
+}
+
+/// Lets the watches of an index show an object.
+pub(crate) fn show(index: &Index, value: &Value) {
+    let (meta, context) = (meta(value), context());
+    let scalable = |kind| {
+        let object = ScalableResource::decode(kind, meta.clone(), value, &context).expect("decodes");
+        Change::Scalable(Arc::new(object))
+    };
+    index.apply_quietly(match value["kind"].as_str() {
+        Some("Node") => Change::Node(Arc::new(Node::decode(meta, value, &context).expect("decodes"))),
+        Some("Machine") => Change::Machine(Arc::new(Machine::decode(meta, value, &context).expect("decodes"))),
+        Some("MachineDeployment") => scalable(ScalableKind::MachineDeployment),
+        Some("MachineSet") => scalable(ScalableKind::MachineSet),
+        _ => scalable(ScalableKind::MachinePool),
+    });
 }
 
 /// Returns the index of a program that has seen no object.

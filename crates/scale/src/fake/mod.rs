@@ -23,12 +23,12 @@ pub use self::{
 #[cfg(test)]
 pub(crate) use self::{
     api::{Path, answer},
-    copy::empty_index,
+    copy::{empty_index, show},
 };
 use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleOptions};
-use capi::{Context, Meta, Node, ObjectKey};
+use capi::{Context, Meta, ObjectKey};
 use discovery::CoreResources;
-use index::{Change, Index};
+use index::Index;
 use nodegroup::GroupId;
 
 const NAMESPACE: &str = "team-a";
@@ -162,13 +162,13 @@ impl World {
 
     /// Adds a Node with this providerID and these annotations to the workload cluster.
     pub fn node(&self, name: &str, provider_id: Option<&str>, annotations: &Value) {
-        let value = json!({
+        let node = json!({
+            "kind": "Node",
             "metadata": {"name": name, "uid": format!("uid-of-node-{name}"), "annotations": annotations},
             "spec": {"providerID": provider_id},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
-        let node = Node::decode(meta(&value), &value, &context()).expect("decodes");
-        self.index.apply_quietly(Change::Node(Arc::new(node)));
+        copy::show(&self.index, &node);
     }
 
     pub fn target_size(&self) -> i32 {

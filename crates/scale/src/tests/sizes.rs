@@ -357,6 +357,49 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
     assert_eq!(error.code(), "not_found", "nobody has heard of it");
 }
 
+/// Cluster Autoscaler takes the increase for failed, and buys elsewhere.
+#[rstest]
+#[case::nothing_has_happened(|_: &World| {}, 2)]
+#[case::a_machine_has_come(|world: &World| world.machine_unseen("c", &json!({}), &json!({})), 5)]
+#[case::cluster_api_has_seen_it(|world: &World| world.api.status("machinedeployments", "workers", &json!({"replicas": 2})), 5)]
+#[case::the_watch_shows_another_size(|world: &World| world.resize(4), 4)]
+#[case::another_size_comes_while_machines_are_listed(|world: &World| world.api.fault("LIST machines", Fault::SizeIs(4)), 4)]
+#[case::it_is_tried_once(|world: &World| world.api.fault("PATCH scale", Fault::CutBefore), 5)]
+#[tokio::test]
+async fn an_increase_whose_caller_left_before_it_was_written_is_given_back(
+    #[case] meanwhile: fn(&World),
+    #[case] end: i32,
+) {
+    let world = increase_and_leave(Duration::ZERO, meanwhile).await;
+    assert_eq!(world.api.replicas(), end);
+}
+
+/// A Machine that has come for it may have a Node by then.
+#[rstest]
+#[case(9, 2)]
+#[case(11, 5)]
+#[tokio::test(start_paused = true)]
+async fn an_increase_is_given_back_within_ten_seconds(#[case] seconds: u64, #[case] end: i32) {
+    let world = increase_and_leave(Duration::from_secs(seconds), |_| {}).await;
+    assert_eq!(world.api.replicas(), end);
+}
+
+/// Lets the caller of an increase by 3 from 2 leave before its answer comes, so long after it was sent.
+async fn increase_and_leave(after: Duration, meanwhile: fn(&World)) -> World {
+    let world = World::new(2, &["a", "b"]);
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let scale = world.scale.clone();
+    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    meanwhile(&world);
+    tokio::time::sleep(after).await;
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+    world
+}
+
 #[rstest]
 #[case::zero(0)]
 #[case::positive(1)]

@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
-use futures::{future::join_all, stream};
+use futures::{StreamExt as _, future::join_all, stream};
 use http::Request;
+use rstest::rstest;
 use tokio::{
     io::{DuplexStream, duplex},
     time::{Instant, timeout},
@@ -20,22 +21,46 @@ use super::{
     hostile_grpc::{Client, MIB, read, read_body, serve, serve_with_drain},
 };
 use crate::{
-    grpc_connections::{GrpcLimits, Listener, Peer, serve_connections},
-    open_connections::{Limits, Source},
+    connections::{Limits, Source},
+    grpc::{GrpcLimits, Io, Listener, Peer, serve_connections},
 };
+
+const SHORT: Duration = Duration::from_millis(100);
 
 fn aging(age: Duration) -> GrpcLimits {
     let limits = GrpcLimits::default();
     GrpcLimits { connections: Limits { age, ..limits.connections }, silence: age, ..limits }
 }
 
+/// The reason for which a connection ends while a call waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Overtime,
+    Silence,
+    Shutdown,
+}
+
+/// A caller that has to go on elsewhere in the middle of its loop may meet other groups there.
+#[rstest]
+#[case::that_is_never_silent_some_time_after_its_age(End::Overtime)]
+#[case::between_two_loops_after_its_age(End::Silence)]
+#[case::without_silence_at_the_shutdown(End::Shutdown)]
 #[tokio::test]
-async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
-    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
+async fn a_connection_ends_and_its_call_is_answered(#[case] end: End) {
+    let limits = aging(SHORT);
+    let limits = if end == End::Overtime { GrpcLimits { overtime: Duration::ZERO, ..limits } } else { limits };
+    let running = serve_with_drain(limits, LIMIT);
     let (mut old, waits) = Client::with_a_waiting_call(&running).await;
-    old.has_received_goaway().await;
-    let new = Client::connect(&running, 65_535).await;
-    assert_eq!(new.calls("/small").await.unwrap(), b"small");
+    // The age of the older one has passed too, and a silence would have.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    if end == End::Silence {
+        assert_eq!(old.calls("/small").await.unwrap(), b"small");
+    } else if end == End::Shutdown {
+        running.shutdown.cancel();
+    }
+    if end != End::Silence {
+        old.has_received_goaway().await;
+    }
     old.ends_with(waits, &running).await;
     running.end().await;
 }
@@ -71,34 +96,10 @@ async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
     running.end().await;
 }
 
-/// A caller that has to go on elsewhere in the middle of its loop may meet other groups there.
-#[tokio::test]
-async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
-    let running = serve(aging(Duration::from_millis(100)));
-    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
-    // The age of the older one has passed too, and a silence would have.
-    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
-    assert_eq!(old.calls("/small").await.unwrap(), b"small");
-    old.ends_with(waits, &running).await;
-    running.end().await;
-}
-
-#[tokio::test]
-async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
-    let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
-    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
-    // The age of the older one has passed too.
-    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
-    running.shutdown.cancel();
-    old.has_received_goaway().await;
-    old.ends_with(waits, &running).await;
-    running.end().await;
-}
-
 /// A caller that reads a long answer is in its loop, though it makes no call meanwhile.
 #[tokio::test]
 async fn a_connection_whose_answer_is_being_read_is_not_silent() {
-    let running = serve(aging(Duration::from_millis(100)));
+    let running = serve(aging(SHORT));
     let mut old = Client::connect(&running, 1_024).await;
     let unread = old.begins_call("/large").await;
     let unread = timeout(LIMIT, unread).await.unwrap().unwrap();
@@ -113,7 +114,7 @@ async fn a_connection_whose_answer_is_being_read_is_not_silent() {
 #[tokio::test]
 async fn a_call_without_end_is_cut_after_the_age_of_its_connection() {
     let limits = aging(Duration::from_secs(2));
-    let connections = Limits { last_request: Duration::from_millis(100), ..limits.connections };
+    let connections = Limits { last_request: SHORT, ..limits.connections };
     let running = serve(GrpcLimits { connections, overtime: Duration::ZERO, ..limits });
     let (mut old, waits) = Client::with_a_waiting_call(&running).await;
     assert!(read(waits).await.is_err(), "cut");
@@ -142,12 +143,13 @@ async fn connections_of_one_time_do_not_end_together() {
     let (clients, servers): (Vec<_>, Vec<_>) = (0..64).map(|_| duplex(1 << 16)).unzip();
     let incoming = servers.into_iter().zip(0..).map(|(stream, user)| {
         let peer = Peer { source: Source::User(user), client: crate::Client::default() };
-        Ok((stream, peer))
+        Ok((Box::new(stream) as Box<dyn Io>, peer))
     });
-    let serving = serve_connections(stream::iter(incoming), Routes::default(), listener, CancellationToken::new());
+    let incoming = stream::iter(incoming.collect::<Vec<_>>()).boxed();
+    let serving = serve_connections(incoming, Routes::default(), listener, CancellationToken::new());
     let ((), ends) = tokio::join!(serving, join_all(clients.into_iter().map(end_of)));
     let ages: Vec<_> = ends.into_iter().map(|end| end - begun).collect();
-    let late = Duration::from_millis(100);
+    let late = SHORT;
     assert!(ages.iter().all(|it| (age * 4 / 5..=age + late).contains(it)), "{ages:?}");
     let parts = ages.iter().map(|it| (age + late).saturating_sub(*it).as_secs()).collect::<BTreeSet<_>>();
     assert!(parts.is_superset(&BTreeSet::from([0, 1, 2, 3])), "in each second of the last fifth: {ages:?}");
@@ -156,7 +158,7 @@ async fn connections_of_one_time_do_not_end_together() {
 /// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
 #[tokio::test]
 async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
-    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(SHORT) });
     let mut client = Client::connect(&running, 65_535).await;
     client.calls("/small").await.unwrap();
     client.has_ended().await.unwrap();

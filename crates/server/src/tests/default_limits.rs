@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    grpc_connections::{GrpcLimits, JITTER, MAX_HEADER_BYTES},
-    handshake_rate::HandshakeRates,
-    open_connections::{AUTHENTICATED_LATELY, Limits},
-    tls::{HANDSHAKE, HANDSHAKES_AT_ONCE, OF_ONE_ADDRESS},
+    connections::Limits,
+    grpc::{GrpcLimits, JITTER, MAX_HEADER_BYTES},
+    tls::{AUTHENTICATED_LATELY, HANDSHAKE, HANDSHAKES_AT_ONCE, HandshakeRates, OF_ONE_ADDRESS},
 };
 
 const SECURITY: &str = "SECURITY.md";
@@ -67,7 +66,7 @@ fn the_default_limits_of_grpc_are_those_of_the_documents() {
     let headers = MAX_HEADER_BYTES >> 10;
     let [requests, answers, all] = [bytes.requests, bytes.answers, bytes.total].map(|bytes| bytes >> 20);
     let text = format!(
-        "{streams} calls, {headers} KiB of headers, {requests} MiB of requests and {answers} MiB of unread answers per connection"
+        "{streams} calls and {headers} KiB of headers per connection, {requests} MiB of requests and {answers} MiB of unread answers per client"
     );
     assert_states(SECURITY, &text);
     assert_states(SECURITY, &format!("; {all} MiB on all connections"));
@@ -75,7 +74,7 @@ fn the_default_limits_of_grpc_are_those_of_the_documents() {
 
 #[test]
 fn the_limits_of_each_client_of_a_fleet_are_those_of_the_documents() {
-    let GrpcLimits { connections, bytes, shares_bytes, .. } = GrpcLimits::of_many_clients();
+    let GrpcLimits { connections, bytes, .. } = GrpcLimits::of_many_clients();
     let of_identity = connections.per_identity.unwrap();
     let [requests, answers] = [bytes.requests, bytes.answers].map(|bytes| bytes >> 20);
     let text = format!(
@@ -83,7 +82,7 @@ fn the_limits_of_each_client_of_a_fleet_are_those_of_the_documents() {
          answers in all"
     );
     assert_states(SECURITY, &text);
-    assert_eq!((connections.per_peer, connections.total, shares_bytes), (1_024, 4_096, true));
+    assert_eq!((connections.per_peer, connections.total), (1_024, 4_096));
 }
 
 #[test]

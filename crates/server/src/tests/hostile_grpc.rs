@@ -15,6 +15,7 @@ use axum::{Extension, Router, body::Bytes, routing::post};
 use futures::future::join_all;
 use http::Request;
 use parking_lot::Mutex;
+use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -26,8 +27,8 @@ use tonic::service::Routes;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    Connection, GrpcThread, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
-    grpc_runtime::serve_within, open_connections::Limits,
+    Connection, GrpcThread, KnownConnection, bytes::ByteLimits, connections::Limits, grpc::GrpcLimits,
+    grpc::serve_within,
 };
 
 pub(super) const MIB: usize = 1 << 20;
@@ -79,7 +80,6 @@ pub(super) fn serve_with_drain(limits: GrpcLimits, drain: Duration) -> Running {
             }),
         )
         .route("/client", post(async move |Extension(caller): Extension<Connection>| caller.client().name.to_string()))
-        .route("/thread", post(async || std::thread::current().name().unwrap_or_default().to_owned()))
         .route(
             "/large",
             post(async move || {
@@ -209,23 +209,13 @@ impl Running {
     }
 }
 
-/// Two processes of one address, behind a proxy or on loopback, differ by their ports.
-#[tokio::test]
-async fn a_client_on_plaintext_has_its_address_as_name() {
-    let running = serve(GrpcLimits::default());
-    for _ in 0..2 {
-        let client = Client::connect(&running, 65_535).await;
-        assert_eq!(client.calls("/client").await.unwrap(), client.address.to_string().into_bytes());
-    }
-    running.end().await;
-}
-
 #[tokio::test]
 async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
     let limits = GrpcLimits::default();
     let running = serve(limits);
     let client = Client::connect(&running, 65_535).await;
-    assert_eq!(client.calls("/small").await.unwrap(), b"small");
+    // Two processes of one address, behind a proxy or on loopback, differ by their ports.
+    assert_eq!(client.calls("/client").await.unwrap(), client.address.to_string().into_bytes());
     let mut silent = Vec::new();
     for _ in 0..200 {
         let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
@@ -292,7 +282,7 @@ async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answe
     let limits = GrpcLimits::default();
     let running = serve(limits);
     // It accepts some bytes of each answer until it reads.
-    let slow = Client::connect(&running, 1_024).await;
+    let slow = Client::connect(&running, 16_384).await;
     let mut answers = Vec::new();
     for _ in 0..64 {
         answers.push(slow.begins_call("/large").await);
@@ -312,77 +302,49 @@ async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answe
     running.end().await;
 }
 
-#[tokio::test]
-async fn the_largest_connection_is_cut_where_all_hold_too_much() {
-    let bytes = ByteLimits { requests: MIB, answers: 4 * MIB, total: 3 * MIB };
-    let running = serve(GrpcLimits { bytes, ..GrpcLimits::default() });
-    let modest = Client::connect(&running, 1).await;
-    let unread = modest.begins_call("/large").await;
-    let greedy = Client::connect(&running, 1).await;
-    let mut answers = Vec::new();
-    for _ in 0..4 {
-        answers.push(greedy.begins_call("/large").await);
-    }
-    for answer in answers {
-        assert!(read(answer).await.is_err(), "cut");
-    }
-    assert_eq!(unread.await.unwrap().status(), 200);
-    assert_eq!(modest.calls("/small").await.unwrap().len(), 5);
-    running.end().await;
+/// The state of the connections that hold too much together.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Holding {
+    Open,
+    Evicted,
+    ShuttingDown,
 }
 
-/// A request of two clients goes on after the end has begun.
+#[rstest]
+#[case::of_open_ones(Holding::Open)]
+#[case::evicted_ones_included(Holding::Evicted)]
+#[case::during_the_shutdown_too(Holding::ShuttingDown)]
 #[tokio::test]
-async fn the_largest_connection_is_cut_during_the_shutdown_too() {
-    let bytes = ByteLimits { requests: MIB, answers: MIB, total: 3 * MIB / 2 };
-    let running = serve_with_drain(GrpcLimits { bytes, ..GrpcLimits::default() }, LIMIT);
-    let mut calls = Vec::new();
-    for _ in 0..2 {
-        let client = Client::connect(&running, 65_535).await;
-        let call = client.begins("/reads").await;
-        running.served.waiting.notified().await;
-        calls.push((client, call));
-    }
-    running.shutdown.cancel();
-    for (client, (_, body)) in &mut calls {
-        client.has_received_goaway().await;
-        body.send_data(message(1 << 20), false).unwrap();
-    }
-    let [(mut a, (of_a, mut body_of_a)), (mut b, (of_b, mut body_of_b))] = <[_; 2]>::try_from(calls).ok().unwrap();
-    let (cut, answer, body) = tokio::select! {
-        _ = a.has_ended() => (of_a, of_b, &mut body_of_b),
-        _ = b.has_ended() => (of_b, of_a, &mut body_of_a),
-    };
-    assert!(read(cut).await.is_err(), "cut");
-    body.send_data(Bytes::new(), true).unwrap();
-    assert_eq!(read(answer).await.unwrap(), b"read");
-    running.end().await;
-}
-
-/// Returns the beginning of a gRPC message of this length.
-fn message(length: u32) -> Bytes {
-    Bytes::from([&[0][..], &length.to_be_bytes()].concat())
-}
-
-#[tokio::test]
-async fn a_connection_that_is_evicted_counts_among_the_bytes_until_it_is_gone() {
+async fn the_largest_connection_is_cut_where_all_hold_too_much(#[case] holding: Holding) {
+    let per_peer = if holding == Holding::Evicted { 1 } else { 2 };
     let limits = GrpcLimits {
-        connections: Limits { per_peer: 1, ..Limits::default() },
-        leave: Duration::from_secs(60 * 60),
+        connections: Limits { per_peer, ..Limits::default() },
+        leave: LIMIT,
         bytes: ByteLimits { requests: MIB, answers: MIB, total: 3 * MIB / 2 },
         ..GrpcLimits::default()
     };
-    let running = serve(limits);
-    let mut old = Client::connect(&running, 65_535).await;
-    let (of_old, mut body_of_old) = old.begins("/reads").await;
-    body_of_old.send_data(message(1 << 20), false).unwrap();
-    running.served.waiting.notified().await;
-    let mut new = Client::connect(&running, 65_535).await;
-    let (of_new, mut body_of_new) = new.begins("/reads").await;
-    body_of_new.send_data(message(1 << 20), false).unwrap();
-    let (cut, (answer, mut body)) = tokio::select! {
-        _ = old.has_ended() => (of_old, (of_new, body_of_new)),
-        _ = new.has_ended() => (of_new, (of_old, body_of_old)),
+    let running = serve_with_drain(limits, LIMIT);
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let client = Client::connect(&running, 65_535).await;
+        let (answer, mut body) = client.begins("/reads").await;
+        running.served.waiting.notified().await;
+        if holding != Holding::ShuttingDown {
+            body.send_data(vec![0; MIB].into(), false).unwrap();
+        }
+        calls.push((client, answer, body));
+    }
+    if holding == Holding::ShuttingDown {
+        running.shutdown.cancel();
+        for (client, _, body) in &mut calls {
+            client.has_received_goaway().await;
+            body.send_data(vec![0; MIB].into(), false).unwrap();
+        }
+    }
+    let [(mut a, of_a, body_of_a), (mut b, of_b, body_of_b)] = <[_; 2]>::try_from(calls).ok().unwrap();
+    let (cut, answer, mut body) = tokio::select! {
+        _ = a.has_ended() => (of_a, of_b, body_of_b),
+        _ = b.has_ended() => (of_b, of_a, body_of_a),
     };
     assert!(read(cut).await.is_err(), "cut");
     body.send_data(Bytes::new(), true).unwrap();
@@ -391,24 +353,28 @@ async fn a_connection_that_is_evicted_counts_among_the_bytes_until_it_is_gone() 
 }
 
 #[tokio::test]
-async fn requests_count_by_the_length_that_they_announce() {
-    let running = serve(GrpcLimits::default());
+async fn requests_under_way_are_bounded() {
+    let bytes = ByteLimits { requests: MIB, ..GrpcLimits::default().bytes };
+    let running = serve(GrpcLimits { bytes, ..GrpcLimits::default() });
     let client = Client::connect(&running, 65_535).await;
-    let limit = u32::try_from(GrpcLimits::default().bytes.requests).unwrap();
     let (first, mut body) = client.begins("/reads").await;
-    body.send_data(message(limit - 10), false).unwrap();
+    body.send_data(vec![0; MIB - 10].into(), false).unwrap();
     running.served.waiting.notified().await;
-    let fits = async |length| {
+    let reads = async |length| {
         let (answer, mut body) = client.begins("/reads").await;
-        body.send_data(message(length), true).unwrap();
-        let answer = timeout(LIMIT, answer).await.unwrap().unwrap();
-        answer.headers().get("grpc-status").is_none_or(|status| status != "8")
+        body.send_data(vec![0; length].into(), true).unwrap();
+        read(answer).await.unwrap()
     };
-    assert!(fits(10).await);
-    assert!(!fits(11).await, "RESOURCE_EXHAUSTED");
+    let arrived = async {
+        while reads(11).await != b"refused" {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, arrived).await.unwrap();
+    assert_eq!(reads(10).await, b"read");
     body.send_data(Bytes::new(), true).unwrap();
     assert_eq!(read(first).await.unwrap(), b"read");
-    assert!(fits(limit).await, "what was answered counts no more");
+    assert_eq!(reads(MIB).await, b"read", "what was answered counts no more");
     running.end().await;
 }
 

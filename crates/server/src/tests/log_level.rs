@@ -1,8 +1,9 @@
 //! The clients that may change the log filter, and the answers of its page, over a real socket.
 
-use std::sync::Arc;
+use std::{io::Error, sync::Arc};
 
-use axum::{body::Body, http::Request};
+use axum::{Router, body::Body, http::Request};
+use futures::stream;
 use parking_lot::Mutex;
 use rstest::rstest;
 use tokio::{
@@ -34,39 +35,51 @@ impl LogLevels for Remembers {
     }
 }
 
+fn router() -> Router {
+    log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()))
+}
+
+const HERE: &str = "127.0.0.1:1";
+
 #[rstest]
-#[case::shown("GET /debug/log-level", &[], "", 200, r#"{"filter":"info","start":"info"}"#)]
-#[case::changed("PUT /debug/log-level", &[], "debug", 200, r#""filter":"debug""#)]
-#[case::refused("PUT /debug/log-level", &[], "bad", 400, "the log level stays as it is: bad is no level")]
-#[case::a_web_page("PUT /debug/log-level", &["origin: http://localhost"], "debug", 403, "isn't changed from web pages")]
-#[case::by_another_site("PUT /debug/log-level", &["sec-fetch-site: cross-site"], "debug", 403, "other sites")]
-#[case::by_a_proxy("PUT /debug/log-level", &["x-forwarded-for: 192.0.2.7"], "debug", 403, "not through a proxy")]
-#[case::another_method("POST /debug/log-level", &[], "debug", 405, "")]
+#[case::shown(HERE, "GET", &["host: localhost"], "", 200, r#"{"filter":"info","start":"info"}"#)]
+#[case::changed(HERE, "PUT", &["host: localhost"], "debug", 200, r#""filter":"debug""#)]
+#[case::refused(HERE, "PUT", &["host: localhost"], "bad", 400, "the log level stays as it is: bad is no level")]
+#[case::another_method(HERE, "POST", &["host: localhost"], "debug", 405, "")]
+#[case::by_ipv6("[::1]:1", "PUT", &["host: [::1]:8081"], "debug", 200, "")]
+#[case::by_a_mapped_address("[::ffff:127.0.0.1]:1", "PUT", &["host: LOCALHOST.:8081"], "debug", 200, "")]
+#[case::by_any_address_of_loopback(HERE, "PUT", &["host: 127.0.0.2:8081"], "debug", 200, "")]
+#[case::by_another_machine("192.0.2.7:1", "PUT", &["host: localhost"], "debug", 403, "only changed from a loopback")]
+#[case::by_another_machine_on_ipv6("[2001:db8::7]:1", "PUT", &["host: localhost"], "debug", 403, "")]
+#[case::by_a_name_that_is_answered(HERE, "PUT", &["host: status.example.com"], "debug", 403, "only changed from")]
+#[case::by_a_foreign_name(HERE, "PUT", &["host: localhost.example.com"], "debug", 421, "")]
+#[case::by_a_web_page(HERE, "PUT", &["host: localhost", "origin: http://localhost"], "debug", 403, "from web pages")]
+#[case::by_another_site(HERE, "PUT", &["host: localhost", "sec-fetch-site: cross-site"], "debug", 403, "other sites")]
+#[case::by_a_proxy(HERE, "PUT", &["host: localhost", "forwarded: 192.0.2.7"], "debug", 403, "not through a proxy")]
+#[case::by_one_that_says_via(HERE, "PUT", &["host: localhost", "via: a"], "debug", 403, "not through a proxy")]
+#[case::by_nginx(HERE, "PUT", &["host: localhost", "x-real-ip: a"], "debug", 403, "not through a proxy")]
+#[case::by_a_network(HERE, "PUT", &["host: localhost", "true-client-ip: a"], "debug", 403, "not through a proxy")]
+#[case::by_most(HERE, "PUT", &["host: localhost", "x-forwarded-server: a"], "debug", 403, "not through a proxy")]
 #[tokio::test]
 async fn the_log_level_is_shown_and_changed_by_processes_of_this_machine(
-    #[case] line: &str,
+    #[case] peer: &str,
+    #[case] method: &str,
     #[case] headers: &[&str],
-    #[case] body: &str,
+    #[case] body: &'static str,
     #[case] status: u16,
     #[case] part: &str,
 ) {
-    let mut lines = vec![format!("{line} HTTP/1.1"), "host: localhost".to_owned()];
-    lines.extend(headers.iter().map(|&header| header.to_owned()));
-    let answer = ask(&lines, body).await;
-    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(part), "{answer}");
-}
-
-#[tokio::test]
-async fn the_name_of_another_host_is_not_answered() {
-    let answer = ask(&["GET /debug/log-level HTTP/1.1".to_owned(), "host: example.com".to_owned()], "").await;
-    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-}
-
-#[tokio::test]
-async fn a_filter_of_many_pages_is_not_read() {
-    let lines = ["PUT /debug/log-level HTTP/1.1".to_owned(), "host: localhost".to_owned()];
-    let answer = ask(&lines, &"a=info,".repeat(1_000)).await;
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let names = vec!["status.example.com".parse().unwrap()];
+    let hosts = AllowedHosts { listened_on: [127, 0, 0, 1].into(), names };
+    let mut request = Request::builder().method(method).uri("/debug/log-level").extension(Peer(peer.parse().unwrap()));
+    for (name, value) in headers.iter().map(|header| header.split_once(": ").unwrap()) {
+        request = request.header(name, value);
+    }
+    let router = log_level_router(Arc::new(Remembers::default()), hosts);
+    let answer = router.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), status);
+    let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains(part), "{answer:?}");
 }
 
 #[tokio::test]
@@ -74,8 +87,7 @@ async fn a_log_level_change_from_another_origin_is_refused_before_its_body_arriv
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
-    let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
+    let serving = tokio::spawn(serve_http(listener, router(), ends.clone()));
     let head = "PUT /debug/log-level HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\ncontent-length: 5\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -89,27 +101,12 @@ async fn a_log_level_change_from_another_origin_is_refused_before_its_body_arriv
     serving.await.unwrap().unwrap();
 }
 
+#[rstest]
+#[case::that_is_not_sent(Body::from_stream(stream::pending::<Result<Vec<u8>, Error>>()), 408)]
+#[case::of_many_pages(Body::from("a=info,".repeat(1_000)), 413)]
 #[tokio::test(start_paused = true)]
-async fn a_filter_that_is_not_sent_is_not_waited_for() {
-    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
-    let peer = Peer(([127, 0, 0, 1], 1).into());
-    let unsent = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-    let request = Request::put("/debug/log-level").header("host", "localhost").extension(peer).body(unsent).unwrap();
-    assert_eq!(router.oneshot(request).await.unwrap().status(), 408);
-}
-
-async fn ask(lines: &[String], body: &str) -> String {
-    let listener = listener();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let ends = CancellationToken::new();
-    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
-    let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
-    let head = lines.join("\r\n");
-    let request = format!("{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-    ends.cancel();
-    serving.await.unwrap().unwrap();
-    answer
+async fn a_filter_is_not_waited_for(#[case] body: Body, #[case] status: u16) {
+    let request = Request::put("/debug/log-level").header("host", "localhost");
+    let request = request.extension(Peer(([127, 0, 0, 1], 1).into())).body(body).unwrap();
+    assert_eq!(router().oneshot(request).await.unwrap().status(), status);
 }

@@ -19,7 +19,7 @@ use x509_parser::{
 };
 
 use super::AllowedClients;
-use crate::connection::Client;
+use crate::connections::Client;
 use nodegroup::text::{shortened, visible};
 
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.

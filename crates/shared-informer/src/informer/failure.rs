@@ -49,17 +49,7 @@ impl Failure {
     /// Returns true if the resource version or the token for the next page has expired, or the server never issued
     /// it.
     pub(super) fn is_gone(&self) -> bool {
-        match self {
-            Self::Api { code, reason, .. } => *code == 410 || reason.contains("Too large resource version"),
-            Self::Transport(_)
-            | Self::Timeout(_)
-            | Self::Stalled(_)
-            | Self::Endless(_)
-            | Self::Cut(_)
-            | Self::TooLong(_)
-            | Self::Garbled(_)
-            | Self::BeyondLimit(_) => false,
-        }
+        matches!(self, Self::Api { code, reason, .. } if *code == 410 || reason.contains("Too large resource version"))
     }
 
     /// Returns true if reading the answer took all that a limit allows, so that the next attempt has to wait for the
@@ -70,10 +60,7 @@ impl Failure {
 
     /// Returns true if the server's answer is itself the failure.
     pub(super) fn is_reported(&self) -> bool {
-        match self {
-            Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) => true,
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Endless(_) | Self::Cut(_) => false,
-        }
+        matches!(self, Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_))
     }
 
     /// Returns true if the failure is typical of a server without streamed lists, of one that doesn't allow this
@@ -81,9 +68,8 @@ impl Failure {
     pub(super) fn refuses_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
-            Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_) => true,
-            // Pages have the same limit.
-            Self::BeyondLimit(_) | Self::Transport(_) | Self::Stalled(_) | Self::Endless(_) | Self::Cut(_) => false,
+            // Pages have the same limits of objects and bytes.
+            other => matches!(other, Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_)),
         }
     }
 
@@ -91,13 +77,7 @@ impl Failure {
     pub(super) fn lacks_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
-            Self::Stalled(_) | Self::Endless(_) => true,
-            Self::Garbled(_)
-            | Self::BeyondLimit(_)
-            | Self::TooLong(_)
-            | Self::Transport(_)
-            | Self::Timeout(_)
-            | Self::Cut(_) => false,
+            other => matches!(other, Self::Stalled(_) | Self::Endless(_)),
         }
     }
 
@@ -106,8 +86,7 @@ impl Failure {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => true,
-            Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) | Self::Endless(_) => false,
+            other => matches!(other, Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_)),
         }
     }
 
@@ -126,32 +105,12 @@ impl Failure {
 
     /// Returns the HTTP status that the API server sent, if any.
     pub(super) fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api { code, .. } => Some(*code).filter(|code| *code > 0),
-            Self::Transport(_)
-            | Self::Timeout(_)
-            | Self::Stalled(_)
-            | Self::Endless(_)
-            | Self::Cut(_)
-            | Self::TooLong(_)
-            | Self::Garbled(_)
-            | Self::BeyondLimit(_) => None,
-        }
+        if let Self::Api { code: code @ 1.., .. } = self { Some(*code) } else { None }
     }
 
     /// Returns the time after which the server asks clients to retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Api { retry_after, .. } => *retry_after,
-            Self::Transport(_)
-            | Self::Timeout(_)
-            | Self::Stalled(_)
-            | Self::Endless(_)
-            | Self::Cut(_)
-            | Self::TooLong(_)
-            | Self::Garbled(_)
-            | Self::BeyondLimit(_) => None,
-        }
+        if let Self::Api { retry_after, .. } = self { *retry_after } else { None }
     }
 
     /// Converts an error of kube's client, for a resource named as by `Query::resource_name`.

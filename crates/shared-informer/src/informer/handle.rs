@@ -6,13 +6,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    event::Handler,
-    hook::{ErrorHook, WatchError},
-    lister::Lister,
+    Key, Registry, Tasks,
+    event::{ErrorHook, Handler, WatchError},
     progress::Progress,
     query::Query,
-    registry::{Key, Registry, Tasks},
-    slot::{HandlerOptions, Slot},
+    queue::{HandlerOptions, Slot},
     status::{NotSynced, ScopeStatus, Status},
     store::Store,
 };
@@ -44,9 +42,10 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Informer<T> {
-    /// Returns the store with its objects.
+    /// Returns the store with its objects. A clone of this reference doesn't keep the informer alive: after the informer
+    /// has stopped, its last objects stay readable.
     #[must_use]
-    pub fn store(&self) -> &Store<T> {
+    pub fn store(&self) -> &Arc<Store<T>> {
         &self.shared.store
     }
 
@@ -74,18 +73,6 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.store.stop_waiting_for(namespace);
     }
 
-    /// Returns true if objects of this namespace are left out, since it has more than its limit.
-    #[must_use]
-    pub fn leaves_out(&self, namespace: &str) -> bool {
-        self.shared.progress.leaves_out(namespace)
-    }
-
-    /// Returns true if an object of any namespace was ever left out.
-    #[must_use]
-    pub fn has_left_out(&self) -> bool {
-        self.shared.progress.has_left_out()
-    }
-
     /// Returns true if the first list is complete in every awaited namespace.
     #[must_use]
     pub fn has_synced(&self) -> bool {
@@ -108,14 +95,13 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.add_handler_with(HandlerOptions::default(), handler)
     }
 
-    /// Like [`Informer::add_handler`], with a name and an optional resync.
+    /// Like [`Informer::add_handler`], with a name.
     pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
         let slot = Arc::new(Slot::new(options, &shared.cancel));
         shared.progress.handler_added(&slot.gauge);
         shared.store.add_handler(Arc::clone(&slot));
-        let (store, progress) = (Arc::clone(&shared.store), Arc::clone(&shared.progress));
-        shared.tasks.spawn(Arc::clone(&slot).run(handler, store, progress));
+        shared.tasks.spawn(Arc::clone(&slot).run(handler, Arc::clone(&shared.progress)));
         Registration { shared, slot }
     }
 
@@ -123,12 +109,6 @@ impl<T: Send + Sync + 'static> Informer<T> {
     /// on the informer's own task, so it must be quick.
     pub fn on_error(&self, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
         self.shared.progress.hooks().add(hook)
-    }
-
-    /// Returns a read-only view of its store.
-    #[must_use]
-    pub fn lister(&self) -> Lister<T> {
-        Lister { store: Arc::clone(&self.shared.store) }
     }
 }
 

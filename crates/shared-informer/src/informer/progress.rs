@@ -5,7 +5,10 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,14 +18,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    event::Event,
+    event::{Event, Hooks},
     failure::Failure,
-    gauge::Gauge,
-    hook::Hooks,
     query::Query,
-    status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
+    status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, ScopeStatus, Status, Unsynced},
 };
-use crate::identity::ResourceVersion;
 
 /// The minimum time between two log lines about nameless items.
 const NAMELESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -84,8 +84,6 @@ struct ScopeRecord {
     namespace: String,
     /// The namespace that the scope covers; `None` for all.
     covers: Option<String>,
-    /// The version up to which the server has sent everything; `None` if unknown.
-    reached: Option<u64>,
     /// The number of objects of the current list that are still to come, if the server reports it.
     remaining: Option<u64>,
     listed: bool,
@@ -101,7 +99,6 @@ impl Progress {
         let scopes = query.scopes().into_iter().map(|scope| ScopeRecord {
             covers: scope.namespace.clone(),
             namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
-            reached: None,
             remaining: None,
             listed: false,
             lists: false,
@@ -205,12 +202,10 @@ impl Progress {
         scopes.collect()
     }
 
-    /// Records the beginning of a scope's list. The reached version is unknown until the list's end, since the
-    /// versions of a restored backup may be smaller.
+    /// Records the beginning of a scope's list.
     pub(super) fn list_started(&self, scope: usize, cause: ListCause) {
         let mut record = self.record.lock();
         if let Some(scope) = record.scopes.get_mut(scope) {
-            scope.reached = None;
             scope.remaining = None;
             scope.lists = true;
         }
@@ -235,24 +230,11 @@ impl Progress {
         self.record.lock().lists.streamed += 1;
     }
 
-    /// Records that the store has everything of a scope up to this version.
-    pub(super) fn set_reached(&self, scope: usize, version: &str) {
+    /// Records that a scope's list is complete, and applied.
+    pub(super) fn list_completed(&self, scope: usize) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
-            scope.reached = ResourceVersion::from(version).number();
             scope.lists = false;
         }
-    }
-
-    /// Returns the version up to which the store has everything of a namespace; `None` if unknown, or if some of its
-    /// objects are left out.
-    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
-        let record = self.record.lock();
-        // An object that is left out isn't absent.
-        if record.incomplete.contains_key(namespace) {
-            return None;
-        }
-        let covers = |scope: &&ScopeRecord| scope.covers.as_deref().is_none_or(|covered| covered == namespace);
-        record.scopes.iter().find(covers)?.reached
     }
 
     /// Records the complete list of a scope.
@@ -344,11 +326,6 @@ impl Progress {
         self.record.lock().incomplete.contains_key(namespace)
     }
 
-    /// Returns true if an object was ever left out.
-    pub(super) fn has_left_out(&self) -> bool {
-        self.record.lock().left_out > 0
-    }
-
     /// Returns true if objects of this scope (a namespace, or all) are left out.
     pub(super) fn leaves_any_out(&self, scope: Option<&str>) -> bool {
         self.record.lock().incomplete.keys().any(|namespace| covers(scope, namespace))
@@ -416,5 +393,27 @@ impl Record {
         }
         *due = now + broken.clamp(FIRST_SILENCE, LONGEST_SILENCE);
         Some(broken)
+    }
+}
+
+/// The counters of a handler, read for its status.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    pub(super) name: Arc<str>,
+    pub(super) queued: AtomicUsize,
+    pub(super) synced: watch::Sender<bool>,
+}
+
+impl Gauge {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        Self { name, queued: AtomicUsize::new(0), synced: watch::Sender::new(false) }
+    }
+
+    pub(super) fn status(&self) -> HandlerStatus {
+        HandlerStatus {
+            name: Arc::clone(&self.name),
+            queued: self.queued.load(Ordering::Relaxed),
+            synced: *self.synced.borrow(),
+        }
     }
 }

@@ -192,18 +192,6 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_list_asks_for_all_that_is_there_and_its_end() {
-        let scope = &Query::all(resource()).scopes()[0];
-        let request = scope.stream(Duration::from_secs(2)).unwrap();
-        let query = request.uri().query().unwrap();
-        for part in
-            ["watch=true", "sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "allowWatchBookmarks=true"]
-        {
-            assert!(query.split('&').any(|found| found == part), "{part} isn't in {query}");
-        }
-    }
-
-    #[test]
     fn a_watch_asks_for_bookmarks_and_no_compression() {
         let scope = &Query::namespaced(resource(), ["one"]).scopes()[0];
         let request = scope.watch("7", Duration::from_millis(1500)).unwrap();

@@ -1,10 +1,22 @@
-//! The events that wait for one handler, merged by key: at most two per object, however often it changes. Must never
-//! let a handler receive a state older than one it has received, nor a change of an object that it doesn't know.
+//! The events that wait for one handler, merged by key: at most two per object, however often it changes. The store
+//! fills the queue, and the handler's task empties it. Must never let a handler receive a state older than one it has
+//! received, nor a change of an object that it doesn't know; nor let a slow one
+//! delay anything.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use super::event::Event;
-use crate::identity::ObjectKey;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{event::Event, progress::Gauge};
+use crate::object::ObjectKey;
 
 /// The capacity that an empty queue keeps.
 const KEPT: usize = 256;
@@ -147,13 +159,105 @@ fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     Some(merged)
 }
 
+/// The options of a handler: its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerOptions {
+    name: Arc<str>,
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self::named("unnamed")
+    }
+}
+
+impl HandlerOptions {
+    /// Creates options with a name, which metrics show. Several handlers may have the same.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into() }
+    }
+}
+
+/// The state that the store and the handler's task share.
+pub(super) struct Slot<T> {
+    queue: Mutex<Queue<T>>,
+    /// Notified when events were queued.
+    pub(super) filled: Notify,
+    pub(super) gauge: Arc<Gauge>,
+    /// Ends the handler's task.
+    pub(super) removed: CancellationToken,
+    /// True while the handler is called; changed only under the queue's lock.
+    busy: AtomicBool,
+}
+
+impl<T> Slot<T> {
+    /// Creates a slot that is cancelled with `parent`.
+    pub(super) fn new(options: HandlerOptions, parent: &CancellationToken) -> Self {
+        Self {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            gauge: Arc::new(Gauge::new(options.name)),
+            removed: parent.child_token(),
+            busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues an event without waking the handler's task. Cheap, since it runs under the store's lock.
+    pub(super) fn push(&self, event: Event<T>) {
+        let mut queue = self.queue.lock();
+        queue.push(event);
+        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+    }
+
+    /// Queues the call of [`super::Handler::synced`], like [`Self::push`].
+    pub(super) fn push_synced(&self) {
+        self.queue.lock().push_synced();
+    }
+
+    /// Queues the call of [`super::Handler::replayed`], like [`Self::push`].
+    pub(super) fn push_replayed(&self, mark: u64) {
+        self.queue.lock().push_replayed(mark);
+    }
+
+    /// Wakes the handler's task for the queued events.
+    pub(super) fn wake(&self) {
+        self.filled.notify_one();
+    }
+
+    /// Removes and returns the next event, if any.
+    pub(super) fn pop(&self) -> Option<Next<T>> {
+        let mut queue = self.queue.lock();
+        let next = queue.pop();
+        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        self.busy.store(next.is_some(), Ordering::Relaxed);
+        next
+    }
+
+    /// Returns true if no event waits for the handler, and it isn't being called.
+    pub(super) fn is_idle(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.len() == 0 && !self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if [`super::Handler::synced`] was called.
+    pub(super) fn has_synced(&self) -> bool {
+        *self.gauge.synced.borrow()
+    }
+
+    /// Waits until [`super::Handler::synced`] was called or the handler is removed.
+    pub(super) async fn synced(&self) {
+        let mut synced = self.gauge.synced.subscribe();
+        tokio::select! {
+            _ = synced.wait_for(|synced| *synced) => {}
+            () = self.removed.cancelled() => {}
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use std::sync::Arc;
-
-    use proptest::prelude::*;
-
     use super::*;
     use crate::{Metadata, Object};
 
@@ -264,90 +368,5 @@ mod tests {
             queue.push(deleted(&n.to_string(), 1));
         }
         assert!(queue.order.is_empty() && queue.pending.is_empty());
-    }
-
-    /// A copy of the store that a handler builds, which checks every event against the earlier ones.
-    #[derive(Default)]
-    struct Mirror(HashMap<ObjectKey, u32>);
-
-    impl Mirror {
-        fn take(&mut self, next: Next<u32>) {
-            let Next::Event(event) = next else { return };
-            let (key, reported) = (event.key(), self.0.get(&event.key()).copied());
-            match event {
-                Event::Added { object, .. } => {
-                    assert_eq!(reported, None, "added twice: {key}");
-                    self.0.insert(key, *object.content.clone().unwrap());
-                }
-                Event::Updated { old, new } => {
-                    assert_eq!(reported, old.content.clone().ok().as_deref().copied(), "{key}");
-                    self.0.insert(key, *new.content.clone().unwrap());
-                }
-                Event::Deleted { .. } => {
-                    assert!(reported.is_some(), "deleted unseen: {key}");
-                    self.0.remove(&key);
-                }
-            }
-        }
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Set(u8),
-        Delete(u8),
-        Replace(u8),
-        Drain(u8),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            4 => (0..6_u8).prop_map(Step::Set),
-            2 => (0..6_u8).prop_map(Step::Delete),
-            1 => (0..6_u8).prop_map(Step::Replace),
-            2 => (0..4_u8).prop_map(Step::Drain),
-        ];
-        prop::collection::vec(step, 0..200)
-    }
-
-    proptest! {
-        #[test]
-        fn at_rest_a_handler_with_any_pauses_holds_what_the_store_holds(steps in steps()) {
-            let mut store: HashMap<ObjectKey, u32> = HashMap::new();
-            let mut queue = Queue::default();
-            let mut mirror = Mirror::default();
-            let mut version = 0;
-            for step in steps {
-                version += 1;
-                match step {
-                    Step::Set(n) => {
-                        let name = n.to_string();
-                        queue.push(match store.insert(ObjectKey::cluster(&*name), version) {
-                            Some(old) => updated(&name, old, version),
-                            None => added(&name, version),
-                        });
-                    }
-                    Step::Delete(n) => {
-                        let name = n.to_string();
-                        if let Some(old) = store.remove(&ObjectKey::cluster(&*name)) {
-                            queue.push(deleted(&name, old));
-                        }
-                    }
-                    Step::Replace(n) => {
-                        let name = n.to_string();
-                        if let Some(old) = store.insert(ObjectKey::cluster(&*name), version) {
-                            queue.push(deleted(&name, old));
-                        }
-                        queue.push(added(&name, version));
-                    }
-                    Step::Drain(n) => (0..n).filter_map(|_| queue.pop()).for_each(|next| mirror.take(next)),
-                }
-                prop_assert!(queue.order.len() <= 6, "one place per key");
-                prop_assert_eq!(queue.order.len(), queue.pending.len());
-            }
-            while let Some(next) = queue.pop() {
-                mirror.take(next);
-            }
-            prop_assert_eq!(mirror.0, store);
-        }
     }
 }

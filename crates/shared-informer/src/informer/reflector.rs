@@ -1,5 +1,8 @@
 //! The loop that keeps one scope of a store up to date: list, watch, resume, list again. Must never give up, never
 //! query a failing server in a hot loop, and never treat a quiet watch as failed too early.
+//!
+//! A streamed list is a watch that sends every object as an event, then a bookmark at their end, then changes, all on
+//! one connection. Neither side holds a page in memory. A server that doesn't support them is asked for pages soon.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -8,18 +11,17 @@ use kube::{Client, core::request};
 use tokio::time::{Instant, timeout};
 
 use super::{
+    Settings,
     backoff::{Backoff, after, shorten},
+    decode::{Bookmark, Decoder, Frame, Frames, Page},
+    event::{Phase, WatchError},
     failure::Failure,
-    frames::Frames,
-    hook::{Phase, WatchError},
-    memory::Amount,
     progress::{ListCause, Progress},
     query::Scope,
-    settings::Settings,
-    store::Store,
-    wire::{Decoder, Frame, Page},
+    store::{Listing, Store},
+    stored::{Amount, memory_of},
 };
-use crate::identity::ResourceVersion;
+use crate::object::{Object, ResourceVersion};
 
 /// The maximum `Retry-After` of a server that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -111,13 +113,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             self.progress.list_started(self.position, cause);
             if let Some(listed) = self.streamed().await {
-                self.list_completed(&listed.version);
+                self.list_completed();
                 return listed;
             }
             let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
             match self.pages(limit).await.inspect_err(|failure| self.release(failure)) {
                 Ok(version) => {
-                    self.list_completed(&version);
+                    self.list_completed();
                     return Listed { version, open: None };
                 }
                 Err(failure) if failure.is_gone() => {
@@ -143,8 +145,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.max_per_page.map_or(usual, |max| max.min(usual))
     }
 
-    fn list_completed(&mut self, version: &str) {
-        self.progress.set_reached(self.position, version);
+    fn list_completed(&mut self) {
+        self.progress.list_completed(self.position);
         if self.fruitless_watches == 0 {
             self.backoff.reset();
         }
@@ -338,7 +340,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             let (reached, failure) = self.take(page, version, &mut repeats);
             if let Some(reached) = reached {
-                self.progress.set_reached(self.position, &reached);
                 *version = reached;
             }
             if failure.is_some() {
@@ -474,5 +475,147 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             reason: failure.to_string(),
             retry_in,
         });
+    }
+}
+
+/// The number of consecutive failures of a streamed list after which this list is requested in pages.
+const ATTEMPTS: u32 = 3;
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    /// Requests a streamed list; returns `None` if pages should be requested.
+    pub(super) async fn streamed(&mut self) -> Option<Listed> {
+        for _ in 0..ATTEMPTS {
+            if !self.streams_lists {
+                return None;
+            }
+            let failure = match self.stream_once().await.inspect_err(|failure| self.release(failure)) {
+                Ok(listed) => return Some(listed),
+                Err(failure) => failure,
+            };
+            if failure.lacks_streams() {
+                tracing::debug!(resource = self.progress.resource(), %failure, "the API server has no streamed lists; requesting pages");
+                self.streams_lists = false;
+            }
+            if failure.lacks_streams() || failure.refuses_streams() {
+                return None;
+            }
+            self.list_failed(&failure).await;
+        }
+        None
+    }
+
+    async fn stream_once(&mut self) -> Result<Listed, Failure> {
+        let requested = self.watch_time();
+        let max_wait = self.settings.stream_idle;
+        let mut open = self.open(self.scope.stream(requested), requested, max_wait).await?;
+        let listing = self.begin_list();
+        let version = self.take_all(&mut open, listing).await?;
+        self.recovered();
+        self.progress.list_was_streamed();
+        self.end_list(listing);
+        Ok(Listed { version, open: Some(open) })
+    }
+
+    /// Applies the initial events up to the bookmark that ends them; returns its version.
+    async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
+        let started = Instant::now();
+        let idle = self.settings.stream_idle;
+        let mut deadline = after(started, idle);
+        let (mut received, mut left_out) = (Amount::default(), Amount::default());
+        loop {
+            let page = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
+            let page = page.unwrap_or(Err(Failure::Stalled(idle)))?;
+            if page.is_empty() {
+                return Err(Failure::Cut(started.elapsed()));
+            }
+            received += Amount { objects: page.len(), bytes: self.bytes_of(page.iter().filter_map(Frame::stored)) };
+            let has_objects = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
+            if let Some(version) = self.take_page(page, listing, &mut left_out)? {
+                return Ok(version);
+            }
+            if started.elapsed() >= self.settings.stream_timeout {
+                return Err(Failure::Endless(format!("it didn't come in {:?}", self.settings.stream_timeout)));
+            }
+            self.check(received, left_out)?;
+            // A plain watch has bookmarks too, so they are no evidence of a list.
+            if !has_objects {
+                continue;
+            }
+            deadline = after(Instant::now(), idle.max(Duration::from_millis(1)));
+        }
+    }
+
+    /// Applies a batch of frames; returns the list's version if it contains the end. Adds the objects that were left
+    /// out. An API server sends the objects of one moment, all as added, and then the end: a change before it means
+    /// that the end was lost on the way, or that the server takes the request for a plain watch.
+    fn take_page(
+        &self,
+        page: Vec<Frame<T>>,
+        listing: Listing,
+        left_out: &mut Amount,
+    ) -> Result<Option<String>, Failure> {
+        let mut objects = Vec::with_capacity(page.len());
+        for frame in page {
+            match frame {
+                Frame::Add(object) => objects.push(object),
+                Frame::Modify(_) | Frame::Delete(_) => {
+                    return Err(Failure::Endless("a change came before it".into()));
+                }
+                Frame::Nameless => self.skip_nameless(1),
+                Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
+                    *left_out += self.store.apply_page(listing, objects.drain(..))?;
+                    self.progress.bookmark_received();
+                    if initial_events_end {
+                        let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
+                        return reached.ok_or_else(without).map(Some);
+                    }
+                    continue;
+                }
+            }
+            self.progress.event_received();
+        }
+        *left_out += self.store.apply_page(listing, objects)?;
+        Ok(None)
+    }
+}
+
+/// The maximum number of a list's objects that are left out of their namespaces, as a multiple of those that are kept.
+const MAX_LEFT_OUT: usize = 16;
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    pub(super) fn begin_list(&self) -> Listing {
+        self.store.begin_list(self.first, self.scope.namespace.as_deref())
+    }
+
+    /// Returns the memory of these objects.
+    pub(super) fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
+        let bytes_of = self.decoder.projection.bytes_of;
+        let bytes = |object: &Object<T>| memory_of(&object.metadata, object.content.as_deref(), bytes_of);
+        objects.into_iter().map(bytes).sum()
+    }
+
+    /// Fails a list that exceeds a limit, repeated objects included. What is left out has a limit of its own, so that
+    /// no list is endless. The store checks by itself what it holds besides.
+    pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
+        received.without(left_out).check(&self.settings)?;
+        Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)
+    }
+
+    /// Drops the new objects of a list that has failed, if more are stored than may be, or if the limit that it has
+    /// reached is shared: before the pause that follows, and not at the next list.
+    pub(super) fn release(&self, failure: &Failure) {
+        let is_shared = failure.is_beyond_limit() && self.settings.shared_limit.is_some();
+        if is_shared || self.store.amount().check(&self.settings).is_err() {
+            self.store.drop_unlisted(self.scope.namespace.as_deref());
+        }
+    }
+
+    pub(super) fn end_list(&mut self, listing: Listing) {
+        self.progress.list_ended(self.position);
+        self.first = false;
+        let namespace = self.scope.namespace.as_deref();
+        if self.store.end_list(listing, namespace) {
+            tracing::debug!(resource = self.progress.resource(), objects = self.store.len(), "informer synced");
+        }
     }
 }

@@ -90,8 +90,6 @@ pub struct HandlerStatus {
     pub queued: usize,
     /// True if it has received every object of the first complete list.
     pub synced: bool,
-    /// The number of resyncs begun.
-    pub resyncs: u64,
 }
 
 /// The number of changes sent to handlers, and of bookmarks received, since the informer began.

@@ -1,14 +1,15 @@
-//! A stored object: only its content if that contains the identity. A separate identity, in an allocation of its own,
-//! would be a sixth of the memory of a small object. Must never return another object than the stored one.
+//! A stored object, and its memory as an estimate. Only the content is kept if that contains the identity: a separate
+//! identity, in an allocation of its own, would be a sixth of the memory of a small object. Must never return another
+//! object than the stored one.
 
-use std::{mem, num::NonZeroU32, sync::Arc};
+use std::{mem, num::NonZeroU32, ops::AddAssign, sync::Arc};
 
 use arcstr::ArcStr;
 
+use super::{Settings, failure::Failure};
 use crate::{
-    identity::Metadata,
-    object::{DecodeError, Object},
-    projection::IdentityOf,
+    object::{DecodeError, Metadata, Object},
+    projection::{BytesOf, IdentityOf},
 };
 
 /// The lists that contained an object, by their numbers.
@@ -55,10 +56,6 @@ impl<T> Stored<T> {
         }
     }
 
-    pub(super) fn has_name(&self, name: &ArcStr, identity: IdentityOf<T>) -> bool {
-        self.metadata(identity).key.name == *name
-    }
-
     /// Returns the object, for readers and handlers.
     pub(super) fn object(&self, identity: IdentityOf<T>) -> Arc<Object<T>> {
         match self {
@@ -66,15 +63,6 @@ impl<T> Stored<T> {
                 Arc::new(Object { metadata: identity(content).clone(), content: Ok(Arc::clone(content)) })
             }
             Self::Whole(whole) => Arc::clone(&whole.0),
-        }
-    }
-
-    /// Returns the object, if it is kept whole.
-    #[cfg(test)]
-    fn whole(&self) -> Option<&Arc<Object<T>>> {
-        match self {
-            Self::Content(..) => None,
-            Self::Whole(whole) => Some(&whole.0),
         }
     }
 
@@ -93,11 +81,68 @@ impl<T> Stored<T> {
     }
 }
 
+/// The memory of an object besides its content and its texts, in bytes: its entries in tables, and what allocators and
+/// shared texts add.
+const ENTRY: usize = 128;
+
+/// A number of objects, and their memory in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Amount {
+    pub(super) objects: usize,
+    pub(super) bytes: usize,
+}
+
+impl Amount {
+    /// Checks the limits.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
+    pub(super) fn check(self, settings: &Settings) -> Result<(), Failure> {
+        let Settings { max_objects, max_bytes, .. } = settings;
+        if self.objects > *max_objects {
+            return Err(Failure::BeyondLimit(format!(
+                "there are more than {max_objects} objects: delete some, or let this process read fewer of them"
+            )));
+        }
+        if self.bytes > *max_bytes {
+            return Err(Failure::beyond("all objects", *max_bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Amount {
+    /// Returns the rest without a part of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self { objects: self.objects.saturating_sub(part.objects), bytes: self.bytes.saturating_sub(part.bytes) }
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Returns the memory of an object. A text that it shares with others counts in full.
+pub(super) fn memory_of<T>(
+    metadata: &Metadata,
+    content: Result<&T, &DecodeError>,
+    bytes_of: Option<BytesOf<T>>,
+) -> usize {
+    let content = match content {
+        Ok(content) => size_of::<T>() + bytes_of.map_or(0, |bytes_of| bytes_of(content)),
+        Err(error) => error.message().len() + error.salvaged().map_or(0, ArcStr::len),
+    };
+    ENTRY + metadata.text_bytes() + content
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::{ObjectKey, projection::no_identity};
+    use crate::ObjectKey;
 
     struct Thing {
         meta: Metadata,
@@ -107,10 +152,6 @@ mod tests {
 
     fn metadata(version: &str) -> Metadata {
         Metadata { key: ObjectKey::new("n", "a"), uid: "u".into(), resource_version: version.into() }
-    }
-
-    fn object(version: &str, within: &str) -> Arc<Object<Thing>> {
-        Arc::new(Object { metadata: metadata(version), content: Ok(Arc::new(Thing { meta: metadata(within) })) })
     }
 
     fn identity(thing: &Thing) -> &Metadata {
@@ -124,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_content_with_the_identity_in_it_is_kept_alone() {
-        let given = object("1", "1");
+        let given = Arc::new(Object { metadata: metadata("1"), content: Ok(Arc::new(Thing { meta: metadata("1") })) });
         let kept = Stored::new(&given, LISTS, identity);
         let weak = Arc::downgrade(&given);
         let content = given.decoded().map(Arc::clone).unwrap();
@@ -134,31 +175,6 @@ mod tests {
         let read = kept.object(identity);
         assert_eq!(read.metadata, metadata("1"));
         assert!(Arc::ptr_eq(read.decoded().unwrap(), &content), "the content is shared");
-        assert!(kept.whole().is_none());
-    }
-
-    #[rstest::rstest]
-    #[case::another_identity(object("2", "1"), identity)]
-    #[case::none(object("2", "2"), no_identity::<Thing>)]
-    #[case::undecodable(Arc::new(Object { metadata: metadata("2"), content: Err(DecodeError::new("odd")) }), identity)]
-    fn anything_else_is_kept_as_it_came(#[case] given: Arc<Object<Thing>>, #[case] identity: IdentityOf<Thing>) {
-        let kept = Stored::new(&given, LISTS, identity);
-        assert_eq!(*kept.metadata(identity), metadata("2"));
-        assert!(Arc::ptr_eq(&kept.object(identity), &given));
-        assert!(Arc::ptr_eq(kept.whole().unwrap(), &given));
-    }
-
-    #[test]
-    fn the_lists_of_an_object_outlive_its_states() {
-        for first in [object("1", "1"), object("1", "0")] {
-            let mut kept = Stored::new(&first, LISTS, identity);
-            for next in [object("2", "2"), object("3", "0"), object("4", "4")] {
-                let before = kept.metadata(identity).clone();
-                assert_eq!(kept.replace(&next, identity).metadata, before);
-                assert_eq!((kept.metadata(identity), kept.lists()), (&next.metadata, LISTS));
-            }
-            kept.set_last_list(NonZeroU32::MIN);
-            assert_eq!(kept.lists(), Lists { last: NonZeroU32::MIN, since: NonZeroU32::MIN });
-        }
+        assert!(matches!(kept, Stored::Content(..)));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use arcstr::ArcStr;
 
-use crate::identity::{Metadata, Uid};
+use crate::object::{Metadata, Uid};
 
 /// The maximum number of deletions that an informer remembers. Each takes about a hundred bytes.
 pub(super) const REMEMBERED: usize = 1024;
@@ -100,26 +100,6 @@ mod tests {
         let mut tombstones = Tombstones::default();
         tombstones.add_deleted(&state("one", "u", "10"));
         assert_eq!(tombstones.covers(&state("one", uid, version)), expected);
-    }
-
-    #[test]
-    fn a_replaced_object_never_comes_back() {
-        let mut tombstones = Tombstones::default();
-        tombstones.add_replaced(&state("one", "u", "x"));
-        assert!(tombstones.covers(&state("one", "u", "99")));
-    }
-
-    #[rstest::rstest]
-    #[case::no_uid("", "10")]
-    #[case::no_number("u", "x")]
-    fn a_deleted_object_without_a_uid_or_a_comparable_version_leaves_no_tombstone(
-        #[case] uid: &str,
-        #[case] version: &str,
-    ) {
-        let mut tombstones = Tombstones::default();
-        tombstones.add_deleted(&state("one", uid, version));
-        assert!(!tombstones.covers(&state("one", uid, version)));
-        assert!(tombstones.order.is_empty());
     }
 
     #[test]

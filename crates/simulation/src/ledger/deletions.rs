@@ -11,6 +11,7 @@ use super::{
     calls::{Asked, Request},
     increases::GIVEN_UP,
     refusals::OLD,
+    sizes::SizeWrite,
     taken::{GONE_EARLY, LATE_SIZE},
 };
 use crate::{
@@ -35,6 +36,9 @@ const NOT_TOLD: &str = "replaced: a copy doesn't know whether a deletion was its
 const NOT_LOWERED: &str = "replaced: the size can't be lowered after a deletion, and the answer says so";
 const NOT_HEARD: &str = "replaced: the size can't be lowered after a deletion, and the caller has left";
 const SURPRISED: &str = "replaced: a copy is told of a deletion that it had given up";
+
+/// What isn't done for its caller: no harm.
+const GIVEN_BACK: &str = "an increase whose caller had left is given back";
 
 /// A Machine that a copy has deleted or marked.
 #[derive(Clone, Debug)]
@@ -214,6 +218,9 @@ impl Ledger {
             group.allow(GONE_EARLY, i64::try_from(early).unwrap_or(i64::MAX), now);
             return;
         }
+        if self.gives_back(copy, id, by) {
+            return;
+        }
         self.begins(copy, "the size", id);
         if self.is_for_places(copy, id, by) {
             if now.saturating_sub(sent) > GIVEN_UP && before.generation.1 > sent {
@@ -235,6 +242,24 @@ impl Ledger {
         } else {
             self.find_author_missing(copy, id, (before.size, before.size - by));
         }
+    }
+
+    /// Returns true if a smaller size gives back a recent increase whose caller had left. It excuses nothing.
+    fn gives_back(&mut self, copy: usize, id: &str, by: i64) -> bool {
+        let sent = self.sent;
+        let is_it = |write: &SizeWrite| {
+            let is_left = |asked: &Asked| asked.ended.is_some_and(|ended| ended <= sent + TICK) && !asked.is_ok;
+            write.copy == copy
+                && write.group == id
+                && write.by >= by
+                && sent <= write.sent + GIVEN_UP + TICK
+                && self.asked.get(&write.call).is_some_and(is_left)
+        };
+        let written = self.writes.iter().find(|(_, write)| is_it(write)).map(|(number, _)| *number);
+        let Some(number) = written else { return false };
+        self.writes.remove(&number);
+        *self.exceptions.entry(GIVEN_BACK).or_default() += 1;
+        true
     }
 
     /// Records the end of a call for the deletions that it had asked for.

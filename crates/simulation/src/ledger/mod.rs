@@ -25,7 +25,7 @@ use std::{
 
 use sandbox::{
     api::{Api, Resource, Selection},
-    stepped::Observed,
+    engine::Observed,
 };
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Checks on deleted Machines: one with a Node is deleted only if it was named, or for a cause that can't be ruled out.
 
-use sandbox::stepped::Observed;
+use sandbox::engine::Observed;
 
 use super::{Author, Check, EXCUSED, Group, Ledger, Machine};
 use crate::entropy::{Nanos, SECOND};

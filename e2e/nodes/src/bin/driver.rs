@@ -6,7 +6,6 @@
 use std::{collections::BTreeMap, env, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use autoscaler::{Caller, Driver, Settings, Version, Workload};
 use e2e::{
     autoscaling::record::Recorder,
     existing::write_status,
@@ -16,6 +15,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use sandbox::autoscaler::{Caller, Driver, Settings, Version, Workload};
 use serde_json::Value;
 
 #[tokio::main]

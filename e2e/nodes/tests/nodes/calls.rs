@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
     nodes::{Connection, Group, TIMEOUT, Testbed},
     wait::every,
 };
+use sandbox::autoscaler::{Driver, Settings, Version, Workload};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -37,7 +37,7 @@ impl Autoscaler {
             unready: Duration::from_secs(36_000),
             ..Settings::default()
         };
-        let caller = autoscaler::Caller::new(connection.caller().channel());
+        let caller = sandbox::autoscaler::Caller::new(connection.caller().channel());
         let workload = Workload::of_namespace(testbed.cluster.client(), &testbed.namespace);
         let rng = fastrand::Rng::with_seed(0);
         let driver = Driver::new(caller, workload, Version::new(37, 0), settings, rng, note);

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::nodes::{TIMEOUT, Testbed};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
-use sandbox::conformance::node::{recorded, shape};
+use sandbox::recorded::{recorded, shape};
 
 use crate::pod::INTERVAL;
 

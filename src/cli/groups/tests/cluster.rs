@@ -8,15 +8,15 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::groups::{Client, Filter};
 use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
-use page::state::StateSource;
+use page::state::Source;
 use page::state::tables::{View, table};
-use server::{AllowedHosts, Checks as _, admin_router, bind, serve_http};
+use server::{AllowedHosts, admin_router, bind, serve_http};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {
     let world = World::synced(&fleet()).await;
     world.until_groups(&[WORKERS]).await;
-    let source = Arc::new(StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH));
+    let source = Arc::new(Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH));
     let listener = bind("127.0.0.1:0".parse().unwrap(), "--admin-listen").unwrap();
     let address = listener.local_addr().unwrap();
     let ends = CancellationToken::new();
@@ -61,22 +61,23 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
 /// The index counts its visits in debug builds only.
 #[cfg(debug_assertions)]
 #[tokio::test]
-async fn status_numbers_visit_no_machine_and_the_page_of_a_group_visits_only_its_machines() {
+async fn status_numbers_visit_a_machine_once_and_the_page_of_a_group_visits_only_its_machines() {
     use page::state::Selection;
     use server::StatusPages as _;
 
     let world = World::synced(&fleet()).await;
     world.until_groups(&[WORKERS]).await;
-    let source = Arc::new(StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH));
+    let source = Arc::new(Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH));
     let pages = StatusPage::new(Arc::clone(&source));
-    let index = world.workload.index();
+    let (index, source) = (world.workload.index(), source.only().unwrap());
     let visits_of = |ask: &dyn Fn()| {
         let before = index.visits();
         ask();
         index.visits() - before
     };
     let state = |instances| drop(source.json(&Selection { instances, group: None }).unwrap());
-    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 0, "the first page");
+    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 1, "the first page, which counts");
+    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 0, "the first page again");
     assert_eq!(visits_of(&|| state(false)), 0, "what groups asks for");
     assert_eq!(visits_of(&|| drop(world.workload.checks())), 0, "readyz");
     assert_eq!(visits_of(&|| state(true)), 1, "the instances");

@@ -5,43 +5,39 @@ use clap::Parser as _;
 use rstest::rstest;
 
 use super::*;
-use crate::cli::{
-    Cli, Command,
-    serve::{OneCluster, ServeConfig},
-};
+use crate::cli::{Cli, Command, serve::OneCluster};
 use nodegroup::ScopeSpec;
 
 const FLEET: [&str; 2] = ["--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
 const TLS: [&str; 3] = ["--tls-cert-file=c", "--tls-key-file=k", "--tls-client-ca-file=ca"];
 
-fn parse(flags: &[&[&str]]) -> Result<ServeConfig, UsageError> {
+fn parse(flags: &[&[&str]]) -> Result<Config, UsageError> {
     let flags = ["x", "serve"].into_iter().chain(flags.concat());
     let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("it isn't serve") };
-    ServeConfig::try_from(*args)
+    Config::try_from(*args)
 }
 
 #[test]
 fn a_fleet_is_chosen_by_labels_and_namespaces_and_has_a_trust_domain() {
-    let config = parse(&[&FLEET, &TLS, &["--fleet-namespaces=team-a team-b", "--fleet-namespaces=team-c"]]).unwrap();
-    let ServeConfig::Fleet(config) = config else { panic!("{config:?}") };
+    let fleet = |flags: &[&[&str]]| parse(flags).unwrap().fleet.unwrap();
+    let several = ["--fleet-namespaces=team-a team-b", "--fleet-namespaces=team-c"];
+    let config = parse(&[&FLEET, &TLS, &several]).unwrap();
+    assert_eq!(config.rules.scope, Scope::Specs(Vec::new()), "a scope that is used by mistake matches nothing");
+    assert_eq!(config.group_series, GroupSeries::SumsOnly);
+    let config = config.fleet.unwrap();
     assert_eq!(config.selector.to_string(), "autoscaler=fleet");
     assert_eq!(config.trust_domain.to_string(), "prod.example");
     let namespaces = ["team-a", "team-b", "team-c"].map(str::to_owned);
     assert_eq!(config.namespaces, Some(namespaces.into()));
-    assert_eq!(config.common.rules.scope, Scope::Specs(Vec::new()), "a scope that is used by mistake matches nothing");
-    let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS]).unwrap() else { panic!("it isn't a fleet") };
+    let config = fleet(&[&FLEET, &TLS]);
     assert_eq!((config.namespaces, config.nodes), (None, NodeAccess::default()));
     for (nodes, expected) in [("none", NodeAccess::None), ("nodes-{cluster}", "nodes-{cluster}".parse().unwrap())] {
         let flag = format!("--workload-nodes={nodes}");
-        let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &[&flag]]).unwrap() else { panic!("it isn't a fleet") };
-        assert_eq!(config.nodes, expected);
+        assert_eq!(fleet(&[&FLEET, &TLS, &[&flag]]).nodes, expected);
     }
-    assert!(!config.group_metrics);
-    let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &["--fleet-group-metrics"]]).unwrap() else {
-        panic!("no fleet")
-    };
-    assert!(config.group_metrics);
-    assert!(matches!(parse(&[&["--all-clusters"]]).unwrap(), ServeConfig::One(_)));
+    let config = parse(&[&FLEET, &TLS, &["--fleet-group-metrics"]]).unwrap();
+    assert_eq!(config.group_series, GroupSeries::Each);
+    assert!(parse(&[&["--all-clusters"]]).unwrap().fleet.is_none());
 }
 
 #[rstest]

@@ -19,12 +19,11 @@ fn machine(namespace: &str) -> Change {
 #[test]
 fn a_rule_has_all_that_is_documented() {
     let text = "rules:\n- name: ops\n  kinds: [machines]\n  namespaces: [a, b]\n  labels: app=web\n  fields: spec.a=1\n  \
-                types: [added, deleted]\n  paths: [/status/phase]\n  gather: 5s\n  interval: 1m\n  \
+                types: [added, deleted]\n  paths: [/status/phase]\n  \
                 to: {form: webhook, urlFile: /etc/hook, allowHttp: true}\n";
     let rule = parse_rules(text).unwrap().remove(0);
     assert_eq!((rule.name.as_str(), rule.kinds.len(), rule.namespaces.len(), rule.paths.len()), ("ops", 1, 2, 1));
     assert_eq!(rule.actions, [ActionName::Added, ActionName::Deleted]);
-    assert_eq!((rule.gather, rule.interval), (Some(Duration::from_secs(5)), Some(Duration::from_secs(60))));
     let to = Destination { kind: SinkKind::Webhook, url: UrlSource::File("/etc/hook".into()), allow_http: true };
     assert_eq!(rule.to, to);
 }
@@ -90,8 +89,7 @@ fn a_kind_that_is_not_watched_is_found() {
     "rules: [{name: a, paths: [status], to: {form: slack, urlFile: f}}]",
     "rule \"a\": paths: a path is a JSON pointer"
 )]
-#[case::interval("rules: [{name: a, interval: 5, to: {form: slack, urlFile: f}}]", "interval")]
-#[case::negative("rules: [{name: a, gather: -5s, to: {form: slack, urlFile: f}}]", "0 or longer")]
+#[case::unknown("rules: [{name: a, interval: 5, to: {form: slack, urlFile: f}}]", "interval")]
 fn an_error_in_a_rules_file_names_the_rule_and_the_field(#[case] text: &str, #[case] part: &str) {
     let error = parse_rules(text).unwrap_err().to_string();
     assert!(error.contains(part), "{error}");
@@ -110,7 +108,6 @@ fn an_error_in_a_rules_file_names_the_rule_and_the_field(#[case] text: &str, #[c
 #[case::as_labels("rules: [{name: a, labels: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 #[case::as_a_label("rules: [{name: a, labels: 'app=https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 #[case::as_fields("rules: [{name: a, fields: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
-#[case::as_a_duration("rules: [{name: a, gather: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 #[case::behind_a_quote("rules: [{name: a, to: 'x\"T0P-S3CR3T'}]")]
 #[case::in_upper_case("rules: [{name: a, labels: 'HTTPS://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 fn a_url_that_stands_in_the_file_itself_is_refused_and_not_repeated(#[case] text: &str) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use rstest::rstest;
 
 use super::*;
-use crate::notify::{UrlError, post::retry_after};
+use crate::notify::{UrlError, delivery::retry_after};
 
 fn source(folder: &TempDir, url: &str) -> UrlSource {
     let path = folder.path().join("url");

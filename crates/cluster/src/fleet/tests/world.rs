@@ -11,13 +11,10 @@ use nodegroup::{Rules, Scope, ScopeSpec};
 use serde_json::{Value, json};
 
 use super::{
-    super::{sink::FleetSink, standing::Standing, templates::FleetTemplates},
+    super::{sink::FleetSink, standing::Standing},
     informer::Informer,
 };
-use crate::{
-    core_kinds::CoreSink as _,
-    templates::{TemplateSink as _, state_change},
-};
+use crate::template_store::TemplateStore;
 use index::{
     Change, Detail, Index, IndexFeed as _, KindState, RoutedKind,
     objects::{
@@ -46,8 +43,8 @@ struct Joined {
 pub(super) struct World {
     sink: Arc<FleetSink>,
     informers: BTreeMap<RoutedKind, Box<dyn Informer>>,
-    templates: Arc<FleetTemplates>,
-    template_informer: FakeInformer<InfrastructureTemplate, FleetTemplates>,
+    templates: Arc<TemplateStore>,
+    template_informer: FakeInformer<InfrastructureTemplate, TemplateStore>,
     /// The templates that exist, with a content that decodes or doesn't.
     known_templates: BTreeMap<ObjectKey, Value>,
     /// The state of the templates' kind.
@@ -74,7 +71,7 @@ impl World {
             let projection = ScalableResource::projection(kind, &context);
             informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&sink, kind, projection)));
         }
-        let templates = Arc::<FleetTemplates>::default();
+        let templates = Arc::<TemplateStore>::default();
         Self {
             sink,
             informers,
@@ -129,7 +126,7 @@ impl World {
             let left: Vec<_> = self.joined.iter().filter(has_left).map(|(cluster, _)| cluster.clone()).collect();
             for cluster in left {
                 let Joined { index, .. } = self.joined.remove(&cluster).unwrap();
-                self.templates.remove(&cluster, &index);
+                self.templates.remove(&index);
                 let last = shown(&index);
                 self.left.push((index, last));
             }
@@ -151,8 +148,8 @@ impl World {
 
     /// Lets the indexes hear of the kinds that their groups name, as the task of each Cluster does.
     pub(super) fn supply(&self) {
-        for (cluster, joined) in &self.joined {
-            self.templates.set_wanted(cluster, &joined.index);
+        for joined in self.joined.values() {
+            self.templates.set_wanted(&joined.index);
         }
     }
 
@@ -269,7 +266,10 @@ impl World {
         }
         while templates.deliver(|_| ()) {}
         drop(templates);
-        index.apply(state_change(&objects::kind(), self.kind_state.clone()));
+        index.apply(match self.kind_state.clone() {
+            Some(state) => Change::Kind(objects::kind(), state),
+            None => Change::KindGone(objects::kind()),
+        });
         Arc::into_inner(index).unwrap()
     }
 

@@ -187,7 +187,7 @@ pub(super) fn shown(index: &Index) -> Vec<String> {
         .collect();
     let inner = index.inner.read();
     shown.extend(inner.live.clusters.values().map(|cluster| format!("{cluster:?}")));
-    shown.extend(inner.live.machines.iter().map(|machine| format!("{machine:?}")));
+    shown.extend(inner.live.machines.values().map(|machine| format!("{machine:?}")));
     drop(inner);
     shown.sort();
     shown

@@ -32,7 +32,7 @@ fn two() -> (World, Arc<Index>, Arc<Index>) {
 
 fn machines(index: &Index) -> Vec<String> {
     let inner = index.inner.read();
-    let mut names: Vec<_> = inner.live.machines.iter().map(|machine| machine.meta.key.name.to_string()).collect();
+    let mut names: Vec<_> = inner.live.machines.values().map(|machine| machine.meta.key.name.to_string()).collect();
     drop(inner);
     names.sort();
     names

@@ -264,8 +264,8 @@ fn an_own_annotation_that_is_not_known_is_named() {
 #[case::one_that_the_caller_does_not_know(&[("gpu-type", "a.example/gpu"), ("gpu-count", "1")], false, None)]
 #[case::a_gpu(&[("gpu-type", "nvidia.com/gpu"), ("gpu-count", "1")], true, None)]
 #[case::of_windows(&[("gpu-type", "microsoft.com/directx"), ("gpu-count", "1")], true, None)]
-#[case::known_from_1_34_on(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
-#[case::of_amd(&[("gpu-type", "amd.com/gpu"), ("gpu-count", "8")], true, Some("from 1.34 on"))]
+#[case::known_from_1_34_3_on(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], true, Some("from 1.34.3 on"))]
+#[case::of_amd(&[("gpu-type", "amd.com/gpu"), ("gpu-count", "8")], true, Some("from 1.34.3 on"))]
 #[case::known_from_1_35_on(&[("gpu-type", "gpu.intel.com/xe"), ("gpu-count", "1")], true, Some("from 1.35 on"))]
 #[case::devices_of_a_driver(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "1")], false, Some("can't be sent"))]
 fn a_gpu_label_needs_a_gpu_in_allocatable(

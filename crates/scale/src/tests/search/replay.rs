@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::{Keys, Machine as CapiMachine, Node, ScalableKind, ScalableResource};
+use capi::Keys;
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use kube::client::{Body, Client};
@@ -19,12 +19,10 @@ use tokio::{
     time::{advance, sleep, timeout},
 };
 
-use super::world::{Answer, Bounds, Call, Command, Life, Machine, Set, Shown, each};
+use super::world::{Bounds, Call, Command, SLOTS, Set, Shown, each, one};
 use crate::{
     Api, EventRecorder, NodeName, Scale, ScaleMetrics, ScaleOptions,
-    fake::{
-        Path, answer, context, empty_index, instance, machine, machine_set, meta, nodes, resources, status, workers,
-    },
+    fake::{Path, answer, empty_index, instance, machine, machine_set, meta, nodes, resources, show, status, workers},
 };
 use index::{Change, Index};
 
@@ -34,8 +32,8 @@ pub(super) enum Event {
     /// Its watches show the objects as they are now.
     Watch(Shown),
     Ask(Command),
-    /// The call at this position among those without an answer is answered.
-    Answer(usize, Answer),
+    /// The call at this position among those without an answer is answered, with a code, 0 if the connection is cut.
+    Answer(usize, u16, Shown),
     /// Time passes until it does something by itself, for five seconds at most.
     Wait,
     /// Its callers leave.
@@ -55,9 +53,10 @@ pub(super) struct Outcome {
 
 type Sender = oneshot::Sender<Result<Response<Body>, tower::BoxError>>;
 
-/// The calls and results of a copy.
-#[derive(Default)]
+/// What a copy sees, its calls and its results.
 struct Desk {
+    bounds: Bounds,
+    index: Arc<Index>,
     calls: Mutex<Vec<(Call, Sender)>>,
     /// The field managers of size writes, whose names are random.
     managers: Mutex<Vec<String>>,
@@ -84,33 +83,29 @@ impl Desk {
             (&Method::GET, _) => Call::ReadGroup,
             (&Method::DELETE, _) => {
                 let version = body["preconditions"]["resourceVersion"].as_str().map(|text| text.parse().unwrap());
-                let is_tried = body["dryRun"].is_array();
-                if is_tried { Call::TryDelete(machine, version) } else { Call::Delete(machine, version) }
+                Call::Delete(machine, version, body["dryRun"].is_array())
             }
             _ => {
-                let [from, to] =
-                    [1, 2].map(|at| usize::try_from(body[at]["value"].as_u64().unwrap_or_default()).unwrap());
+                let size = |at: usize| usize::try_from(body[at]["value"].as_u64().unwrap_or_default()).unwrap();
                 let mut managers = self.managers.lock();
                 managers.push(path.manager.clone());
-                let writer = managers.iter().position(|known| *known == path.manager).unwrap();
-                if path.is_dry_run { Call::TrySize(from, to) } else { Call::Size(from, to, writer) }
+                let writer = managers.iter().position(|known| *known == path.manager);
+                Call::Size(size(1), size(2), writer.filter(|_| !path.is_dry_run))
             }
         }
     }
 
-    fn answer(&self, position: usize, given: Answer, bounds: Bounds) {
+    fn answer(&self, position: usize, code: u16, objects: &Shown) {
         let (call, sender) = self.calls.lock().remove(position);
-        let Answer { code, objects, writer } = given;
-        let machines = objects.machines.iter().enumerate().filter(|(_, machine)| machine.is_there());
-        let mut machines = machines.map(|(number, machine)| machine_object(bounds, number, *machine));
+        let mut machines = each(objects.there()).map(|it| self.machine(it, objects));
         let value = match call {
             _ if code == 403 => status(code, "admission webhook \"policy\" denied the request"),
             _ if code != 200 => status(code, "it is gone, or has changed"),
             Call::List => json!({"metadata": {}, "items": machines.collect::<Vec<_>>()}),
-            Call::ReadMachine(_) | Call::TryDelete(..) | Call::Delete(..) => machines.next().unwrap(),
-            Call::ReadGroup | Call::TrySize(..) | Call::Size(..) => {
-                let (mut group, managers) = (group_object(bounds, &objects), self.managers.lock());
-                let manager = writer.and_then(|writer| managers.get(writer)).map_or("another", String::as_str);
+            Call::ReadMachine(_) | Call::Delete(..) => machines.next().unwrap(),
+            Call::ReadGroup | Call::Size(..) => {
+                let (mut group, managers) = (self.group(objects), self.managers.lock());
+                let manager = objects.writer.and_then(|writer| managers.get(writer)).map_or("another", String::as_str);
                 let entry = json!({"manager": manager, "fieldsV1": {"f:spec": {"f:replicas": {}}}});
                 group["metadata"]["managedFields"] = json!([entry]);
                 if call != Call::ReadGroup {
@@ -122,44 +117,118 @@ impl Desk {
         // Nobody waits for it if its command has ended.
         let _ = sender.send(if code == 0 { Err("connection reset".into()) } else { Ok(answer(code, &value)) });
     }
+
+    fn ask(self: Arc<Self>, scale: Scale, command: Command) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            let id = GroupId::parse(&format!("{}/team-a/workers", self.kind())).unwrap();
+            let result = match command {
+                Command::Increase => scale.increase(id, 1).await,
+                Command::Decrease => scale.decrease(id, -1).await,
+                Command::Delete(named, bare, replicas) => {
+                    let mut all: Vec<NodeName> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
+                    all.extend(each(bare).flat_map(|it| instance(&format!("pending-machine-team-a_{}", name(it)))));
+                    let replica = |it| instance(&format!("replica-{}-team-a_workers-{it}", self.kind()));
+                    all.extend((0..replicas).flat_map(replica));
+                    scale.delete(id, all).await
+                }
+            };
+            let mut outcome = self.outcome.lock();
+            match (command, result) {
+                (Command::Delete(named, ..), Ok(())) => outcome.accepted |= named,
+                (Command::Decrease, Err(_)) => outcome.has_failed_decrease = true,
+                _ => {}
+            }
+            self.changed.notify_one();
+        })
+    }
+
+    fn watch(&self, now: &Shown) {
+        show(&self.index, &machine_set(i32::try_from(now.size).unwrap()));
+        show(&self.index, &self.group(now));
+        for it in 0..SLOTS {
+            let (name, machine) = (name(it), self.machine(it, now));
+            let node = json!({"kind": "Node", "metadata": {"name": name, "uid": name}, "spec": {"providerID": format!("cloud:///{name}")}});
+            let (machine_gone, node_gone) = (Change::MachineGone(meta(&machine).key), Change::NodeGone(name.into()));
+            for (set, object, gone) in [(now.there(), machine, machine_gone), (now.with_node, node, node_gone)] {
+                if set & one(it) != 0 { show(&self.index, &object) } else { drop(self.index.apply_quietly(gone)) }
+            }
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.bounds.of("bare") > 0 { "MachineSet" } else { "MachineDeployment" }
+    }
+
+    fn group(&self, now: &Shown) -> Value {
+        let mut group = workers(i32::try_from(now.size).unwrap());
+        let (min, version) = (self.bounds.of("min").to_string(), now.version.to_string());
+        group["kind"] = json!(self.kind());
+        let metadata = &mut group["metadata"];
+        metadata["annotations"]["cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"] = json!(min);
+        (metadata["uid"], metadata["generation"]) = (json!("uid-of-group"), json!(now.version));
+        metadata["resourceVersion"] = json!(version);
+        group
+    }
+
+    fn machine(&self, number: usize, now: &Shown) -> Value {
+        let (name, is_in) = (name(number), |set: Set| set & one(number) != 0);
+        // One of the distant future was deleted a moment ago, however long the search takes.
+        let deleted = if is_in(now.hanging) { "2026-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };
+        let version = now.versions[number].to_string();
+        let metadata = json!({"resourceVersion": version, "deletionTimestamp": is_in(now.deleting).then_some(deleted)});
+        // A nodeRef stays when its Node has gone.
+        let node = is_in(now.with_node | now.hanging).then(|| json!({"name": name}));
+        let phase = if is_in(now.seen) { "Deleting" } else { "Running" };
+        let mut machine = machine(&name, &json!({"nodeRef": node, "phase": phase}), &metadata);
+        if self.bounds.of("bare") > 0 {
+            machine["metadata"]["ownerReferences"][0]["name"] = json!("workers");
+        }
+        machine
+    }
+}
+
+fn name(machine: usize) -> String {
+    char::from(b'a' + u8::try_from(machine).unwrap()).to_string()
 }
 
 /// Runs a copy through its events, on a clock that goes on only by them.
 fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let (desk, index) = (Arc::new(Desk::default()), Arc::new(empty_index()));
+        let (index, calls, managers) = (Arc::new(empty_index()), Mutex::default(), Mutex::default());
+        let (outcome, changed) = (Mutex::default(), Notify::default());
+        let desk = Arc::new(Desk { bounds, index: Arc::clone(&index), calls, managers, outcome, changed });
         let calls = Arc::clone(&desk);
         let client = Client::new(tower::service_fn(move |request| Arc::clone(&calls).serve(request)), "default");
         let api = Api::new(client, Arc::new(ArcSwapOption::from_pointee(resources())), Keys::default());
         // Wrapped tasks don't yield the thread, which takes long on a busy machine.
         let tasks = Spawner::from(Handle::current()).around(|task| task);
         let (options, metrics) = (ScaleOptions::default(), ScaleMetrics::default());
-        let scale = Scale::new(Arc::clone(&index), api, options, metrics, EventRecorder::off(), tasks);
+        let scale = Scale::new(index, api, options, metrics, EventRecorder::off(), tasks);
         let mut callers = Vec::new();
         for event in events {
             match event {
                 Event::Watch(now) => {
                     let waiting = desk.calls.lock().len();
-                    watch(&index, bounds, now);
+                    desk.watch(now);
                     for _ in 0..30 {
                         yield_now().await;
                         // The observer of sizes, which only reports, asks who has written one.
                         if desk.calls.lock().len() > waiting {
-                            desk.answer(waiting, Answer::failed(403), bounds);
+                            desk.answer(waiting, 403, &Shown::default());
                         }
                     }
                     continue;
                 }
                 Event::Ask(command) => {
-                    callers.push(ask(&desk, &scale, *command, bounds));
+                    callers.push(Arc::clone(&desk).ask(scale.clone(), *command));
                     // Deletes that arrive together are gathered for so long.
                     for _ in 0..120 {
                         yield_now().await;
                     }
                     advance(Duration::from_micros(400)).await;
                 }
-                Event::Answer(position, answer) => desk.answer(*position, *answer, bounds),
+                Event::Answer(position, code, objects) => desk.answer(*position, *code, objects),
                 Event::Wait => {
                     let _ = desk.changed.notified().now_or_never();
                     let _ = timeout(Duration::from_secs(5), desk.changed.notified()).await;
@@ -174,116 +243,38 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
     })
 }
 
-fn ask(desk: &Arc<Desk>, scale: &Scale, command: Command, bounds: Bounds) -> JoinHandle<()> {
-    let kind = if bounds.of("bare") > 0 { "MachineSet" } else { "MachineDeployment" };
-    let id = GroupId::parse(&format!("{kind}/team-a/workers")).unwrap();
-    let (desk, scale) = (Arc::clone(desk), scale.clone());
-    tokio::spawn(async move {
-        let result = match command {
-            Command::Increase => scale.increase(id, 1).await,
-            Command::Decrease => scale.decrease(id, -1).await,
-            Command::Delete(named, bare, replicas) => {
-                let mut all: Vec<NodeName> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
-                all.extend(each(bare).flat_map(|it| instance(&format!("pending-machine-team-a_{}", name(it)))));
-                all.extend((0..replicas).flat_map(|it| instance(&format!("replica-{kind}-team-a_workers-{it}"))));
-                scale.delete(id, all).await
-            }
-        };
-        let mut outcome = desk.outcome.lock();
-        match (command, result) {
-            (Command::Delete(named, ..), Ok(())) => outcome.accepted |= named,
-            (Command::Decrease, Err(_)) => outcome.has_failed_decrease = true,
-            _ => {}
-        }
-        desk.changed.notify_one();
-    })
-}
-
-fn watch(index: &Index, bounds: Bounds, now: &Shown) {
-    let apply = |change| drop(index.apply_quietly(change));
-    let size = i32::try_from(now.size).unwrap();
-    let kind = if bounds.of("bare") > 0 { ScalableKind::MachineSet } else { ScalableKind::MachineDeployment };
-    for (kind, value) in [(ScalableKind::MachineSet, machine_set(size)), (kind, group_object(bounds, now))] {
-        apply(Change::Scalable(Arc::new(ScalableResource::decode(kind, meta(&value), &value, &context()).unwrap())));
-    }
-    for (number, machine) in now.machines.iter().enumerate() {
-        let (name, value) = (name(number), machine_object(bounds, number, *machine));
-        apply(if machine.is_there() {
-            Change::Machine(Arc::new(CapiMachine::decode(meta(&value), &value, &context()).unwrap()))
-        } else {
-            Change::MachineGone(meta(&value).key)
-        });
-        let node = json!({"metadata": {"name": name, "uid": name}, "spec": {"providerID": format!("cloud:///{name}")}});
-        apply(if machine.has_node {
-            Change::Node(Arc::new(Node::decode(meta(&node), &node, &context()).unwrap()))
-        } else {
-            Change::NodeGone(name.into())
-        });
-    }
-}
-
-fn group_object(bounds: Bounds, now: &Shown) -> Value {
-    let mut group = workers(i32::try_from(now.size).unwrap());
-    let (metadata, min) = (&mut group["metadata"], bounds.of("min").to_string());
-    metadata["annotations"]["cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"] = json!(min);
-    (metadata["uid"], metadata["generation"]) = (json!("uid-of-group"), json!(now.version));
-    metadata["resourceVersion"] = json!(now.version.to_string());
-    group
-}
-
-fn machine_object(bounds: Bounds, number: usize, it: Machine) -> Value {
-    let name = name(number);
-    // One of the distant future was deleted a moment ago, however long the search takes.
-    let deleted = if it.hangs { "2026-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };
-    let metadata = json!({
-        "resourceVersion": it.version.to_string(), "deletionTimestamp": (it.life == Life::Deleting).then_some(deleted),
-    });
-    // A nodeRef stays when its Node has gone.
-    let node = (it.has_node || it.hangs).then(|| json!({"name": name}));
-    let phase = if it.is_seen { "Deleting" } else { "Running" };
-    let mut machine = machine(&name, &json!({"nodeRef": node, "phase": phase}), &metadata);
-    if bounds.of("bare") > 0 {
-        machine["metadata"]["ownerReferences"][0]["name"] = json!("workers");
-    }
-    machine
-}
-
-fn name(machine: usize) -> String {
-    char::from(b'a' + u8::try_from(machine).unwrap()).to_string()
-}
-
 /// The lists of events that copies have had, each with what the copy does then. A list is known by its number.
 pub(super) struct Logs {
     bounds: Bounds,
     pub(super) lists: Vec<List>,
-    after: HashMap<(usize, Event), usize>,
+    numbers: HashMap<Vec<Event>, usize>,
 }
 
 #[derive(Clone, Default)]
 pub(super) struct List {
-    before: usize,
     pub(super) events: Vec<Event>,
     /// The objects that its watches have shown last.
-    pub(super) shown: Option<Shown>,
+    pub(super) shown: Shown,
     pub(super) outcome: Arc<Outcome>,
 }
 
 impl Logs {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, lists: vec![List::default()], after: HashMap::new() }
+        Self { bounds, lists: vec![List::default()], numbers: HashMap::new() }
     }
 
     /// Returns the list with one more event.
     pub(super) fn then(&mut self, list: usize, event: Event) -> usize {
-        let is_again = matches!((self.lists[list].events.last(), event), (Some(Event::Watch(_)), Event::Watch(_)));
-        let before = if is_again { self.lists[list].before } else { list };
-        *self.after.entry((before, event)).or_insert_with(|| {
-            let mut next = List { before, ..self.lists[before].clone() };
-            next.events.push(event);
-            match event {
-                // What it does after that it does when time passes, or at the next answer.
-                Event::Watch(shown) => next.shown = Some(shown),
-                _ => next.outcome = Arc::new(replay(self.bounds, &next.events)),
+        let mut next = self.lists[list].clone();
+        // What it does after a watch it does when time passes, or at the next answer.
+        if let Event::Watch(shown) = event {
+            next.shown = shown;
+            next.events.pop_if(|last| matches!(last, Event::Watch(_)));
+        }
+        next.events.push(event);
+        *self.numbers.entry(next.events.clone()).or_insert_with(|| {
+            if !matches!(event, Event::Watch(_)) {
+                next.outcome = Arc::new(replay(self.bounds, &next.events));
             }
             self.lists.push(next);
             self.lists.len() - 1

@@ -47,57 +47,43 @@ impl Bounds {
         self.0[position(name)].into()
     }
 
-    /// Returns true for a Machine that isn't there at the beginning.
-    fn is_later(&self, machine: usize) -> bool {
-        machine >= self.of("nodes") + self.of("pending")
+    /// Returns true if one of these Machines isn't there at the beginning.
+    fn is_later(&self, machines: Set) -> bool {
+        machines >> (self.of("nodes") + self.of("pending")) != 0
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(super) enum Life {
-    #[default]
-    Unborn,
-    Alive,
-    Deleting,
-    Gone,
-}
-
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(super) struct Machine {
-    pub(super) life: Life,
-    pub(super) has_node: bool,
-    /// Cluster API shows the phase `Deleting`.
-    pub(super) is_seen: bool,
-    /// It is being deleted for more than a minute, and has lost its Node.
-    pub(super) hangs: bool,
-    pub(super) version: u8,
-}
-
-impl Machine {
-    pub(super) fn is_there(self) -> bool {
-        matches!(self.life, Life::Alive | Life::Deleting)
-    }
-}
-
-/// The objects as watches show them.
+/// The objects as watches and answers show them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(super) struct Shown {
-    pub(super) machines: [Machine; SLOTS],
+    pub(super) alive: Set,
+    pub(super) deleting: Set,
+    pub(super) gone: Set,
+    pub(super) with_node: Set,
+    /// Those in the phase `Deleting`, and those that are being deleted for more than a minute and have lost their Nodes.
+    pub(super) seen: Set,
+    pub(super) hanging: Set,
+    pub(super) versions: [u8; SLOTS],
     pub(super) size: usize,
     pub(super) version: usize,
+    /// In an answer, the number of the size's field manager among those of the copy.
+    pub(super) writer: Option<usize>,
 }
 
 impl Shown {
-    pub(super) fn all(&self, is_in: impl Fn(&Machine) -> bool) -> Set {
-        (0..SLOTS).filter(|machine| is_in(&self.machines[*machine])).map(one).sum()
+    pub(super) fn there(&self) -> Set {
+        self.alive | self.deleting
     }
 
-    fn of_life(&self, life: Life) -> Set {
-        self.all(|machine| machine.life == life)
-    }
-
-    fn is_deleted(&self) -> Set {
-        self.of_life(Life::Deleting) | self.of_life(Life::Gone)
+    /// Returns these Machines alone.
+    fn only(&self, machines: Set) -> Self {
+        let mut only = Self { size: 0, version: 0, ..*self };
+        let Self { alive, deleting, gone, with_node, seen, hanging, .. } = &mut only;
+        for set in [alive, deleting, gone, with_node, seen, hanging] {
+            *set &= machines;
+        }
+        each(!machines).for_each(|other| only.versions[other] = 0);
+        only
     }
 }
 
@@ -111,12 +97,10 @@ pub(super) enum Command {
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Call {
-    /// The sizes from and to, and the number of the field manager among those of the copy.
-    TrySize(usize, usize),
-    Size(usize, usize, usize),
-    /// The Machine and its version.
-    TryDelete(usize, Option<u8>),
-    Delete(usize, Option<u8>),
+    /// The sizes from and to, and the number of the field manager among those of the copy; `None` for a dry run.
+    Size(usize, usize, Option<usize>),
+    /// The Machine and its version, and true for a dry run.
+    Delete(usize, Option<u8>, bool),
     ReadGroup,
     ReadMachine(usize),
     List,
@@ -124,31 +108,15 @@ pub(super) enum Call {
 
 impl Call {
     pub(super) fn writes(&self) -> bool {
-        matches!(self, Self::Size(..) | Self::Delete(..))
-    }
-}
-
-/// An answer: its code, 0 if the connection was cut, the objects that it has, and the number of the writer of the size, if
-/// that is one of the copy.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) objects: Shown,
-    pub(super) writer: Option<usize>,
-}
-
-impl Answer {
-    pub(super) fn failed(code: u16) -> Self {
-        Self { code, ..Self::default() }
+        matches!(self, Self::Size(.., Some(_)) | Self::Delete(.., false))
     }
 }
 
 /// A copy of the program, and what it has done.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Copy {
-    /// The number of its list of events; 0 if there is no such copy.
+    /// Its list of events, 0 if there is no such copy, and the field manager if it was the last one to write the size.
     pub(super) log: usize,
-    /// The number of the field manager under which it was the last one to write the size.
     wrote: Option<usize>,
     /// The Machines that it has deleted, without those for which it has lowered the size, and all of them.
     unpaid: Set,
@@ -159,33 +127,34 @@ pub(super) struct Copy {
 
 /// What has happened, as far as ends are judged by it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one part of what has happened")]
 pub(super) struct Tally {
     /// The Machines that a DeleteNodes has named, those that it named by their Nodes, and those for which it was OK.
     named: Set,
     by_node: Set,
     pub(super) accepted: Set,
-    /// The Machines that may be replaced, by cause: their copy ended, their smaller size was refused, their DELETE had no
-    /// answer, somebody else deleted them, or they had no Node and were to be replaced at the minimum.
+    /// The Machines that may be replaced: their copy ended, their smaller size was refused, their DELETE had no answer,
+    /// somebody else deleted them, or they were to be replaced at the minimum. Those that had to wait for five seconds.
     crashed: Set,
     refused: Set,
     unanswered: Set,
     foreign: Set,
     replaced: Set,
-    /// The Machines for which the program has taken five seconds to lower the size.
     slow: Set,
-    /// The numbers of Machines with a Node that the controller took although nobody had named them: since its view of
-    /// Machines lagged, since a named one was replaced before its smaller size was seen, and for no reason.
+    /// The Machines with a Node that the controller took although nobody had named them: since its view lagged, since a
+    /// named one was replaced before its smaller size was seen, and for no reason.
     unnamed: [usize; 3],
     was_behind: bool,
     /// A Machine that wasn't there at the beginning has joined, or was named or deleted.
     later_matters: bool,
-    /// The numbers of sizes that somebody else has lowered, of replicas to give up, and of increases.
+    /// The numbers of sizes that somebody else has lowered, of replicas to give up, and of increases, asked and done.
     foreign_fewer: usize,
     to_give_up: usize,
     to_raise: usize,
-    /// A call has failed, or somebody else has written.
+    raised: usize,
+    /// Callers have left. A call has failed, or somebody else has written. What mustn't happen at all.
+    has_left: bool,
     pub(super) is_disturbed: bool,
-    /// What mustn't happen at all.
     pub(super) fault: Option<&'static str>,
 }
 
@@ -193,9 +162,9 @@ pub(super) struct Tally {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct World {
     pub(super) now: Shown,
-    /// The sizes that the controller may see, each with the Machines that were deleted before.
+    /// What the controller may see: sizes, each with the Machines that were deleted before, and Machines, those that are
+    /// being deleted, those without a Node, and those with one.
     pub(super) sizes: Vec<(usize, Set)>,
-    /// The Machines that it may see: those that are being deleted, those without a Node, and those with one.
     pub(super) views: Vec<[Set; 3]>,
     pub(super) copies: [Copy; 2],
     pub(super) left: Bounds,
@@ -204,15 +173,12 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(left: Bounds) -> Self {
-        let machines = std::array::from_fn(|number| {
-            let life = if left.is_later(number) { Life::Unborn } else { Life::Alive };
-            Machine { life, has_node: number < left.of("nodes"), version: 1, ..Machine::default() }
-        });
-        let now = Shown { machines, size: left.of("nodes") + left.of("pending") + left.of("missing"), version: 1 };
-        let (copies, tally) = (<[Copy; 2]>::default(), Tally::default());
-        let mut world = Self { now, sizes: vec![(now.size, 0)], views: Vec::new(), copies, left, tally };
-        world.keep_view();
-        world
+        let (nodes, all) = (left.of("nodes"), left.of("nodes") + left.of("pending"));
+        let (size, versions) = (all + left.of("missing"), [1; SLOTS]);
+        let (alive, with_node) = (one(all) - 1, one(nodes) - 1);
+        let now = Shown { alive, with_node, versions, size, version: 1, ..Shown::default() };
+        let (copies, tally, views) = (<[Copy; 2]>::default(), Tally::default(), vec![view(&now)]);
+        Self { now, sizes: vec![(size, 0)], views, copies, left, tally }
     }
 
     /// Returns the state in which something has happened once more, if it may.
@@ -220,28 +186,25 @@ impl World {
         let left = self.left.0[position(what)].checked_sub(1)?;
         let mut then = self.clone();
         then.left.0[position(what)] = left;
-        let by_others = ["lost-answers", "refusals", "foreign-deletes", "foreign-sizes"];
-        then.tally.is_disturbed |= by_others.contains(&what);
+        then.tally.has_left |= what == "leaves";
+        then.tally.is_disturbed |= ["lost-answers", "refusals", "foreign-deletes", "foreign-sizes"].contains(&what);
         Some(then)
     }
 
-    pub(super) fn can_ask(&self) -> bool {
-        ["deletes", "placeholders", "decreases", "increases"].into_iter().any(|what| self.left.of(what) > 0)
-    }
-
-    fn keep_view(&mut self) {
-        let (alive, with_node) = (self.now.of_life(Life::Alive), self.now.all(|machine| machine.has_node));
-        keep(&mut self.views, [self.now.of_life(Life::Deleting), alive & !with_node, alive & with_node]);
+    /// Returns the Machines that copies have deleted without lowering the size yet.
+    fn unpaid(&self) -> Set {
+        self.copies[0].unpaid | self.copies[1].unpaid
     }
 
     /// Changes a Machine, which the controller sees sooner or later.
-    fn change(&mut self, number: usize, change: impl FnOnce(&mut Machine)) {
-        let (machine, view) = (&mut self.now.machines[number], self.views.last().copied());
-        machine.version += 1;
-        change(machine);
-        let is_born = machine.life == Life::Alive && !machine.has_node;
-        self.keep_view();
-        self.tally.later_matters |= self.left.is_later(number) && !is_born && self.views.last().copied() != view;
+    fn change(&mut self, machine: usize, change: impl FnOnce(&mut Shown, Set)) {
+        let before = self.views.last().copied();
+        self.now.versions[machine] += 1;
+        change(&mut self.now, one(machine));
+        keep(&mut self.views, view(&self.now));
+        let is_born = self.now.alive & !self.now.with_node & one(machine) != 0;
+        self.tally.later_matters |=
+            self.left.is_later(one(machine)) && !is_born && self.views.last().copied() != before;
     }
 
     fn resize(&mut self, size: usize, by: Option<(usize, usize)>) {
@@ -249,68 +212,63 @@ impl World {
         for (number, copy) in self.copies.iter_mut().enumerate() {
             copy.wrote = by.filter(|(writer, _)| *writer == number).map(|(_, wrote)| wrote);
         }
-        keep(&mut self.sizes, (size, self.now.is_deleted()));
+        keep(&mut self.sizes, (size, self.now.deleting | self.now.gone));
     }
 
-    /// Carries out a call of a copy.
-    pub(super) fn carry_out(&mut self, copy: usize, call: Call) -> Answer {
-        let Shown { machines, size, .. } = self.now;
+    /// Carries out a call of a copy. Returns the code of its answer, and what that shows.
+    pub(super) fn carry_out(&mut self, copy: usize, call: Call) -> (u16, Shown) {
+        let (there, alive) = (self.now.there(), self.now.alive);
         match call {
-            Call::TrySize(from, _) | Call::Size(from, ..) if from != size => return Answer::failed(422),
-            Call::Size(from, to, writer) => {
+            Call::Size(from, ..) if from != self.now.size => return (422, Shown::default()),
+            Call::Size(from, to, Some(writer)) => {
                 self.resize(to, Some((copy, writer)));
                 self.account(copy, from, to);
             }
-            Call::ReadMachine(one) | Call::TryDelete(one, _) | Call::Delete(one, _) if !machines[one].is_there() => {
-                return Answer::failed(404);
-            }
-            Call::TryDelete(one, Some(seen)) | Call::Delete(one, Some(seen)) if seen != machines[one].version => {
-                return Answer::failed(409);
-            }
-            Call::Delete(one, _) if machines[one].life == Life::Alive => self.delete(copy, one),
+            Call::ReadMachine(it) | Call::Delete(it, ..) if there & one(it) == 0 => return (404, Shown::default()),
+            Call::Delete(it, Some(seen), _) if seen != self.now.versions[it] => return (409, Shown::default()),
+            Call::Delete(it, _, false) if alive & one(it) != 0 => self.delete(copy, it),
             _ => {}
         }
-        let mut objects = self.now;
-        match call {
-            Call::TrySize(..) | Call::Size(..) | Call::ReadGroup => objects.machines = Shown::default().machines,
-            Call::ReadMachine(one) | Call::TryDelete(one, _) | Call::Delete(one, _) => {
-                objects = Shown::default();
-                objects.machines[one] = self.now.machines[one];
-            }
-            Call::List => (objects.size, objects.version) = (0, 0),
-        }
-        Answer { code: 200, objects, writer: self.copies[copy].wrote.filter(|_| call == Call::ReadGroup) }
+        let Shown { size, version, .. } = self.now;
+        let writer = self.copies[copy].wrote.filter(|_| call == Call::ReadGroup);
+        let shown = match call {
+            Call::Size(..) | Call::ReadGroup => Shown { size, version, writer, ..Shown::default() },
+            Call::ReadMachine(it) | Call::Delete(it, ..) => self.now.only(one(it)),
+            Call::List => self.now.only(!0),
+        };
+        (200, shown)
     }
 
     fn delete(&mut self, copy: usize, machine: usize) {
-        if self.now.machines[machine].has_node && self.tally.by_node & one(machine) == 0 {
+        let (it, has_node) = (one(machine), self.now.with_node & one(machine) != 0);
+        if has_node && self.tally.by_node & it == 0 {
             self.tally.fault = Some("a Machine with a Node was deleted as one without");
         }
-        if !self.now.machines[machine].has_node && self.now.size <= self.left.of("min") {
-            self.tally.replaced |= one(machine);
+        if !has_node && self.now.size <= self.left.of("min") {
+            self.tally.replaced |= it;
         }
-        self.copies[copy].deleted |= one(machine);
-        self.copies[copy].unpaid |= one(machine);
-        self.change(machine, |it| it.life = Life::Deleting);
+        self.copies[copy].deleted |= it;
+        self.copies[copy].unpaid |= it;
+        self.change(machine, delete);
     }
 
     /// Judges a size that a copy has written.
     fn account(&mut self, copy: usize, from: usize, to: usize) {
         let (tally, copy) = (&mut self.tally, &mut self.copies[copy]);
-        for _ in from..to {
-            match tally.to_raise.checked_sub(1) {
-                Some(left) => tally.to_raise = left,
-                None => tally.fault = Some("the size was raised too often"),
-            }
+        tally.raised += to.saturating_sub(from);
+        if tally.raised > tally.to_raise {
+            tally.fault = Some("the size was raised too often");
         }
         for _ in to..from {
+            // A call that arrives late may be that of a copy that has ended.
             if copy.unpaid != 0 {
                 copy.unpaid &= copy.unpaid - 1;
             } else if tally.to_give_up > 0 {
                 tally.to_give_up -= 1;
             } else if tally.crashed != 0 {
-                // A call that arrives late may be that of a copy that has ended.
                 tally.crashed &= tally.crashed - 1;
+            } else if tally.has_left && tally.raised > 0 {
+                (tally.raised, tally.to_raise) = (tally.raised - 1, tally.to_raise - 1);
             } else {
                 tally.fault = Some("the size was lowered by more than this copy has deleted or was to give up");
             }
@@ -323,15 +281,15 @@ impl World {
     /// Notes that a call is refused or, if nothing is, that it has no answer.
     pub(super) fn note_failed(&mut self, copy: usize, call: Call, is_refused: bool) {
         match call {
-            Call::Size(..) if is_refused => self.tally.refused |= self.copies[copy].unpaid,
-            Call::Delete(machine, _) if !is_refused => self.tally.unanswered |= one(machine),
+            Call::Size(.., Some(_)) if is_refused => self.tally.refused |= self.copies[copy].unpaid,
+            Call::Delete(machine, _, false) if !is_refused => self.tally.unanswered |= one(machine),
             _ => {}
         }
     }
 
     /// Notes that a copy has done nothing for five seconds; it isn't to, unless it has called.
     pub(super) fn note_waiting(&mut self, has_called: bool) {
-        self.tally.slow |= self.copies[0].unpaid | self.copies[1].unpaid;
+        self.tally.slow |= self.unpaid();
         self.tally.fault = self.tally.fault.or((!has_called).then_some("a command never ends"));
     }
 
@@ -343,65 +301,66 @@ impl World {
 
     /// Returns the commands that a copy may get whose watches show this.
     pub(super) fn asks(&self, shown: &Shown) -> Vec<(Command, Self)> {
-        let (alive, bare) = (shown.of_life(Life::Alive), shown.all(|machine| !machine.has_node));
-        let is_one = |named: &Set| named & !alive == 0 && each(*named).count() <= self.left.of("batch");
-        let delete = |named: Set| ("deletes", Command::Delete(named, named & bare, 0));
-        let mut all: Vec<_> = (1..=alive).filter(is_one).map(delete).collect();
-        all.push(("placeholders", Command::Delete(0, 0, 1)));
-        all.extend([("increases", Command::Increase), ("decreases", Command::Decrease)]);
-        all.into_iter().filter_map(|(what, command)| Some((command, self.spend(what)?.asked(command)))).collect()
-    }
-
-    fn asked(mut self, command: Command) -> Self {
-        match command {
-            Command::Increase => self.tally.to_raise += 1,
-            Command::Decrease => self.tally.to_give_up += 1,
-            Command::Delete(named, bare, replicas) => {
-                self.tally.named |= named & self.now.of_life(Life::Alive);
-                self.tally.by_node |= named & !bare;
-                self.tally.later_matters |= each(named).any(|machine| self.left.is_later(machine));
-                self.tally.to_give_up += replicas;
+        let is_one = |named: &Set| named & !shown.alive == 0 && each(*named).count() <= self.left.of("batch");
+        let delete = |named| ("deletes", Command::Delete(named, named & !shown.with_node, 0));
+        let placeholder = ("placeholders", Command::Delete(0, 0, 1));
+        let others = [placeholder, ("increases", Command::Increase), ("decreases", Command::Decrease)];
+        let asked = |(what, command): (&str, Command)| {
+            let mut then = self.spend(what)?;
+            match command {
+                Command::Increase => then.tally.to_raise += 1,
+                Command::Decrease => then.tally.to_give_up += 1,
+                Command::Delete(named, bare, replicas) => {
+                    then.tally.named |= named & self.now.alive;
+                    then.tally.by_node |= named & !bare;
+                    then.tally.later_matters |= self.left.is_later(named);
+                    then.tally.to_give_up += replicas;
+                }
             }
-        }
-        self
+            Some((command, then))
+        };
+        (1..=shown.alive).filter(is_one).map(delete).chain(others).filter_map(asked).collect()
     }
 
     /// Finds what controllers, the infrastructure and others do.
     pub(super) fn environment(&self, is_idle: bool) -> Vec<(&'static str, Self)> {
         let mut found = Vec::new();
-        let mut change = |then: Option<Self>, machine, what, change: fn(&mut Machine)| {
+        let mut change = |then: Option<Self>, machine, what, change: fn(&mut Shown, Set)| {
             let Some(mut then) = then else { return };
             then.change(machine, change);
             found.push((what, then));
         };
-        let unpaid = if is_idle { 0 } else { self.copies[0].unpaid | self.copies[1].unpaid };
-        for machine in each(self.now.of_life(Life::Deleting)) {
-            let it = self.now.machines[machine];
-            let is_awaited = unpaid & one(machine) != 0 || self.sizes.len() > 1;
-            let is_early = self.left.of("prompt") > 0 && is_awaited && self.tally.slow & one(machine) == 0;
-            change(Some(self.clone()).filter(|_| !is_early), machine, "a Machine is gone", |it| {
-                *it = Machine { life: Life::Gone, version: it.version, ..Machine::default() };
+        let when = |is: bool| is.then(|| self.clone());
+        let awaited = if self.sizes.len() > 1 { !0 } else { self.unpaid() & if is_idle { 0 } else { !0 } };
+        for machine in each(self.now.deleting) {
+            let it = one(machine);
+            let is_early = self.left.of("prompt") > 0 && awaited & !self.tally.slow & it != 0;
+            change(when(!is_early), machine, "a Machine is gone", |now, it| {
+                (now.deleting, now.gone, now.with_node) = (now.deleting & !it, now.gone | it, now.with_node & !it);
+                (now.seen, now.hanging) = (now.seen & !it, now.hanging & !it);
             });
             // A command has ended when a Machine is being deleted for a minute.
-            let hangs = Some(self.clone()).filter(|_| self.left.of("placeholders") > 0 && is_idle && !it.hangs);
-            change(hangs, machine, "a Machine hangs", |it| (it.has_node, it.hangs) = (false, true));
+            let hangs = self.left.of("placeholders") > 0 && is_idle && self.now.hanging & it == 0;
+            change(when(hangs), machine, "a Machine hangs", |now, it| {
+                (now.with_node, now.hanging) = (now.with_node & !it, now.hanging | it);
+            });
             // The Machine controller has the cache of the MachineSet controller.
-            let shows = self.views.iter().position(|[deleting, ..]| deleting & one(machine) != 0);
-            if let Some(position) = shows.filter(|_| self.left.of("bare") > 0 && !it.is_seen) {
+            let shows = self.views.iter().position(|[deleting, ..]| deleting & it != 0);
+            if let Some(position) = shows.filter(|_| self.left.of("bare") > 0 && self.now.seen & it == 0) {
                 let mut then = self.clone();
                 then.views.drain(..position);
-                change(Some(then), machine, "a deletion is seen", |it| it.is_seen = true);
+                change(Some(then), machine, "a deletion is seen", |now, it| now.seen |= it);
             }
         }
-        for machine in each(self.now.of_life(Life::Alive)) {
-            let joins = self.spend("joins").filter(|_| !self.now.machines[machine].has_node);
-            change(joins, machine, "a Machine joins", |it| it.has_node = true);
-            change(self.spend("changes"), machine, "a Machine changes", |_| {});
+        for machine in each(self.now.alive) {
+            let joins = self.spend("joins").filter(|_| self.now.with_node & one(machine) == 0);
+            change(joins, machine, "a Machine joins", |now, it| now.with_node |= it);
+            change(self.spend("changes"), machine, "a Machine changes", |_, _| {});
             let mut deleted = self.spend("foreign-deletes");
             if let Some(then) = &mut deleted {
                 then.tally.foreign |= one(machine);
             }
-            change(deleted, machine, "somebody deletes a Machine", |it| it.life = Life::Deleting);
+            change(deleted, machine, "somebody deletes a Machine", delete);
         }
         let (size, least) = (self.now.size, self.left.of("min").max(1));
         for to in [size + 1, size.saturating_sub(1)].into_iter().filter(|to| *to >= least) {
@@ -429,12 +388,11 @@ impl World {
         }
         for _ in there..size {
             // Worlds with more replacements than slots aren't searched.
-            let new = each(then.now.of_life(Life::Unborn)).next()?;
-            then.change(new, |it| it.life = Life::Alive);
-            let [one, other] = self.copies;
-            let is_behind = one.unpaid | other.unpaid | self.tally.crashed != 0 || at + 1 < self.sizes.len();
-            let gone = self.now.of_life(Life::Gone) & (one.deleted | other.deleted | self.tally.crashed);
-            then.tally.was_behind |= is_behind && gone != 0;
+            let new = each(!(then.now.there() | then.now.gone)).next()?;
+            then.change(new, |now, it| now.alive |= it);
+            let is_behind = self.unpaid() | self.tally.crashed != 0 || at + 1 < self.sizes.len();
+            let gone = self.copies[0].deleted | self.copies[1].deleted | self.tally.crashed;
+            then.tally.was_behind |= is_behind && self.now.gone & gone != 0;
         }
         if then.now != self.now {
             then.views.drain(..then.views.len() - 1);
@@ -446,52 +404,51 @@ impl World {
     }
 
     fn take(&mut self, view: [Set; 3], victim: usize) {
-        let Machine { life, has_node, .. } = self.now.machines[victim];
-        if life != Life::Alive {
+        let (now, it) = (&self.now, one(victim));
+        if now.alive & it == 0 {
             return;
         }
-        if self.tally.named & one(victim) != 0 {
-            self.tally.foreign |= one(victim);
-        } else if has_node {
-            let lags = self.tally.named & self.now.is_deleted() & (view[1] | view[2]) != 0;
+        if self.tally.named & it != 0 {
+            self.tally.foreign |= it;
+        } else if now.with_node & it != 0 {
+            let lags = self.tally.named & (now.deleting | now.gone) & (view[1] | view[2]) != 0;
             let is_behind = self.tally.was_behind && self.tally.later_matters;
             self.tally.unnamed[if lags { 0 } else { 2 - usize::from(is_behind) }] += 1;
         }
-        self.change(victim, |it| it.life = Life::Deleting);
+        self.change(victim, delete);
     }
 
     /// Returns true if controllers and infrastructure have nothing to do.
     pub(super) fn is_at_rest(&self) -> bool {
-        let alive = each(self.now.of_life(Life::Alive)).count();
-        let is_settled = self.sizes.len() == 1 && alive == self.now.size && self.now.of_life(Life::Deleting) == 0;
+        let Shown { alive, deleting, size, .. } = self.now;
+        let is_settled = self.sizes.len() == 1 && each(alive).count() == size && deleting == 0;
         is_settled && self.copies.iter().all(|copy| copy.late.is_none())
     }
 
     /// Returns what a user would notice of an end, in the order of [`super::HARMS`].
     pub(super) fn harms(&self) -> [bool; 8] {
-        let Tally { crashed, refused, unanswered, replaced, unnamed: [lagged, behind, unnamed], .. } = self.tally;
-        let unpaid = (self.copies[0].unpaid | self.copies[1].unpaid) & !replaced;
-        let foreign = self.tally.named & self.tally.foreign & self.now.of_life(Life::Gone);
+        let Tally { crashed, refused, unanswered, replaced, foreign_fewer, .. } = self.tally;
+        let ([lagged, behind, unnamed], unpaid) = (self.tally.unnamed, self.unpaid() & !replaced);
+        let foreign = self.tally.named & self.tally.foreign & self.now.gone;
         let left = unpaid & !refused & !unanswered;
-        let others = self.copies.iter().all(|copy| copy.deleted != 0) || self.tally.foreign_fewer > 0;
+        let others = self.copies.iter().all(|copy| copy.deleted != 0) || foreign_fewer > 0;
         let at_min = self.now.size == self.left.of("min") && others;
         let is_late = behind > 0 && self.left.of("prompt") > 0;
-        let stays = self.tally.accepted & self.now.of_life(Life::Alive);
-        [
-            lagged > 0,
-            behind > 0,
-            crashed & !replaced != 0,
-            unpaid & refused != 0,
-            unpaid & unanswered & !refused != 0,
-            foreign != 0,
-            left != 0 && at_min,
-            self.tally.fault.is_some()
-                || stays != 0
-                || is_late
-                || unnamed > self.tally.foreign_fewer
-                || left != 0 && !at_min,
-        ]
+        let stays = self.tally.accepted & self.now.alive;
+        let is_wrong = self.tally.fault.is_some() || stays != 0 || is_late || unnamed > foreign_fewer;
+        let causes = [crashed & !replaced, unpaid & refused, unpaid & unanswered & !refused, foreign];
+        let [crashed, refused, unanswered, foreign] = causes.map(|machines| machines != 0);
+        let (at_min, is_wrong) = (left != 0 && at_min, is_wrong || left != 0 && !at_min);
+        [lagged > 0, behind > 0, crashed, refused, unanswered, foreign, at_min, is_wrong]
     }
+}
+
+fn view(now: &Shown) -> [Set; 3] {
+    [now.deleting, now.alive & !now.with_node, now.alive & now.with_node]
+}
+
+fn delete(now: &mut Shown, machine: Set) {
+    (now.alive, now.deleting) = (now.alive & !machine, now.deleting | machine);
 }
 
 /// Adds the newest of the versions that are kept.

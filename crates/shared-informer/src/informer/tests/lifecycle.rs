@@ -1,8 +1,13 @@
 //! Tests of sharing and ending informers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::Spawner;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_question_from_many_tasks_is_one_watch() {
@@ -106,12 +111,6 @@ async fn an_informer_that_is_not_synced_is_named_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_factory_without_informers_is_synced() {
-    let (factory, _api) = factory();
-    factory.wait_for_sync(Duration::ZERO).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn clients_that_are_made_for_requests_end_once_the_answer_has_begun() {
     let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
     let mut api = Api { handle, early: Vec::new() };
@@ -135,4 +134,20 @@ async fn clients_that_are_made_for_requests_end_once_the_answer_has_begun() {
     until("no client", || Arc::strong_count(&open) == 2).await;
     watch.put(&widget("one/b", 11, 2));
     until("the event", || informer.store().len() == 2).await;
+}
+
+#[tokio::test]
+async fn a_wrapper_of_the_spawner_wraps_every_task() {
+    let wrapped = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&wrapped);
+    let spawner = Spawner::from(Handle::current()).around(move |task| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        task
+    });
+    spawner.spawn(async {}).await.unwrap();
+    let tracker = TaskTracker::new();
+    spawner.spawn_tracked(&tracker, async {});
+    tracker.close();
+    tracker.wait().await;
+    assert_eq!(wrapped.load(Ordering::Relaxed), 2);
 }

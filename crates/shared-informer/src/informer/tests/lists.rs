@@ -131,6 +131,7 @@ async fn an_undecodable_object_is_set_aside_and_recovers() {
     assert_eq!(informer.status().undecodable, 0);
     watch.put(&odd_widget("one/a", 12));
     assert_eq!(seen.next().await, "one/a:1>odd");
+    assert_eq!(informer.status().decode_errors, 2, "each time it comes");
     watch.delete(&odd_widget("one/a", 13));
     assert_eq!(seen.next().await, "-one/a=odd");
     assert!(informer.store().undecodable().is_empty());

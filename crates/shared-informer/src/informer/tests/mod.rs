@@ -1,16 +1,16 @@
 //! Tests of the whole module over HTTP, against an API server scripted by each test. Where time matters the clock is
 //! tokio's paused one, which jumps as soon as all tasks are idle: no test waits in real time.
 
+mod frames;
 mod handlers;
 mod hostile;
 mod lifecycle;
+mod limit;
 mod lists;
 mod model;
 mod namespaces;
 mod outages;
 mod replays;
-mod resyncs;
-mod shared_limit;
 mod stores;
 mod streams;
 mod watchers;

@@ -11,10 +11,10 @@ use super::*;
 use crate::{
     HandlerOptions, Metadata, NamespaceLimit,
     informer::{
-        memory::{Amount, memory_of},
         progress::Progress,
-        slot::Slot,
+        queue::Slot,
         store::{Listing, Store},
+        stored::{Amount, memory_of},
     },
     projection::no_identity,
 };
@@ -59,8 +59,8 @@ enum Step {
     Handler(u8),
     /// Runs a handler's task.
     Drain(u8, u8),
-    /// Resyncs a handler.
-    Resync(u8),
+    /// Replays all to a handler.
+    Replay(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -78,7 +78,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..2_u8, meanwhile).prop_map(|(scope, meanwhile)| Step::Stream(scope, meanwhile)),
         1 => (0..3_u8).prop_map(Step::Handler),
         2 => (0..3_u8, 0..4_u8).prop_map(|(place, n)| Step::Drain(place, n)),
-        1 => (0..3_u8).prop_map(Step::Resync),
+        1 => (0..3_u8).prop_map(Step::Replay),
     ];
     prop::collection::vec(step, 0..160)
 }
@@ -358,9 +358,9 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
                 listener.drain(usize::from(most), p);
             }
         }
-        Step::Resync(place) => {
+        Step::Replay(place) => {
             if let Some(listener) = &listeners[usize::from(place)] {
-                world.store.push_resync(world.store.keys().into_iter(), &listener.slot);
+                world.store.push_replay(None, |_| true, [], &listener.slot);
             }
         }
     }

@@ -60,37 +60,3 @@ async fn a_replay_before_the_first_list_is_complete_has_what_was_listed() {
     last.page(10, &[widget("one/b", 2, 2)], None);
     assert_eq!(seen.take(2).await, ["+one/b=2!", "synced"]);
 }
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_replayed_too() {
-    let mut odd = widget("one/odd", 2, 2);
-    odd["spec"]["size"] = "odd".into();
-    let mut scene = synced(&[widget("one/a", 1, 1), odd]).await;
-    scene.seen.registration.replay(None, 1, |object| object.content.is_err());
-    assert_eq!(scene.seen.take(2).await, ["one/odd:odd>odd", "replayed 1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_at_a_mark_goes_on() {
-    struct Panics(mpsc::UnboundedSender<String>);
-
-    impl Handler<Widget> for Panics {
-        fn handle(&mut self, event: Event<Widget>) {
-            let _ = self.0.send(shown(&event));
-        }
-
-        fn replayed(&mut self, mark: u64) {
-            assert_ne!(mark, 1);
-            let _ = self.0.send(format!("replayed {mark}"));
-        }
-    }
-
-    let scene = synced(&[]).await;
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let registration = scene.informer.add_handler(Panics(sender));
-    for mark in [1, 2] {
-        registration.replay(None, mark, |_| true);
-    }
-    assert_eq!(soon("a mark", received.recv()).await.as_deref(), Some("replayed 2"));
-    assert_eq!(scene.informer.status().handler_panics, 1);
-}

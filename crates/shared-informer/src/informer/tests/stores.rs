@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::slot::Slot,
+    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::queue::Slot,
     projection::no_identity,
 };
 
@@ -87,7 +87,7 @@ async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
     let handler = move |_: Event<Widget>| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let mut task = Box::pin(slot.run(handler, Arc::clone(&store), progress));
+    let mut task = Box::pin(slot.run(handler, progress));
     let alarm = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&alarm));
     let mut run = || task.as_mut().poll(&mut Context::from_waker(&waker));

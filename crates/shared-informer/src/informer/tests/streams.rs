@@ -1,15 +1,6 @@
 //! Tests of streamed lists, and of servers that don't support them.
 
-use std::{
-    pin::Pin,
-    sync::atomic::{AtomicUsize, Ordering},
-    task::Poll,
-};
-
-use tokio_util::sync::CancellationToken;
-
 use super::*;
-use crate::{HandlerOptions, Lister, Spawner, Task, informer::slot::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {
@@ -242,98 +233,4 @@ async fn each_namespace_is_streamed_by_itself() {
     two.page(11, &[widget("two/b", 2, 2)], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
-}
-
-/// Sends a complete list of this many objects, a hundred in each part.
-fn send_many(watch: &Watch, objects: usize) {
-    let line = |number| json!({ "type": "ADDED", "object": widget(&format!("one/{number}"), 1, 1) }).to_string();
-    let lines: Vec<_> = (0..objects).map(line).collect();
-    lines.chunks(100).for_each(|part| watch.raw(&part.join("\n")));
-    watch.send("BOOKMARK", &end_of_list(10));
-}
-
-/// Counts its events, and the objects by which the store was ahead of it.
-struct Lagging {
-    lister: Lister<Widget>,
-    received: usize,
-    behind: Arc<AtomicUsize>,
-}
-
-impl Handler<Widget> for Lagging {
-    fn handle(&mut self, _: Event<Widget>) {
-        self.received += 1;
-        self.behind.fetch_max(self.lister.store.len() - self.received, Ordering::Relaxed);
-    }
-}
-
-/// A task that runs at one in so many polls, as if its thread had much else to do: the reader takes in several parts
-/// meanwhile, since it yields a few times for each.
-struct Slow {
-    task: Task,
-    polls: usize,
-}
-
-impl Future for Slow {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<()> {
-        const ONE_IN: usize = 1_000;
-        self.polls += 1;
-        if self.polls % ONE_IN != 1 {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.task.as_mut().poll(context)
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
-    const OBJECTS: usize = 2_500;
-    let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
-    let tasks = AtomicUsize::new(0);
-    // The first task is the informer's, the second the handler's.
-    let spawner = Spawner::from(&tokio::runtime::Handle::current()).around(move |task| {
-        let is_handler = tasks.fetch_add(1, Ordering::Relaxed) > 0;
-        if is_handler { Box::pin(Slow { task, polls: 0 }) } else { task }
-    });
-    let factory = Factory::new(Client::new(service, "default"), spawner, streaming());
-    let mut api = Api { handle, early: Vec::new() };
-    let informer = informer(&factory);
-    let behind = Arc::new(AtomicUsize::new(0));
-    let handler = Lagging { lister: informer.lister(), received: 0, behind: Arc::clone(&behind) };
-    let registration = informer.add_handler(handler);
-    let watch = api.stream().await.open();
-    send_many(&watch, OBJECTS);
-    registration.synced().await;
-    assert_eq!(informer.store().len(), OBJECTS);
-    let behind = behind.load(Ordering::Relaxed);
-    assert!((1_000..1_500).contains(&behind), "at most {behind} of {OBJECTS} waited");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
-    let (_factory, _api, informer, mut seen, watch) = begun().await;
-    // Nobody empties this slot.
-    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
-    informer.store().add_handler(Arc::clone(&stuck));
-    let began = tokio::time::Instant::now();
-    send_many(&watch, 3_000);
-    assert_eq!(seen.until_synced().await.len(), 3_000);
-    assert_eq!(began.elapsed().as_secs(), 5);
-    assert_eq!(stuck.gauge.status().queued, 3_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_that_is_removed_while_it_lags_delays_nobody() {
-    let (_factory, _api, informer, mut seen, watch) = begun().await;
-    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
-    informer.store().add_handler(Arc::clone(&stuck));
-    send_many(&watch, 3_000);
-    let began = tokio::time::Instant::now();
-    seen.next().await;
-    stuck.removed.cancel();
-    informer.store().remove_handler(&stuck);
-    assert_eq!(seen.until_synced().await.len(), 2_999);
-    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
 }

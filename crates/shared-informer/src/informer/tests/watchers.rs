@@ -37,17 +37,6 @@ async fn a_hook_hears_of_each_failure_until_it_is_dropped() {
     assert_eq!(errors.lock().len(), 2, "nobody listens any more");
 }
 
-#[tokio::test(start_paused = true)]
-async fn objects_that_do_not_decode_are_counted_each_time_they_come() {
-    let mut scene = synced(&[odd_widget("one/a", 1)]).await;
-    scene.watch.put(&odd_widget("one/a", 11));
-    assert_eq!(scene.seen.next().await, "one/a:odd>odd");
-    scene.watch.put(&widget("one/a", 12, 1));
-    assert_eq!(scene.seen.next().await, "one/a:odd>1");
-    let status = scene.informer.status();
-    assert_eq!((status.decode_errors, status.undecodable), (2, 0));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
     let mut scene = synced(&[]).await;
@@ -78,47 +67,13 @@ async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lister_reads_all_or_one_namespace_and_keeps_nothing_alive() {
-    let scene = synced(&[widget("two/c", 3, 3), widget("one/b", 2, 2), widget("one/a", 1, 1)]).await;
-    scene.informer.store().add_index("size", |o| o.decoded().map(|w| w.spec.size.to_string()).into_iter().collect());
-    let lister = scene.informer.lister();
-    let names = |objects: Vec<Arc<Object<Widget>>>| objects.iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
-    assert_eq!(names(lister.list()), ["one/a", "one/b", "two/c"]);
-    let one = lister.namespace("one");
-    assert_eq!(names(one.list()), ["one/a", "one/b"]);
-    assert!(one.get("a").is_some() && one.get("c").is_none() && lister.get(&key("two/c")).is_some());
-    assert!(lister.namespace("none").list().is_empty());
-    assert_eq!(names(lister.by_index("size", "2").unwrap()), ["one/b"]);
-    assert_eq!(scene.informer.store().namespaces(), ["one", "two"]);
-    let mut values = scene.informer.store().index_values("size").unwrap();
-    values.sort();
-    assert_eq!(values, ["1", "2", "3"]);
-    assert!(scene.informer.store().index_values("none").is_err());
-
-    let Scene { factory, informer, seen, watch, .. } = scene;
+async fn a_store_keeps_no_informer_alive_and_stays_readable() {
+    let Scene { factory, informer, seen, watch, .. } = synced(&[widget("one/a", 1, 1)]).await;
+    let store = Arc::clone(informer.store());
     drop((informer, seen));
     watch.closed().await;
     until("no task", || factory.tasks_left() == 0).await;
-    assert_eq!(lister.list().len(), 3, "what was held stays readable");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_transform_changes_what_is_stored_and_reported_and_is_part_of_what_is_shared() {
-    let (factory, mut api) = factory();
-    let double = Projection::<Widget>::serde().transform("double", |metadata, mut widget| {
-        if &*metadata.key.name == "bad" {
-            return Err("too bad".into());
-        }
-        widget.spec.size *= 2;
-        Ok(widget)
-    });
-    let informer = factory.informer(Query::all(widgets()), double);
-    let mut seen = Seen::of(&informer);
-    api.list().await.page(10, &[widget("one/a", 1, 1), widget("one/bad", 2, 2)], None);
-    assert_eq!(seen.until_synced().await, ["+one/a=2!", "+one/bad=odd!"]);
-    assert_eq!(informer.store().undecodable()[0].1.message(), "too bad");
-    let _other = super::informer(&factory);
-    assert_eq!(factory.statuses().len(), 2);
+    assert_eq!(store.len(), 1);
 }
 
 /// The kind of this informer is known only at run time.
@@ -132,6 +87,6 @@ async fn any_kind_is_held_as_plain_json() {
     assert_eq!(call.parameter("fieldSelector").as_deref(), Some("metadata.name%3Da"));
     call.page(10, &[widget("one/a", 1, 7)], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
-    let object = informer.lister().namespace("one").get("a").unwrap();
+    let object = informer.store().get(&key("one/a")).unwrap();
     assert_eq!(object.decoded().unwrap()["spec"]["size"], 7);
 }

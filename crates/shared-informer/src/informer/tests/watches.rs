@@ -34,57 +34,6 @@ async fn a_watch_is_resumed_from_its_last_event_or_bookmark() {
     assert_eq!(informer.status().lists, crate::ListCounts { first: 1, ..Default::default() });
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_event_older_than_the_cached_object_is_ignored() {
-    let mut scene = synced(&[widget("one/a", 9, 9)]).await;
-    scene.watch.put(&widget("one/a", 5, 5));
-    scene.watch.delete(&widget("one/a", 5, 5));
-    scene.watch.put(&widget("one/a", 9, 9));
-    scene.watch.put(&widget("one/b", 11, 1));
-    assert_eq!(scene.seen.next().await, "+one/b=1");
-    // Versions compare as numbers: "10" is newer than "9".
-    scene.watch.put(&widget("one/a", 10, 10));
-    assert_eq!(scene.seen.next().await, "one/a:9>10");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_state_from_before_a_deletion_brings_nothing_back() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.put(&widget("one/a", 11, 2));
-    scene.watch.delete(&widget("one/a", 12, 2));
-    assert_eq!(scene.seen.next().await, "-one/a=2");
-    scene.watch.put(&widget("one/a", 11, 2));
-    scene.watch.put(&widget("one/b", 13, 1));
-    assert_eq!(scene.seen.next().await, "+one/b=1");
-    assert_eq!(held(&scene.informer), ["one/b=1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn late_events_of_a_replaced_object_leave_its_successor_alone() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.delete(&widget("one/a", 11, 1));
-    scene.watch.put(&with_uid(widget("one/a", 12, 2), "other"));
-    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
-    scene.watch.delete(&widget("one/a", 11, 1));
-    scene.watch.put(&widget("one/a", 1, 1));
-    scene.watch.put(&widget("one/b", 13, 1));
-    assert_eq!(scene.seen.next().await, "+one/b=1");
-    scene.watch.delete(&with_uid(widget("one/a", 14, 2), "other"));
-    assert_eq!(scene.seen.next().await, "-one/a=2");
-    scene.watch.put(&widget("one/a", 1, 1));
-    scene.watch.put(&with_uid(widget("one/a", 12, 2), "other"));
-    scene.watch.put(&widget("one/c", 15, 1));
-    assert_eq!(scene.seen.next().await, "+one/c=1");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_is_selected_again_comes_back_with_its_uid() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.delete(&widget("one/a", 11, 1));
-    scene.watch.put(&widget("one/a", 12, 2));
-    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
-}
-
 #[rstest::rstest]
 #[case::numbers_of_each_object("9", "1")]
 #[case::no_numbers("v8", "v1")]
@@ -100,38 +49,35 @@ async fn versions_that_do_not_grow_over_objects_hide_no_successor(#[case] last: 
     assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
 }
 
+/// Versions compare as numbers: 9 is older than 10. What is old or known already changes neither an object nor the
+/// version from which the watch is resumed.
+#[rstest]
+#[case::older(&[("MODIFIED", "one/a", 12, 2), ("MODIFIED", "one/a", 9, 1)], &["one/a:1>2"], 12)]
+#[case::deleted_before(&[("MODIFIED", "one/a", 12, 2), ("DELETED", "one/a", 9, 1)], &["one/a:1>2"], 12)]
+#[case::twice(
+    &[("MODIFIED", "one/a", 12, 2), ("DELETED", "one/b", 13, 1), ("MODIFIED", "one/a", 12, 2), ("DELETED", "one/b", 13, 1)],
+    &["one/a:1>2", "-one/b=1"],
+    13
+)]
+#[case::bookmark_twice(
+    &[("BOOKMARK", "one/a", 12, 0), ("MODIFIED", "one/a", 13, 2), ("BOOKMARK", "one/a", 12, 0), ("MODIFIED", "one/a", 13, 2)],
+    &["one/a:1>2"],
+    13
+)]
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_not_resumed_from_an_event_that_was_out_of_date() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.put(&widget("one/a", 12, 2));
-    scene.watch.put(&widget("one/a", 11, 1));
-    assert_eq!(scene.seen.next().await, "one/a:1>2");
-    scene.watch.cut();
-    scene.api.watch_from(12).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_is_not_resumed_from_an_event_that_came_twice() {
-    let mut scene = synced(&[widget("one/a", 1, 1), widget("one/b", 2, 1)]).await;
-    scene.watch.put(&widget("one/a", 12, 2));
-    scene.watch.delete(&widget("one/b", 13, 1));
-    scene.watch.put(&widget("one/a", 12, 2));
-    scene.watch.delete(&widget("one/b", 13, 1));
-    assert_eq!(scene.seen.take(2).await, ["one/a:1>2", "-one/b=1"]);
-    scene.watch.cut();
-    scene.api.watch_from(13).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_is_not_resumed_from_a_bookmark_that_came_twice() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    for _ in 0..2 {
-        scene.watch.bookmark(12);
-        scene.watch.put(&widget("one/a", 13, 2));
+async fn an_event_that_is_out_of_date_or_repeated_is_ignored(
+    #[case] sent: &[(&str, &str, u64, i64)],
+    #[case] seen: &[&str],
+    #[case] resumed_from: u64,
+) {
+    let mut scene = synced(&[widget("one/a", 8, 1), widget("one/b", 2, 1)]).await;
+    for (kind, key, version, size) in sent {
+        scene.watch.send(kind, &widget(key, *version, *size));
     }
-    assert_eq!(scene.seen.next().await, "one/a:1>2");
+    assert_eq!(scene.seen.take(seen.len()).await, seen);
     scene.watch.cut();
-    scene.api.watch_from(13).await;
+    scene.api.watch_from(resumed_from).await;
+    assert!(scene.seen.received.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,35 +94,24 @@ async fn a_list_brings_back_what_a_watch_reported_as_deleted() {
     assert_eq!(scene.seen.next().await, "one/a:1>2");
 }
 
+#[rstest]
+#[case::ended(false)]
+#[case::broken_off(true)]
 #[tokio::test(start_paused = true)]
-async fn another_uid_under_the_same_name_is_a_delete_and_an_add() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.put(&with_uid(widget("one/a", 11, 2), "other"));
-    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
-    assert_eq!(scene.informer.store().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_its_time_is_not_broken() {
+async fn a_watch_that_ends_at_its_time_is_not_broken(#[case] is_cut: bool) {
     let settings = Settings { watch_timeout: Duration::from_secs(60), ..paged() };
     let mut scene = synced_with(settings, &[]).await;
     tokio::time::advance(Duration::from_secs(61)).await;
-    drop(scene.watch);
+    if is_cut {
+        scene.watch.cut()
+    } else {
+        drop(scene.watch)
+    }
     let next = scene.api.watch_from(10).await;
     let seconds: u64 = next.parameter("timeoutSeconds").unwrap().parse().unwrap();
     assert!((54..=60).contains(&seconds), "{seconds}");
     let status = scene.informer.status();
     assert_eq!((status.watch_errors, status.broken_since, status.last_error), (0, None, None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_off_at_its_time_is_not_broken() {
-    let settings = Settings { watch_timeout: Duration::from_secs(60), ..paged() };
-    let mut scene = synced_with(settings, &[]).await;
-    tokio::time::advance(Duration::from_secs(61)).await;
-    scene.watch.cut();
-    scene.api.watch_from(10).await;
-    assert_eq!(scene.informer.status().watch_errors, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,18 +213,4 @@ async fn an_event_without_end_is_trouble_once_another_begins() {
     scene.watch.lines.send(Ok(format!("{event}\n").into())).unwrap();
     scene.api.watch_from(10).await;
     assert_eq!(scene.informer.status().watch_errors, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lines_cut_anywhere_are_put_together() {
-    let mut scene = synced(&[]).await;
-    let line = json!({ "type": "ADDED", "object": widget("one/a", 11, 1) }).to_string();
-    let (start, end) = line.split_at(40);
-    scene.watch.lines.send(Ok(start.into())).unwrap();
-    scene.watch.lines.send(Ok(format!("{end}\n\n").into())).unwrap();
-    assert_eq!(scene.seen.next().await, "+one/a=1");
-    // A last line without an end is neither an event nor a failure of its own.
-    scene.watch.lines.send(Ok(start.into())).unwrap();
-    drop(scene.watch);
-    scene.api.watch_from(11).await;
 }

@@ -1,0 +1,327 @@
+//! The live state of one workload cluster, and its lock. Changes apply to it one at a time; readers come in between.
+//!
+//! - The group of a Machine is never stored: its owner, and that one's owner, lead to it. So it can't be stale, and
+//!   objects may arrive in any order.
+//! - The same objects in any order give the same state, and nothing is left of objects that are gone. A property test
+//!   holds both.
+//! - What is kept to be found quickly, such as a count, is dropped when it may be wrong, and then found anew.
+//! - An object that is wrong changes one group; the others go on.
+//! - Nothing here waits: no I/O, no await, and a lock is held for one change or one answer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use arcstr::ArcStr;
+use capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
+use nodegroup::{Bounds, GroupId, Rules, Shortage, UnitPrices};
+use parking_lot::{Mutex, RwLock};
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    change::KindState,
+    count::Counts,
+    group::{FailedDelete, Group},
+    learned::{Observations, Resources},
+    log::{FirstSync, GroupLines},
+    multimap::Multimap,
+    relations::{ByKey, Holders, Tail, TemplateKey},
+    templates::{SharedTemplates, TemplateReader, Templates},
+};
+
+/// The live state of one workload cluster.
+#[derive(Debug)]
+pub struct Index {
+    pub(super) inner: RwLock<Inner>,
+    /// The state of the first sync; `None` before and after it.
+    pub(super) first_sync: Mutex<Option<FirstSync>>,
+    /// The lines of the log about single groups.
+    pub(super) group_lines: Mutex<GroupLines>,
+    /// Notified when the result of [`Index::wanted_kinds`] changes.
+    pub(super) wanted: watch::Sender<()>,
+    /// Notified when [`Index::take_observed`] has another group to return.
+    pub(super) observed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) live: LiveState,
+    /// The last pinned membership; `None` before the first one.
+    pub(super) pinned: Option<Membership>,
+}
+
+impl Index {
+    /// Creates an empty index with these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
+            first_sync: Mutex::new(None),
+            group_lines: Mutex::default(),
+            wanted: watch::Sender::new(()),
+            observed: watch::Sender::new(()),
+        }
+    }
+
+    /// Shares the templates with other indexes. Changes of templates then only say that they were stored there.
+    #[must_use]
+    pub fn sharing(mut self, templates: &Arc<SharedTemplates>) -> Self {
+        self.inner.get_mut().live.templates = Templates::shared(templates);
+        self
+    }
+
+    /// Returns this index among the readers of shared templates; `None` if it shares none.
+    #[must_use]
+    pub fn template_reader(&self) -> Option<TemplateReader> {
+        self.inner.read().live.templates.reader()
+    }
+
+    /// Lets the changes of shared templates not concern this index any more.
+    pub fn release_templates(&self) {
+        let live = &mut self.inner.write().live;
+        live.templates.release_all(live.groups_by_template.keys());
+    }
+
+    /// Returns the keys that `of` finds in the index.
+    pub(super) fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
+        of(&self.inner.read().live)
+    }
+}
+
+/// Other crates get this counter only in debug builds, so that it doesn't slow their benches.
+#[cfg(any(test, all(feature = "test-support", debug_assertions)))]
+impl Index {
+    /// Returns the number of Machines that were iterated over for their group.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn visits(&self) -> usize {
+        self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// All known objects with their relations.
+#[derive(Debug)]
+pub(super) struct LiveState {
+    pub(super) rules: Rules,
+    pub(super) groups: HashMap<GroupId, Group>,
+    pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
+    pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
+    /// The Nodes by name.
+    pub(super) nodes: HashMap<ArcStr, Arc<Node>>,
+    pub(super) templates: Templates,
+    pub(super) kinds: HashMap<KindRef, KindState>,
+    /// The Machines whose infrastructure reports a lack of capacity.
+    pub(super) shortages: HashMap<ObjectKey, Shortage>,
+    /// The Machines with a nodeRef and without a providerID, unless they are being deleted.
+    pub(super) unidentified: BTreeSet<ObjectKey>,
+    /// The Machines whose deletion failed.
+    pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
+    /// The Machines of a MachineSet or MachinePool, by name. None has an empty map.
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<ArcStr, Arc<Machine>>>,
+    pub(super) counts: Counts,
+    pub(super) holders: Holders,
+    /// The MachineSets of a MachineDeployment.
+    pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
+    pub(super) machines_by_node: Multimap<ArcStr, ByKey<Machine>>,
+    pub(super) nodes_by_provider_id: Multimap<Tail, ByKey<Node>>,
+    /// The Nodes with a Machine in their annotations.
+    pub(super) nodes_by_machine: Multimap<ObjectKey, ByKey<Node>>,
+    /// The MachinePools whose nodeRefs contain a Node.
+    pub(super) pools_by_node: Multimap<ArcStr, GroupId>,
+    pub(super) groups_by_cluster: Multimap<ObjectKey, GroupId>,
+    pub(super) groups_by_template: Multimap<TemplateKey, GroupId>,
+    /// The resources of observed Nodes.
+    pub(super) resources: Resources,
+    /// The labels of observed Nodes.
+    pub(super) observations: Observations,
+    pub(super) groups_by_kind: Multimap<KindRef, GroupId>,
+    /// The kinds that groups in scope name, with the number of groups per namespace.
+    pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
+    /// True if a kind was added or removed in a namespace since the last notification.
+    pub(super) wanted_changed: bool,
+    /// The lowest price of each resource among the served groups, once it was asked for since the last change of a
+    /// price.
+    pub(super) cheapest_units: OnceLock<Option<Arc<UnitPrices>>>,
+    /// The groups that are yet to be evaluated for the change that is being applied.
+    pub(super) due: BTreeSet<GroupId>,
+    /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
+    pub(super) changed: BTreeSet<GroupId>,
+    /// The groups whose size was written, overwritten or held back.
+    pub(super) observed: BTreeSet<GroupId>,
+    /// True if a group was added, removed, or changed its bounds since the last pinning.
+    pub(super) membership_changed: bool,
+    /// The deleted groups that are still served, until the next Refresh.
+    pub(super) deleted_groups: DeletedGroups,
+    /// The namespaces of the scope that can't be read.
+    pub(super) forbidden_namespaces: BTreeSet<String>,
+    /// The number of evaluations of the rules.
+    #[cfg(test)]
+    pub(super) evaluations: usize,
+    /// The number of visits to a Machine for its group.
+    #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
+    pub(super) visits: std::sync::atomic::AtomicUsize,
+}
+
+impl LiveState {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            groups: HashMap::new(),
+            clusters: HashMap::new(),
+            machines: HashMap::new(),
+            nodes: HashMap::new(),
+            templates: Templates::default(),
+            kinds: HashMap::new(),
+            shortages: HashMap::new(),
+            unidentified: BTreeSet::new(),
+            failed_deletes: HashMap::new(),
+            machines_by_owner: HashMap::new(),
+            counts: Counts::default(),
+            holders: Holders::default(),
+            sets_by_deployment: Multimap::default(),
+            machines_by_node: Multimap::default(),
+            nodes_by_provider_id: Multimap::default(),
+            nodes_by_machine: Multimap::default(),
+            pools_by_node: Multimap::default(),
+            groups_by_cluster: Multimap::default(),
+            groups_by_template: Multimap::default(),
+            resources: Resources::default(),
+            observations: Observations::default(),
+            groups_by_kind: Multimap::default(),
+            wanted: BTreeMap::new(),
+            wanted_changed: false,
+            cheapest_units: OnceLock::new(),
+            due: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            observed: BTreeSet::new(),
+            membership_changed: true,
+            deleted_groups: DeletedGroups::default(),
+            forbidden_namespaces: BTreeSet::new(),
+            #[cfg(test)]
+            evaluations: 0,
+            #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
+            visits: std::sync::atomic::AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the relations that aren't empty.
+    #[cfg(test)]
+    pub(super) fn leftovers(&self) -> Vec<&'static str> {
+        let left = [
+            ("shortages", self.shortages.is_empty()),
+            ("unidentified", self.unidentified.is_empty()),
+            ("failed_deletes", self.failed_deletes.is_empty()),
+            ("machines_by_owner", self.machines_by_owner.is_empty()),
+            ("counts", self.counts.is_empty()),
+            ("holders", self.holders.is_empty()),
+            ("sets_by_deployment", self.sets_by_deployment.is_empty()),
+            ("machines_by_node", self.machines_by_node.is_empty()),
+            ("nodes_by_provider_id", self.nodes_by_provider_id.is_empty()),
+            ("nodes_by_machine", self.nodes_by_machine.is_empty()),
+            ("pools_by_node", self.pools_by_node.is_empty()),
+            ("groups_by_cluster", self.groups_by_cluster.is_empty()),
+            ("groups_by_template", self.groups_by_template.is_empty()),
+            ("resources", self.resources.is_empty()),
+            ("observations", self.observations.is_empty()),
+            ("groups_by_kind", self.groups_by_kind.is_empty()),
+            ("wanted", self.wanted.is_empty()),
+            ("groups", self.groups.is_empty()),
+            ("cheapest_units", self.cheapest_units.get().is_none_or(Option::is_none)),
+            ("deleted_groups", self.deleted_groups.is_empty()),
+        ];
+        left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
+    }
+}
+
+// Deleted groups, which are served until the next Refresh. A copy of the program that gets no Refresh drops them after
+// a time, at later changes.
+
+/// The time for which a deleted group is served.
+const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
+/// The deleted groups with the times of their deletions, in order. A group may exist again by now.
+#[derive(Debug, Default)]
+pub(super) struct DeletedGroups(VecDeque<(Instant, GroupId)>);
+
+impl DeletedGroups {
+    /// Records the deletion of a group. A repeated report keeps the first time.
+    pub(super) fn note(&mut self, id: &GroupId, group: &mut Group) {
+        if group.deleted_at.is_none() {
+            let now = Instant::now();
+            group.deleted_at = Some(now);
+            self.0.push_back((now, id.clone()));
+        }
+    }
+
+    /// Forgets all, after all of them were dropped.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Removes and returns the first one that is old enough.
+    pub(super) fn take_old(&mut self) -> Option<(Instant, GroupId)> {
+        let is_old = self.0.front().is_some_and(|(since, _)| since.elapsed() >= ANSWERS_FOR);
+        if is_old { self.0.pop_front() } else { None }
+    }
+
+    /// Returns true if there are no groups.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// The membership pinned by Refresh. The set of groups changes for the caller only at a Refresh (contract, section
+// 1), so that NodeGroupForNode never returns a group that the last NodeGroups answer lacks.
+
+/// A pinned group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PinnedGroup {
+    /// Its id.
+    pub id: GroupId,
+    /// Its id as text.
+    pub text: ArcStr,
+    /// Its bounds at the time of pinning.
+    pub bounds: Bounds,
+}
+
+/// The groups of one pinning.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// The groups, ordered by id.
+    pub(super) groups: Arc<[PinnedGroup]>,
+    positions: HashMap<GroupId, usize>,
+}
+
+impl Membership {
+    /// Pins all current groups. Former groups are no longer served.
+    pub(super) fn pin(live: &mut LiveState) -> Self {
+        live.groups.retain(|_, group| {
+            if !group.is_live() {
+                group.served = None;
+            }
+            group.is_known()
+        });
+        live.cheapest_units.take();
+        live.deleted_groups.clear();
+        let mut groups: Vec<_> = live
+            .groups
+            .iter()
+            .filter(|(_, group)| group.is_live())
+            .filter_map(|(id, group)| {
+                let bounds = group.served.as_ref()?.definition.bounds;
+                Some(PinnedGroup { id: id.clone(), text: id.to_string().into(), bounds })
+            })
+            .collect();
+        groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let positions = groups.iter().enumerate().map(|(position, group)| (group.id.clone(), position)).collect();
+        live.membership_changed = false;
+        Self { groups: groups.into(), positions }
+    }
+
+    /// Returns the pinned group with that id.
+    pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
+        self.groups.get(*self.positions.get(id)?)
+    }
+}

@@ -1,0 +1,391 @@
+//! A controller's memory: its views, its queue, and the reconciles in progress.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    Live, Options, Parked, backoff,
+    kind::{Controller, Kind, Observed},
+    owning_set,
+    view::{Feed, ObjectKey, View, key_of},
+    write::{Awaited, Op},
+};
+use crate::{
+    clock::after,
+    controllers::{keys, machine, machine_pool, object::Object as _},
+};
+
+/// The maximum time for which a controller waits for its cache to show one of its writes.
+pub(super) const CACHE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The min time between two reconciles of an object, if they are rate-limited.
+const RATE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Member {
+    controller: Controller,
+    views: Vec<(Kind, View)>,
+    /// The APIs, if it reads them itself.
+    live: Option<Live>,
+    pub(super) queue: Queue<ObjectKey>,
+    /// The next object to be reconciled.
+    head: Option<ObjectKey>,
+    pub(super) runs: Vec<Run>,
+    /// The objects that changed while they were being reconciled.
+    dirty: BTreeSet<ObjectKey>,
+    failures: BTreeMap<ObjectKey, u32>,
+    /// The newest revision that was written for an object, by the kind of the written object.
+    wrote: BTreeMap<ObjectKey, BTreeMap<Kind, u64>>,
+    /// The objects that wait until the views show the writes for them.
+    stale: BTreeSet<ObjectKey>,
+    /// The time at which each object was last reconciled.
+    began: BTreeMap<ObjectKey, Timestamp>,
+    /// The objects that wait for their Cluster to be unpaused.
+    pub(super) parked: Parked,
+}
+
+/// A reconcile in progress.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) key: ObjectKey,
+    /// The object as it was read.
+    pub(super) object: Arc<Value>,
+    pub(super) ops: VecDeque<Op>,
+    pub(super) has_failed: bool,
+    pub(super) observed: Observed,
+    /// The time until which it waits for its cache.
+    pub(super) deadline: Option<Timestamp>,
+}
+
+impl Member {
+    /// Creates a controller that has just listed everything, with all of its objects queued.
+    pub(super) fn new(controller: Controller, views: Vec<(Kind, View)>, live: Option<Live>) -> Self {
+        let mut member = Self {
+            controller,
+            views,
+            live,
+            queue: Queue::default(),
+            head: None,
+            runs: Vec::new(),
+            dirty: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            wrote: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            began: BTreeMap::new(),
+            parked: BTreeMap::new(),
+        };
+        let keys: Vec<_> = member.view(controller.of()).into_iter().flat_map(View::keys).cloned().collect();
+        for key in keys {
+            member.queue.add(key);
+        }
+        member
+    }
+
+    pub(super) fn view(&self, kind: Kind) -> Option<&View> {
+        self.views.iter().find(|(known, _)| *known == kind).map(|(_, view)| view)
+    }
+
+    pub(super) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<Arc<Value>> {
+        match &self.live {
+            Some(live) => live.management.get(&live.resource(kind), &key.0, &key.1).ok(),
+            None => self.view(kind)?.get(key).cloned(),
+        }
+    }
+
+    /// Returns the Node of a Machine, or of a machine of a MachinePool, by its providerID.
+    pub(super) fn node(&self, object: &Value, id: &str) -> Option<Arc<Value>> {
+        match &self.live {
+            Some(live) => {
+                let name = object.text("/status/nodeRef/name").unwrap_or_else(|| machine_pool::node_name(id));
+                live.workloads.of(object)?.get(&live.resource(Kind::Node), "", name).ok()
+            }
+            None => self.view(Kind::Node)?.with_id(id).cloned(),
+        }
+    }
+
+    /// Returns the key of the Machine with this providerID.
+    fn machine_of(&self, id: &str) -> Option<ObjectKey> {
+        match &self.live {
+            Some(_) => machine::key_of_id(id),
+            None => self.view(Kind::Machine)?.with_id(id).map(|machine| key_of(machine)),
+        }
+    }
+
+    pub(super) fn controlled(&self, kind: Kind, owner: &Value) -> Vec<Arc<Value>> {
+        match &self.live {
+            Some(live) => {
+                let uid = owner.uid();
+                let dependents = live.management.dependents(uid).into_iter().map(|(_, object)| object);
+                let is_controlled = |object: &Value| object.controller().is_some_and(|owner| owner["uid"] == uid);
+                dependents.filter(|object| object.kind() == kind.as_str() && is_controlled(object)).collect()
+            }
+            None => self.view(kind).map(|view| view.controlled(owner)).unwrap_or_default(),
+        }
+    }
+
+    /// Takes in changes of a kind, and queues the objects that they concern.
+    pub(super) fn observe(&mut self, kind: Kind, feed: &Feed, most: u64) -> u64 {
+        let mut seen = 0;
+        while seen < most
+            && let Some((_, view)) = self.views.iter_mut().find(|(known, _)| *known == kind)
+            && let Some(change) = feed.get(view.position)
+        {
+            if self.live.is_some() {
+                view.pass();
+            } else {
+                view.take(change);
+            }
+            seen += 1;
+            self.add_concerned(kind, &change.object);
+        }
+        if seen > 0 {
+            let stale = std::mem::take(&mut self.stale);
+            for key in stale {
+                self.queue.add(key);
+            }
+        }
+        seen
+    }
+
+    fn add_concerned(&mut self, kind: Kind, object: &Value) {
+        if kind == self.controller.of() {
+            self.queue.add(key_of(object));
+        }
+        if kind == Kind::Cluster && object["spec"]["paused"] != true {
+            for key in self.parked.remove(&key_of(object)).into_iter().flatten() {
+                self.queue.add(key);
+            }
+        }
+        if let Some(key) = self.owner(kind, object) {
+            self.queue.add(key);
+        }
+    }
+
+    /// Returns the object of this controller that owns one of another kind.
+    fn owner(&self, kind: Kind, object: &Value) -> Option<ObjectKey> {
+        let of = self.controller.of();
+        match (of, kind) {
+            (Kind::MachineDeployment, Kind::Machine) => {
+                let set = self.get(Kind::MachineSet, &owning_set(object)?)?;
+                self.owner(Kind::MachineSet, &set)
+            }
+            (Kind::MachineDeployment, Kind::MachineSet) | (Kind::MachineSet | Kind::MachinePool, Kind::Machine) => {
+                let owner = object.controller()?;
+                let name = owner["name"].as_str().filter(|_| owner["kind"] == of.as_str())?;
+                Some((object.namespace().to_owned(), name.to_owned()))
+            }
+            (Kind::Machine, Kind::Node) => {
+                object.text("/spec/providerID").and_then(|id| self.machine_of(id)).or_else(|| {
+                    let namespace = object.annotation(keys::NODE_NAMESPACE)?.to_owned();
+                    Some((namespace, object.annotation(keys::NODE_MACHINE)?.to_owned()))
+                })
+            }
+            (Kind::MachinePool, Kind::Node) => {
+                let is_pool = object.annotation(keys::NODE_OWNER_KIND) == Some(of.as_str());
+                let name = object.annotation(keys::NODE_OWNER_NAME).filter(|_| is_pool)?;
+                Some((object.annotation(keys::NODE_NAMESPACE)?.to_owned(), name.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if a step is due now.
+    pub(super) fn has_work(&mut self, now: Timestamp, options: &Options) -> bool {
+        self.queue.advance(now);
+        if self.head.is_none() {
+            self.head = self.take_next(now, options);
+        }
+        self.can_begin(options) || self.runs.iter().any(|run| self.can_go_on(run, now))
+    }
+
+    fn can_begin(&self, options: &Options) -> bool {
+        self.head.is_some() && self.runs.len() < options.workers.max(1)
+    }
+
+    /// Returns the next object in the queue that may be reconciled now.
+    fn take_next(&mut self, now: Timestamp, options: &Options) -> Option<ObjectKey> {
+        while let Some(key) = self.queue.pop() {
+            if self.runs.iter().any(|run| run.key == key) {
+                self.dirty.insert(key);
+                continue;
+            }
+            if options.version.limits_rate() && self.controller.is_of_cluster_api() && self.live.is_none() {
+                let again = self.began.get(&key).map(|began| after(*began, RATE));
+                if let Some(again) = again.filter(|again| now < *again) {
+                    self.queue.add_at(again, key);
+                    continue;
+                }
+            }
+            if self.is_stale(&key) {
+                self.stale.insert(key);
+                continue;
+            }
+            return Some(key);
+        }
+        None
+    }
+
+    fn is_stale(&self, key: &ObjectKey) -> bool {
+        if self.live.is_some() {
+            return false;
+        }
+        let mut wrote = self.wrote.get(key).into_iter().flatten();
+        wrote.any(|(kind, revision)| self.view(*kind).is_some_and(|view| view.revision < *revision))
+    }
+
+    /// Records a write after which the object is only reconciled again once the view of this kind shows it.
+    pub(super) fn note_written(&mut self, key: &ObjectKey, kind: Kind, revision: u64) {
+        let newest = self.wrote.entry(key.clone()).or_default().entry(kind).or_default();
+        *newest = revision.max(*newest);
+    }
+
+    /// Chooses the reconcile that goes on; `None` for the one at the head of the queue.
+    pub(super) fn choose(&self, pick: u64, now: Timestamp, options: &Options) -> Option<usize> {
+        let going: Vec<_> = (0..self.runs.len()).filter(|number| self.can_go_on(&self.runs[*number], now)).collect();
+        let choices = going.len() + usize::from(self.can_begin(options));
+        let chosen = usize::try_from(pick % (choices.max(1) as u64)).unwrap_or_default();
+        going.get(chosen).copied()
+    }
+
+    pub(super) fn take_head(&mut self, now: Timestamp) -> Option<ObjectKey> {
+        let key = self.head.take()?;
+        self.wrote.remove(&key);
+        self.began.insert(key.clone(), now);
+        Some(key)
+    }
+
+    fn can_go_on(&self, run: &Run, now: Timestamp) -> bool {
+        match (run.ops.front(), run.deadline) {
+            (Some(Op::Wait(left)), Some(deadline)) => {
+                deadline <= now || left.front().is_none_or(|awaited| self.shows(awaited))
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns true if the view of the objects that this controller creates shows this one as created, or as being
+    /// deleted.
+    pub(super) fn shows(&self, awaited: &Awaited) -> bool {
+        let kind = if self.controller == Controller::MachineSet { Kind::Machine } else { Kind::MachineSet };
+        let shown = self.get(kind, &awaited.key);
+        if awaited.is_deleted { shown.is_none_or(|object| object.deleting()) } else { shown.is_some() }
+    }
+
+    /// Ends a reconcile that has nothing left to do.
+    pub(super) fn end(&mut self, number: usize, now: Timestamp) {
+        let run = self.runs.remove(number);
+        if run.has_failed {
+            let failures = self.failures.entry(run.key.clone()).or_default();
+            *failures += 1;
+            self.queue.add_at(after(now, backoff(*failures)), run.key.clone());
+        } else {
+            self.failures.remove(&run.key);
+        }
+        if self.dirty.remove(&run.key) {
+            self.queue.add(run.key);
+        }
+    }
+
+    /// Returns the time at which the next step is due.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let deadlines = self.runs.iter().filter_map(|run| run.deadline);
+        deadlines.chain(self.queue.next()).min()
+    }
+}
+
+/// A queue whose due keys come in the order in which they became due.
+#[derive(Debug)]
+pub(super) struct Queue<K> {
+    due: VecDeque<K>,
+    is_due: HashSet<K>,
+    later: BTreeSet<(Timestamp, K)>,
+    times: HashMap<K, Timestamp>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self { due: VecDeque::new(), is_due: HashSet::new(), later: BTreeSet::new(), times: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    /// Adds a key to be reconciled now.
+    pub(super) fn add(&mut self, key: K) {
+        if self.is_due.insert(key.clone()) {
+            self.due.push_back(key);
+        }
+    }
+
+    /// Adds a key to be reconciled at a time, or earlier if it is queued for an earlier one.
+    pub(super) fn add_at(&mut self, time: Timestamp, key: K) {
+        if let Some(known) = self.times.get(&key).copied() {
+            if known <= time {
+                return;
+            }
+            self.later.remove(&(known, key.clone()));
+        }
+        self.times.insert(key.clone(), time);
+        self.later.insert((time, key));
+    }
+
+    /// Makes everything due up to `now`.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        while let Some((time, _)) = self.later.first()
+            && *time <= now
+            && let Some((_, key)) = self.later.pop_first()
+        {
+            self.times.remove(&key);
+            self.add(key);
+        }
+    }
+
+    /// Takes the next key that is due.
+    pub(super) fn pop(&mut self) -> Option<K> {
+        let key = self.due.pop_front()?;
+        self.is_due.remove(&key);
+        Some(key)
+    }
+
+    /// Returns the time at which the next key becomes due.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.later.first().map(|(time, _)| *time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::after;
+
+    #[test]
+    fn an_object_is_looked_at_once_however_often_it_was_added() {
+        let mut queue = Queue::default();
+        queue.add("a");
+        queue.add("b");
+        queue.add("a");
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some("a"), Some("b"), None]);
+    }
+
+    #[test]
+    fn the_earliest_time_counts() {
+        let start = Timestamp::UNIX_EPOCH;
+        let at = |seconds| after(start, Duration::from_secs(seconds));
+        let mut queue = Queue::default();
+        queue.add_at(at(5), "a");
+        queue.add_at(at(9), "a");
+        queue.add_at(at(3), "a");
+        assert_eq!(queue.next(), Some(at(3)));
+        queue.advance(at(2));
+        assert_eq!(queue.pop(), None);
+        queue.advance(at(10));
+        assert_eq!((queue.pop(), queue.pop(), queue.next()), (Some("a"), None, None));
+    }
+}
