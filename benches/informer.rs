@@ -270,6 +270,7 @@ fn measure(variant: Variant, mut command: Command, server: &ApiServer, objects: 
 }
 
 /// The fields of the informer's slim Machine, as a user of kube would write them: the fair rival.
+#[expect(dead_code, reason = "kept as the informer keeps it")]
 #[derive(Clone, Debug, Deserialize)]
 struct SlimMachine {
     metadata: ObjectMeta,
@@ -278,6 +279,7 @@ struct SlimMachine {
     status: SlimStatus,
 }
 
+#[expect(dead_code, reason = "kept as the informer keeps it")]
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SlimSpec {
@@ -294,11 +296,13 @@ struct SlimStatus {
     conditions: Vec<SlimCondition>,
 }
 
+#[expect(dead_code, reason = "kept as the informer keeps it")]
 #[derive(Clone, Debug, Deserialize)]
 struct SlimReference {
     name: String,
 }
 
+#[expect(dead_code, reason = "kept as the informer keeps it")]
 #[derive(Clone, Debug, Deserialize)]
 struct SlimCondition {
     r#type: String,

@@ -103,9 +103,9 @@ async fn a_watch_that_ends_at_its_time_is_not_broken(#[case] is_cut: bool) {
     let mut scene = synced_with(settings, &[]).await;
     tokio::time::advance(Duration::from_secs(61)).await;
     if is_cut {
-        scene.watch.cut()
+        scene.watch.cut();
     } else {
-        drop(scene.watch)
+        drop(scene.watch);
     }
     let next = scene.api.watch_from(10).await;
     let seconds: u64 = next.parameter("timeoutSeconds").unwrap().parse().unwrap();
