@@ -199,6 +199,7 @@ fn object(
             let include = Include::parse(received.query.get("includeObject"));
             Ok(match form {
                 Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
+                Form::Metadata => json_answer(200, &table::metadata_of(object.value())),
                 Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
             })
         }
@@ -244,6 +245,7 @@ fn patch(
 fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
     match form {
         Form::Plain | Form::Discovery => json_answer(code, &**value),
+        Form::Metadata => json_answer(code, &table::metadata_of(value)),
         Form::Table => match server.api.target(resource) {
             Ok(target) => {
                 json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))

@@ -170,6 +170,8 @@ pub(crate) enum Form {
     Plain,
     /// A table of rows with cells, for people.
     Table,
+    /// Their metadata alone.
+    Metadata,
     /// The aggregated form of discovery.
     Discovery,
 }
@@ -192,6 +194,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
             match parameters.get("as").copied() {
                 None => Some(Form::Plain),
                 Some("Table") if version == "v1" => Some(Form::Table),
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList") if version == "v1" => Some(Form::Metadata),
                 Some("APIGroupDiscoveryList") if version == "v2" => Some(Form::Discovery),
                 Some(_) => None,
             }
@@ -286,6 +289,7 @@ mod tests {
     #[case("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table))]
     #[case("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(Form::Plain))]
     #[case("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", Some(Form::Discovery))]
+    #[case("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some(Form::Metadata))]
     fn the_first_form_that_is_spoken_here_is_taken(#[case] accept: &str, #[case] form: Option<Form>) {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_str(accept).expect("the cases are valid"));

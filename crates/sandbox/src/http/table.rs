@@ -188,8 +188,16 @@ fn age(time: &str, now: Timestamp) -> String {
 }
 
 /// Returns only an object's metadata.
-fn metadata_of(object: &Value) -> Value {
+pub(crate) fn metadata_of(object: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]})
+}
+
+/// Returns only the metadata of a list's objects.
+pub(crate) fn metadata_of_page(page: &Page) -> Value {
+    let items: Vec<Value> = page.objects.iter().map(|object| metadata_of(object.value())).collect();
+    json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata(page), "items": items,
+    })
 }
 
 #[cfg(test)]

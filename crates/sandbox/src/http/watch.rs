@@ -301,6 +301,7 @@ impl Watch {
                 event.extend_from_slice(b"}\n");
                 self.pending.push_back(event.freeze());
             }
+            Form::Metadata => self.push_value(word, &table::metadata_of(object.value())),
             Form::Table => {
                 let mut shown = table::of_one(&self.target, object, self.query.include, self.api.clock().now());
                 if std::mem::replace(&mut self.headings_sent, true) {
@@ -324,6 +325,9 @@ impl Watch {
         let bookmark = match self.query.form {
             Form::Plain | Form::Discovery => {
                 json!({"apiVersion": self.target.api_version(), "kind": self.target.spec.kind, "metadata": metadata})
+            }
+            Form::Metadata => {
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
             }
             Form::Table => json!({
                 "apiVersion": "meta.k8s.io/v1", "kind": "Table",
@@ -428,6 +432,7 @@ pub(crate) fn list(
     )?;
     Ok(match form {
         Form::Plain | Form::Discovery => list_answer(page),
+        Form::Metadata => json_answer(200, &table::metadata_of_page(&page)),
         Form::Table => {
             json_answer(200, &table::of_page(&page, Include::parse(query.get("includeObject")), api.clock().now()))
         }
