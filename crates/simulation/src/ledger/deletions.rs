@@ -105,6 +105,9 @@ impl Ledger {
             let removal = self.removals.iter_mut().rev().find(|it| it.copy == copy && it.uid == uid);
             if let Some(removal) = removal {
                 removal.is_taken_back = !removal.is_lowered;
+                if removal.is_taken_back {
+                    self.taken_back.insert(uid.to_owned(), self.now);
+                }
             }
         } else if is_changed && !is_pool {
             self.find(Check::TakenUnnamed, format!("copy {copy} marked {name} of {}", after.group));

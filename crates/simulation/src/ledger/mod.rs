@@ -269,6 +269,8 @@ pub(crate) struct Ledger {
     unheard: BTreeSet<(usize, String)>,
     /// The Machines that copies have deleted or marked, the newest last.
     removals: Vec<Removal>,
+    /// The time at which the mark of each Machine was taken off since the size was refused.
+    taken_back: BTreeMap<String, Nanos>,
     /// The times at which each copy has replaced a Machine of each group.
     replacements: HashMap<(usize, String), Nanos>,
     /// The Machines that were replaced since somebody else had deleted them, and are counted.

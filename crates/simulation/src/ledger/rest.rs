@@ -45,7 +45,10 @@ impl Ledger {
             };
             let is_left = |machine: &&Machine| !machine.is_gone && (is_long(machine) || !machine.is_deleting);
             let Some(machine) = self.machines.get(uid).filter(is_left) else { continue };
-            if machine.group.starts_with("MachinePool/") && machine.marked_since().is_some() {
+            // The mark of an answered deletion stays, until a later one that was refused takes it off.
+            let is_taken_back = self.taken_back.get(uid).is_some_and(|at| at > since);
+            let was_marked = machine.marked_since().is_some() || is_taken_back;
+            if machine.group.starts_with("MachinePool/") && was_marked {
                 kept += 1;
             } else {
                 let what =
