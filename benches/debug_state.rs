@@ -21,14 +21,14 @@ use std::{
 
 use cluster::{Fleet, FleetOptions, InformerMetrics};
 use connect::{Clients, Proxies, WorkloadSource};
-use grpc::RpcMetrics;
 use index::{Detail, GroupMetrics, GroupSeries, Index};
 use jiff::Timestamp;
-use nodegroup::GroupId;
 use page::StatusPage;
 use page::state::{Selection, Source};
+use rules::GroupId;
 use scale::ScaleMetrics;
-use server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
+use service::RpcMetrics;
+use service::listen::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;

@@ -29,7 +29,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi::{Context, DEFAULT_GROUP, Machine};
 use clap::{Parser, ValueEnum};
 use futures::{Stream, StreamExt as _};
 use kube::{
@@ -37,6 +36,7 @@ use kube::{
     core::{ApiResource, DynamicObject, DynamicResourceScope, GroupVersionKind, ObjectMeta, PartialObjectMeta},
 };
 use kube_runtime::{WatchStreamExt as _, reflector, reflector::store::Writer, watcher};
+use rules::capi::{Context, DEFAULT_GROUP, Machine};
 use sandbox::{
     Contract,
     api::{PatchKind, Resource, Subresource},

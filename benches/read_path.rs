@@ -11,7 +11,7 @@ use std::{collections::HashMap, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use index::{Index, NodeQuery};
-use nodegroup::GroupId;
+use rules::GroupId;
 
 const MACHINES_PER_GROUP: usize = 25;
 const FLEETS: [usize; 2] = [200, 1_000];

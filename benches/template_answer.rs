@@ -14,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use index::{Change, Index};
 use proto::{
     GpuLabelRequest, NodeGroupTemplateNodeInfoRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
+use rules::capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
 use index::{Change, Index};
-use nodegroup::{Rules, Scope};
+use rules::capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
+use rules::{Rules, Scope};
 use serde_json::{Value, json};
 
 fn meta(namespace: &str, name: &str) -> Meta {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use app::service_of_index;
-use grpc::Service;
 use index::Index;
-use server::{GrpcThread, bind, cloud_provider, serve_on_own_thread};
+use service::Service;
+use service::listen::{GrpcThread, bind, cloud_provider, serve_on_own_thread};
 use shared_informer::Spawner;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;

@@ -21,22 +21,22 @@ const NAME: &str = "capi-autoscaler-provider";
 
 /// Builds the binary unless it is up to date, and returns its path.
 pub fn build() -> Result<PathBuf> {
-    build_of(NAME, NAME)
+    build_of(NAME)
 }
 
 /// Builds the driver that runs in a Pod unless it is up to date, and returns its path.
 pub(crate) fn build_driver() -> Result<PathBuf> {
-    build_of("real-nodes", "driver")
+    build_of("driver")
 }
 
 /// Naming both packages makes cargo choose the same features of the dependencies as for these tests, so that they are
 /// not built twice.
-fn build_of(package: &str, name: &str) -> Result<PathBuf> {
+fn build_of(name: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
-        .args(["-p", "e2e", "-p", package, "--bin", name])
+        .args(["-p", "e2e", "-p", NAME, "--bin", name])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

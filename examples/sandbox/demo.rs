@@ -10,17 +10,17 @@ use std::{
 use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
 use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
-use nodegroup::{Rules, Scope, ScopeSpec};
 use page::state::tables::{View, table};
 use page::state::{Selection, State, SyncState};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
+use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
     api::{Resource, Selection as Everything},
     fleet::Fleet,
     read_manifests,
 };
-use server::Shutdown;
+use service::listen::Shutdown;
 
 use super::{
     options::Options,

@@ -14,8 +14,8 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use app::{App, Config, FleetConfig, IndexConfig};
 use connect::{NodeAccess, Source};
 use index::GroupSeries;
-use nodegroup::{Rules, Scope};
 use proto::{NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, RefreshRequest};
+use rules::{Rules, Scope};
 use sandbox::{
     Settings,
     api::{PatchKind, Resource, Subresource},
@@ -23,7 +23,7 @@ use sandbox::{
     clusters::{Ailment, ClusterOf, Clusters, ClustersOptions},
 };
 use serde_json::json;
-use server::{AllowedClients, ClientFiles, GrpcAddress, Shutdown, TlsFiles};
+use service::listen::{AllowedClients, ClientFiles, GrpcAddress, Shutdown, TlsFiles};
 use tokio::sync::mpsc;
 use tonic::Code;
 

@@ -11,7 +11,7 @@ mod waiting;
 use std::{io, path::Path, process::ExitCode};
 
 use clap::Parser as _;
-use server::Shutdown;
+use service::listen::Shutdown;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -4,7 +4,7 @@
 use clap::Args;
 
 use super::values::parse_bool;
-use capi::DEFAULT_GROUP;
+use rules::capi::DEFAULT_GROUP;
 
 /// The flags that determine an index, as typed.
 #[derive(Args, Clone, Debug)]

@@ -3,11 +3,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use capi::Keys;
-use nodegroup::{
+use regex::Regex;
+use rules::capi::Keys;
+use rules::{
     Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list,
 };
-use regex::Regex;
 
 use super::{
     IndexArgs, UsageError,

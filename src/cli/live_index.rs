@@ -10,7 +10,7 @@ use app::IndexConfig;
 use cluster::{Fleet, FleetOptions, WorkloadCluster};
 use connect::Clients;
 use index::Index;
-use server::{Check, CheckState};
+use service::listen::{Check, CheckState};
 
 /// The interval at which the checks are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

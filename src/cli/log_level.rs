@@ -10,8 +10,8 @@ use super::{
     groups::{Client, DEFAULT_SERVER, GroupsError, ServerUrl},
     printing,
 };
-use nodegroup::text::visible;
-use server::LogLevel;
+use rules::text::visible;
+use service::listen::LogLevel;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

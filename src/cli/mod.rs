@@ -27,7 +27,7 @@ use clap::{Parser, Subcommand};
 use thiserror::Error;
 
 use app::Config;
-use nodegroup::text::visible_lines;
+use rules::text::visible_lines;
 
 use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status, needed_rights};

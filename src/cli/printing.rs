@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
-use nodegroup::text::{is_left_by_json, visible_json};
+use rules::text::{is_left_by_json, visible_json};
 
 pub(super) const DIM: Style = AnsiColor::BrightBlack.on_default();
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();

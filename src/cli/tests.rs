@@ -6,13 +6,13 @@
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use clap::{Arg, CommandFactory, Parser};
-use nodegroup::{Architecture, Rules, Scope, ScopeSpec};
 use rstest::rstest;
+use rules::{Architecture, Rules, Scope, ScopeSpec};
 
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
 use app::{Config, IndexConfig};
 use connect::{NodeAccess, Source, WorkloadSource};
-use server::PRIVATE_SOCKET;
+use service::listen::PRIVATE_SOCKET;
 
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
@@ -275,7 +275,7 @@ fn the_admin_listener_answers_for_all_hosts_that_are_given() {
 fn all_words_of_a_lack_of_capacity_that_are_given_are_looked_for() {
     let flags =
         ["--all-clusters", "--capacity-error-words", "no blade left; rack full", "--capacity-error-words", "E7"];
-    let expected = nodegroup::CapacityWords::new(["no blade left", "rack full", "E7"]).unwrap();
+    let expected = rules::CapacityWords::new(["no blade left", "rack full", "E7"]).unwrap();
     assert_eq!(config(&flags).unwrap().rules.capacity_words, expected);
 }
 
@@ -465,5 +465,5 @@ fn the_documented_flags_are_those_there_are() {
 
 #[test]
 fn the_programs_own_name_is_known_as_that_of_a_copy() {
-    assert!(nodegroup::writing::is_own(env!("CARGO_PKG_NAME")));
+    assert!(rules::writing::is_own(env!("CARGO_PKG_NAME")));
 }

@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use capi::DEFAULT_GROUP;
-use nodegroup::GoDuration;
+use rules::GoDuration;
+use rules::capi::DEFAULT_GROUP;
 
 use super::usage::{Flag, UsageError, given};
 use connect::Source;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
-use capi::{
+use rules::capi::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys,
     OWN_CAPACITY_PREFIX, PAUSED, REPLICAS_MANAGED_BY, SCALE_DOWN_WHILE_ROLLING_OUT,
 };
-use nodegroup::{Problem, capacity, options};
+use rules::{Problem, capacity, options};
 
 use super::{first_cells, read};
 

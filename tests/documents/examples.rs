@@ -8,13 +8,13 @@ use std::{
 };
 
 use app::Config;
-use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::cli::{Cli, Command};
-use nodegroup::{
+use rules::capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
+use rules::{
     Bounds, CapacityWords, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec,
     TemplateRules, evaluate,
 };
-use server::{GrpcAddress, PRIVATE_SOCKET};
+use service::listen::{GrpcAddress, PRIVATE_SOCKET};
 
 use clap::Parser as _;
 use rstest::rstest;

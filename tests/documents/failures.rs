@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodegroup::{
+use rules::{
     TERMINAL,
     exhausted::{CAUSES, Form},
 };
@@ -16,7 +16,7 @@ fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
     for (section, expected) in [(heals, true), (lasts, false)] {
         let documented: BTreeSet<_> =
             section.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
-        let row = |cause: &nodegroup::exhausted::Cause| {
+        let row = |cause: &rules::exhausted::Cause| {
             let form = match cause.form {
                 Form::Code => "exact",
                 Form::Phrase => "any case",
@@ -33,6 +33,6 @@ fn every_reason_after_which_a_machine_never_comes_is_documented_with_its_source(
     let document = read("docs/reference/failures.md");
     let (_, table) = document.split_once("| provider | text | source |\n|---|---|---|\n").unwrap();
     let documented: BTreeSet<_> = table.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect();
-    let row = |it: &nodegroup::Terminal| format!("| {} | `{}` | `{}` |", it.provider, it.text, it.source);
+    let row = |it: &rules::Terminal| format!("| {} | `{}` | `{}` |", it.provider, it.text, it.source);
     assert_eq!(documented, TERMINAL.iter().map(row).collect());
 }

@@ -31,7 +31,7 @@ use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use serde::Deserialize as _;
 use serde_json::Value;
-use server::Shutdown;
+use service::listen::Shutdown;
 use tempfile::TempDir;
 
 fn root() -> &'static Path {

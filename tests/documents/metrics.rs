@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, net::SocketAddr};
 
 use app::App;
 use proto::cloud_provider_client::CloudProviderClient;
-use server::Shutdown;
+use service::listen::Shutdown;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -11,16 +11,15 @@ const ALERTS: &str = "charts/capi-autoscaler-provider/files/alerts.yaml";
 const DASHBOARD: &str = "charts/capi-autoscaler-provider/files/dashboard.json";
 const PREFIX: &str = "capi_autoscaler_provider_";
 /// The sources that log, besides those of the informers, which name no action.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 8] = [
     "src",
     "crates/app/src/prices",
     "crates/change-stream/src",
     "crates/cluster/src",
     "crates/connect/src",
-    "crates/grpc/src",
+    "crates/service/src",
     "crates/index/src",
     "crates/scale/src",
-    "crates/server/src",
 ];
 
 /// Each metric of docs/reference/metrics.md, which another test holds against a server: its name as in queries, and its
@@ -210,7 +209,7 @@ fn each_code_that_is_answered_is_in_the_runbook() {
     let runbook = read("docs/how-to/runbook.md");
     let (_, table) = runbook.split_once("## Codes of answers").unwrap();
     let made = Regex::new(r"Status::([a-z_]+)\(").unwrap();
-    let sources = sources("crates/grpc/src");
+    let sources = sources("crates/service/src");
     let made = sources.iter().flat_map(|(_, source)| made.captures_iter(source).map(|made| made[1].to_uppercase()));
     // `Status::new` takes the code of another Status, so it names none.
     let codes: BTreeSet<_> = made.filter(|name| name != "NEW").chain(["OK", "CANCELLED"].map(str::to_owned)).collect();

@@ -4,8 +4,8 @@ use std::fs;
 
 use app::App;
 use app::prices::PriceFile;
-use nodegroup::price::{Price, Rates, Tariff};
 use proto::cloud_provider_client::CloudProviderClient;
+use rules::price::{Price, Rates, Tariff};
 
 use super::{offline_server, read, root};
 

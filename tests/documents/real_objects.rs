@@ -3,14 +3,14 @@
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
-use capi::{
-    Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
-};
 use index::{Change, Index, NodeQuery};
 use k8s_pb::api::core::v1 as pb;
-use nodegroup::{self, CapacityWords, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
 use prost::Message as _;
 use rstest::rstest;
+use rules::capi::{
+    Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
+};
+use rules::{self, CapacityWords, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
 use serde_json::Value;
 
 const GROUP: &str = "MachineDeployment/team-a/stage-md-0-mnr6p";
@@ -99,7 +99,7 @@ fn a_moment_reads_alike_in_both_contract_versions(
 ) {
     let index = index_of(moment, version);
     let groups: Vec<_> = index.groups().iter().map(|group| (group.text.to_string(), group.bounds)).collect();
-    assert_eq!(groups, [(GROUP.to_owned(), nodegroup::Bounds { min: 0, max: 10 })]);
+    assert_eq!(groups, [(GROUP.to_owned(), rules::Bounds { min: 0, max: 10 })]);
     assert_eq!(index.target_size(&GroupId::parse(GROUP).unwrap()), Some(3));
     assert_eq!(instances(&index), expected);
     assert_eq!(index.stats().problems, []);

@@ -463,7 +463,7 @@ fn the_workflow_and_the_test_on_a_registry_run_the_same_steps() {
     used.sort();
     used.dedup();
     assert_eq!(used, ["check", "notes", "package", "push", "sbom", "sign", "tag", "verify"]);
-    let rehearsal = read("e2e/nodes/tests/nodes/release.rs");
+    let rehearsal = read("e2e/tests/nodes/release.rs");
     for step in used {
         assert!(rehearsal.contains(&format!("\"{step}\"")), "the test on a registry doesn't run {step}");
     }

@@ -60,7 +60,7 @@ fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
 fn the_migration_guide_removes_the_annotation_that_the_program_writes() {
     let document = read("docs/how-to/migration.md");
     let (_, way_back) = document.split_once("## The way back").unwrap();
-    let key = capi::Keys::default().delete_machine;
+    let key = rules::capi::Keys::default().delete_machine;
     assert!(way_back.contains(&format!("{key}-")), "nothing takes {key} off");
 }
 

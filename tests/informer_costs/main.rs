@@ -12,12 +12,12 @@ mod watches;
 use std::{fmt, path::Path, sync::Arc};
 
 use allocation_counter::measure;
-use capi::{
-    Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
-};
 use change_stream::changes::ObjectJson;
 use index::{Change, Index};
-use nodegroup::{GroupId, Rules, Scope};
+use rules::capi::{
+    Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
+};
+use rules::{GroupId, Rules, Scope};
 use serde_json::{Value, json};
 use shared_informer::Projection;
 

@@ -13,13 +13,13 @@ use std::{
 
 use allocation_counter::measure;
 use axum::body::{Body, Bytes};
-use capi::{Context, DEFAULT_GROUP, Machine};
 use futures::{StreamExt as _, stream};
 use http::{Request, Response, Uri};
 use kube::{
     Client,
     core::{ApiResource, GroupVersionKind},
 };
+use rules::capi::{Context, DEFAULT_GROUP, Machine};
 use serde_json::json;
 use shared_informer::{Event, Factory, Query, Settings, Spawner, Task};
 use tokio::{

@@ -17,7 +17,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use serde_json::json;
-use server::{GrpcAddress, Shutdown};
+use service::listen::{GrpcAddress, Shutdown};
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -251,7 +251,7 @@ async fn a_fleet_is_never_served_to_clients_without_certificates() {
         let mut config = config(dir.path(), address, &flags);
         match without {
             "TLS" => config.tls = None,
-            "an authority" => config.tls.as_mut().unwrap().clients = server::ClientFiles::Any,
+            "an authority" => config.tls.as_mut().unwrap().clients = service::listen::ClientFiles::Any,
             _ => config.listen = socket.clone(),
         }
         let started = App::start(config, Shutdown::new()).await;

@@ -14,7 +14,7 @@ use sandbox::{
     clock::Clock,
 };
 use serde_json::{Value, json};
-use server::{GrpcAddress, Shutdown};
+use service::listen::{GrpcAddress, Shutdown};
 use testkit::{get, until};
 use tokio::{net::UnixStream, sync::OnceCell};
 use tonic::transport::{Channel, Endpoint};

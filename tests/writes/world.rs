@@ -12,7 +12,7 @@ use sandbox::{
     api::{PatchKind, Resource, Selection, Subresource},
 };
 use serde_json::{Value, json};
-use server::Shutdown;
+use service::listen::Shutdown;
 use testkit::{Wait, until};
 use tonic::{Status, transport::Channel};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use indicatif::MultiProgress;
-use nodegroup::{LabelSelector, Rules};
+use rules::{LabelSelector, Rules};
 
 use super::{ProviderOptions, callers::TrustDomain};
 use cluster::{FleetOptions, Serve};
@@ -19,7 +19,7 @@ use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use scale::traces::OtlpEndpoint;
-use server::{GrpcAddress, HostName, LogLevels, TlsFiles};
+use service::listen::{GrpcAddress, HostName, LogLevels, TlsFiles};
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Config {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             listen: GrpcAddress::Tcp(loopback(8086)),
-            socket_mode: server::PRIVATE_SOCKET,
+            socket_mode: service::listen::PRIVATE_SOCKET,
             tls: None,
             reflection: true,
             http_listen: loopback(8080),

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::prices::PriceFileError;
 use connect::ConnectError;
 use scale::traces::TracesError;
-use server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
+use service::listen::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
 
 /// The reason why the program can't start.
 #[derive(Debug, Error)]

@@ -36,19 +36,19 @@ use self::{listeners::Listeners, serving::Serving};
 use crate::prices::{PriceFile, PriceMetrics};
 use cluster::Fleet;
 use connect::Access;
-use nodegroup::{PriceList, Rules};
 use page::StatusPage;
 use page::state::Source;
 use proto::cloud_provider_server::CloudProvider;
+use rules::{PriceList, Rules};
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
-use server::{
+use service::listen::{
     AllowedHosts, Certificates, Check, Checks, ClientFiles, DebugPages, GrpcAddress, GrpcThreadError, Health,
     ReadinessMetrics, SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider,
     http_router, log_level_router, new_registry, probe_router, serve_http, serve_many_on_own_thread,
     serve_on_own_thread, standard_services,
 };
 
-/// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for
+/// The time limit for running calls and commands after a shutdown request. The rest of [`service::listen::GRACE`] is left for
 /// all other tasks.
 pub const DRAIN: Duration = Duration::from_secs(8);
 

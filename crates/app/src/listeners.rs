@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use tracing::info;
 
 use super::{Config, StartError};
-use server::{GrpcListener, bind};
+use service::listen::{GrpcListener, bind};
 
 /// The open listeners.
 pub(super) struct Listeners {

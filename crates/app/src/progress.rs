@@ -148,7 +148,7 @@ fn draw(bar: &ProgressBar, status: &Status) {
         }
     }
     let why = status.reason.as_deref().unwrap_or_default();
-    bar.set_message(nodegroup::text::visible(why).into_owned());
+    bar.set_message(rules::text::visible(why).into_owned());
     bar.set_position(objects);
     bar.tick();
 }

@@ -5,19 +5,19 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::Keys;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use rules::capi::Keys;
 use shared_informer::Spawner;
 
 use super::callers::{Admission, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, Serve};
 use connect::Clients;
-use grpc::{Autoscaler, CallLogOptions, RpcMetrics, Service};
 use index::{GroupMetrics, GroupSeries, Index};
 use page::state::ServedClusters;
 use scale::traces::Traces;
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
+use service::{Autoscaler, CallLogOptions, RpcMetrics, Service};
 
 /// The options of a provider.
 #[derive(Clone, Debug)]

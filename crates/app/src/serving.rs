@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::listeners::Addresses;
-use server::{GrpcThread, GrpcThreadError, Outcome, Shutdown};
+use service::listen::{GrpcThread, GrpcThreadError, Outcome, Shutdown};
 
 /// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);

@@ -8,9 +8,9 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use rules::capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 use shared_informer::{Namespaces, Projection};
 
 use super::{
@@ -19,9 +19,9 @@ use super::{
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 use index::{Routed, RoutedKind};
-use server::Check;
+use service::listen::Check;
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";

@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use capi::{Cluster, Meta, ObjectKey};
-use nodegroup::PriceList;
+use rules::PriceList;
+use rules::capi::{Cluster, Meta, ObjectKey};
 use shared_informer::Projection;
 
 use super::fleet::FleetSink;

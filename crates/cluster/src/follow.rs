@@ -8,8 +8,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::ObjectKey;
 use kube::core::ApiResource;
+use rules::capi::ObjectKey;
 use shared_informer::{
     BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus,
 };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
 
-use capi::KindRef;
+use rules::capi::KindRef;
 
 /// The maximum number of followed kinds: each costs a list, a watch and the objects they deliver.
 pub(super) const KINDS: usize = 64;

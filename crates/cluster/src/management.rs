@@ -4,14 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::{self, Context};
 use parking_lot::Mutex;
+use rules::capi::{self, Context};
 use shared_informer::{Factory, Settings, Spawner};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use connect::discovery::{CoreResources, discover_core};
 use connect::{Clients, cause};
-use discovery::{CoreResources, discover_core};
 
 /// The interval at which discovery is repeated after a success.
 const REDISCOVER: Duration = Duration::from_secs(60);
@@ -100,10 +100,10 @@ impl Management {
                 }
                 Err(error) => {
                     let why = match &error {
-                        discovery::LookupError::Api(error) => cause(error),
-                        discovery::LookupError::NoGroup { .. }
-                        | discovery::LookupError::NoVersion { .. }
-                        | discovery::LookupError::NoKind { .. } => error.to_string(),
+                        connect::discovery::LookupError::Api(error) => cause(error),
+                        connect::discovery::LookupError::NoGroup { .. }
+                        | connect::discovery::LookupError::NoVersion { .. }
+                        | connect::discovery::LookupError::NoKind { .. } => error.to_string(),
                     };
                     let reported = inner.failure.lock().replace(why.clone());
                     if reported.as_ref() != Some(&why) {

@@ -10,12 +10,12 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{InfrastructureTemplate, KindRef, Meta, ObjectKey};
 use parking_lot::Mutex;
+use rules::capi::{InfrastructureTemplate, KindRef, Meta, ObjectKey};
 use tokio::sync::watch;
 
 use index::{Change, Index, IndexFeed as _, KindState, SharedTemplates, Sink, Tag, Template, TemplateReader};
-use nodegroup::Rules;
+use rules::Rules;
 
 /// The namespaces of the groups that name each kind, as an index has them.
 type Wanted = BTreeMap<KindRef, BTreeSet<ArcStr>>;

@@ -13,9 +13,9 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{InfrastructureTemplate, KindRef};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use rules::capi::{InfrastructureTemplate, KindRef};
 use shared_informer::{Namespaces, Spawner};
 use tokio::{
     sync::{mpsc, watch},
@@ -31,10 +31,10 @@ use super::{
     template_store::TemplateStore,
 };
 use connect::cause;
-use discovery::{Discovered, LookupError};
+use connect::discovery::{Discovered, LookupError};
 use index::{KindState, Sink};
-use nodegroup::text::LogLimit;
-use server::Check;
+use rules::text::LogLimit;
+use service::listen::Check;
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);

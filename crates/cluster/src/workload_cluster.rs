@@ -3,8 +3,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use capi::{Keys, NotBefore, ObjectKey, Uid};
-use nodegroup::{GroupId, Rules, Scope, ScopeSpec};
+use rules::capi::{Keys, NotBefore, ObjectKey, Uid};
+use rules::{GroupId, Rules, Scope, ScopeSpec};
 use shared_informer::{Settings, Spawner, Status};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,7 +21,7 @@ use super::{
 use connect::{ClusterRef, NodeAccess, Pace, WorkloadSource};
 use index::{Index, KindState};
 use scale::MayWrite;
-use server::Check;
+use service::listen::Check;
 
 /// The name of the check of a Cluster's own parts.
 const CLUSTER: &str = "fleet/cluster";

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use capi::Node;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use rules::capi::Node;
 use shared_informer::{Factory, Namespaces, Settings, Spawner, Status};
 use tokio::time::timeout;
 

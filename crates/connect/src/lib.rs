@@ -1,10 +1,11 @@
 //! Clients for the management and the workload cluster: the sources of their configuration, its rotation, and the
 //! timeouts of requests. Building a client makes no request, except to read a kubeconfig Secret, so it works while an
-//! API server is down. This crate knows kube, and of Cluster API only the name of that Secret. It must never log or
+//! API server is down. [`discovery`] finds the versions that an API server serves. This crate must never log or
 //! return the content of a kubeconfig or Secret, and never run a program or open a file that a Secret names.
 
 mod client;
 mod cluster_ref;
+pub mod discovery;
 mod error;
 pub mod expansion;
 mod pace;

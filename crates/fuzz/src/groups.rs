@@ -2,13 +2,13 @@
 
 use std::{str, sync::Arc};
 
-use capi::{
-    Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind, ScalableResource,
-};
 use index::{Change, Index};
 use k8s_pb::api::core::v1::Node;
-use nodegroup::{CapacityWords, ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
 use prost::Message as _;
+use rules::capi::{
+    Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind, ScalableResource,
+};
+use rules::{CapacityWords, ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
 use serde_json::{Map, Value, json};
 
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";

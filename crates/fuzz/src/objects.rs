@@ -3,10 +3,10 @@
 
 use std::{fmt, str, sync::LazyLock};
 
-use capi::{
+use change_stream::changes::ObjectJson;
+use rules::capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
-use change_stream::changes::ObjectJson;
 use serde_json::Value;
 use shared_informer::{Projection, ReadFrames, read_frames};
 use tokio::runtime::Runtime;

@@ -4,11 +4,11 @@
 use std::sync::LazyLock;
 
 use app::service_of_index;
-use capi::PRICE_PER_HOUR;
-use grpc::Service;
 use prost::Message as _;
 use proto::cloud_provider_server::CloudProvider as _;
+use rules::capi::PRICE_PER_HOUR;
 use serde_json::{Map, json};
+use service::Service;
 use shared_informer::Spawner;
 use tokio::runtime::Runtime;
 use tonic::{Code, Request};

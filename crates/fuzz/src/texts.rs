@@ -2,7 +2,7 @@
 
 use std::str;
 
-use nodegroup::{
+use rules::{
     GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, quantity::Format, taints,
     template_node_groups,
 };

@@ -6,8 +6,8 @@ use std::{
     time::Instant,
 };
 
-use capi::ScalableKind;
-use nodegroup::{GroupId, GroupPrice, Instance, Overrides, Price, UnitPrices, instance, rollout};
+use rules::capi::ScalableKind;
+use rules::{GroupId, GroupPrice, Instance, Overrides, Price, UnitPrices, instance, rollout};
 use thiserror::Error;
 
 use super::{
@@ -124,7 +124,7 @@ impl Index {
         let inner = self.inner.read();
         let served = inner.live.groups.values().filter_map(|group| group.served.as_deref());
         served
-            .filter_map(|served| served.definition.template.as_ref()?.labels.get(nodegroup::GPU_LABEL))
+            .filter_map(|served| served.definition.template.as_ref()?.labels.get(rules::GPU_LABEL))
             .map(|label| label.value.clone())
             .collect()
     }
@@ -149,14 +149,14 @@ pub enum NoPrice {
     /// There are no prices at all.
     #[error(
         "no prices are known: give node groups the annotation {}, or the server a price file with --prices",
-        capi::PRICE_PER_HOUR
+        rules::capi::PRICE_PER_HOUR
     )]
     Anywhere,
     /// The group of the Node has no price.
     #[error(
         "no price is known for a Node of node group {0}: give the group the annotation {key}, or its instance type, \
          labels or resources a price in the price file",
-        key = capi::PRICE_PER_HOUR
+        key = rules::capi::PRICE_PER_HOUR
     )]
     OfGroup(GroupId),
     /// The Node belongs to no group, and has no price.

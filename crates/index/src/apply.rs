@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
-use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, Shortage};
 use parking_lot::RwLockWriteGuard;
+use rules::capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use rules::{Excluded, Exclusion, GroupId, Problem, ProblemKind, Shortage};
 
 use super::{
     change::Change,

@@ -4,8 +4,8 @@
 use arcstr::ArcStr;
 use std::{collections::BTreeSet, sync::Arc};
 
-use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
-use nodegroup::{GroupId, PriceList};
+use rules::capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
+use rules::{GroupId, PriceList};
 
 use super::templates::Template;
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use arcstr::ArcStr;
-use capi::{ObjectKey, ScalableKind, ScalableResource, Uid};
-use nodegroup::{
+use rules::capi::{ObjectKey, ScalableKind, ScalableResource, Uid};
+use rules::{
     Bounds, GroupId,
     replacement::Replaced,
     writing::{GroupVersion, NotScalable, Ongoing},

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use capi::{Machine, Node, ObjectKey};
-use nodegroup::{
+use parking_lot::Mutex;
+use rules::capi::{Machine, Node, ObjectKey};
+use rules::{
     GroupId, InstanceCounts, InstanceState,
     instance::{self, Counted},
 };
-use parking_lot::Mutex;
 
 use super::{
     group::Group,

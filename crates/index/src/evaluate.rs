@@ -6,9 +6,9 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{KindRef, ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
-use nodegroup::{
+use rules::capi::{KindRef, ObjectKey, ScalableKind, ScalableResource};
+use rules::{
     self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Rollout, rollout, writing::Ongoing,
 };
 use tokio::sync::watch;
@@ -121,7 +121,7 @@ impl LiveState {
                 && self.machines_by_owner.contains_key(&(id.kind, id.key.clone())),
             ..resources
         };
-        let evaluated = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
+        let evaluated = rules::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let evaluated = self.in_its_namespace(id, evaluated);
         let needs_template = evaluated.as_ref().err().is_none_or(|excluded| needs_template(excluded.reason));
         let wants = if needs_template { template.map(|(kind, _)| kind) } else { None };

@@ -4,13 +4,13 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use capi::ObjectKey;
 use parking_lot::Mutex;
+use rules::capi::ObjectKey;
 use shared_informer::{self, DecodeError, Event, Handler};
 use tokio::time::Instant;
 
 use super::{Index, index_feed::IndexFeed, sink::Sink};
-use nodegroup::text::LogLimit;
+use rules::text::LogLimit;
 
 /// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
 pub struct Feed<T: IndexFeed, S = Index> {

@@ -7,16 +7,16 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{KindRef, Node, ObjectKey, ScalableResource, Uid};
 use jiff::{SignedDuration, Timestamp};
-use nodegroup::{
+use prost::bytes::Bytes;
+use rules::capi::{KindRef, Node, ObjectKey, ScalableResource, Uid};
+use rules::{
     Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Instance, MachineView, Overrides, Problem, Shortage,
     placeholder,
     replacement::Replaced,
     rollout,
     writing::{GroupVersion, Ongoing},
 };
-use prost::bytes::Bytes;
 use tokio::time;
 
 /// The values that a group is served with: the rules' definition, and the values derived from it.

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use arcstr::ArcStr;
-use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use shared_informer::Object;
 
 use super::{Change, Index, tag::Tag};

@@ -8,8 +8,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{InfrastructureRef, KindRef, Node, NodeResources, ObjectKey, ScalableResource};
-use nodegroup::{
+use rules::capi::{InfrastructureRef, KindRef, Node, NodeResources, ObjectKey, ScalableResource};
+use rules::{
     Amounts, GroupId, ObservedResources,
     labels::ARCH,
     observed::{ObservedLabels, OtherZone},

@@ -5,8 +5,8 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use nodegroup::{InstanceCounts, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+use rules::{InstanceCounts, NodeTemplate, Source};
 
 use super::{
     families::{count, gauge, single},

@@ -11,10 +11,10 @@ pub mod routed;
 
 use std::{collections::HashMap, sync::Arc};
 
-use capi::{
+use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use nodegroup::{CapacityWords, ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
+use rules::{CapacityWords, ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
 use serde_json::{Value, json};
 
 use crate::{Change, Index, NodeQuery};

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use capi::{KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{
+use rules::capi::{KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
+use rules::{
     GroupId, ObservedResources, RealNodes,
     labels::ZONE,
     observed::{ObservedLabels, OtherZone},

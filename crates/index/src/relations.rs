@@ -10,8 +10,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, provider_id};
+use rules::capi::{KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use rules::{GroupId, provider_id};
 
 use super::multimap::Multimap;
 

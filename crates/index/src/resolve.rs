@@ -7,8 +7,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{Machine, MachinePhase, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
-use nodegroup::{GroupId, MachineView, PlaceholderRef, PoolView, Shortage, provider_id, template_node_groups};
+use rules::capi::{Machine, MachinePhase, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
+use rules::{GroupId, MachineView, PlaceholderRef, PoolView, Shortage, provider_id, template_node_groups};
 
 use super::{
     group::Group,

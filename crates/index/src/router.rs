@@ -12,9 +12,9 @@ mod untagged;
 use std::{collections::HashSet, sync::Arc};
 
 use arcstr::ArcStr;
-use capi::{Meta, ObjectKey};
-use nodegroup::GroupId;
 use parking_lot::Mutex;
+use rules::GroupId;
+use rules::capi::{Meta, ObjectKey};
 
 pub use self::kind::{Routed, RoutedKind};
 use self::{followed::Followed, tags::Tags, untagged::Untagged};

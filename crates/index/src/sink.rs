@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use capi::{Meta, ObjectKey};
+use rules::capi::{Meta, ObjectKey};
 
 use super::{Change, Index, index_feed::IndexFeed, tag::Tag};
 

@@ -15,9 +15,9 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
-use nodegroup::{Bounds, GroupId, Rules, Shortage, UnitPrices};
 use parking_lot::{Mutex, RwLock};
+use rules::capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
+use rules::{Bounds, GroupId, Rules, Shortage, UnitPrices};
 use tokio::{sync::watch, time::Instant};
 
 use super::{

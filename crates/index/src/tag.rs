@@ -1,7 +1,7 @@
 //! The Cluster to which an object belongs.
 
 use arcstr::ArcStr;
-use capi::ScalableKind;
+use rules::capi::ScalableKind;
 
 /// The Cluster of an object, in the object's namespace, by what is read of the object alone. It borrows from the
 /// object.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{InfrastructureTemplate, KindRef, ObjectKey};
 use parking_lot::RwLock;
+use rules::capi::{InfrastructureTemplate, KindRef, ObjectKey};
 
 use super::{multimap::Multimap, relations::TemplateKey};
 

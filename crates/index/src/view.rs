@@ -9,9 +9,9 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{ObjectKey, ScalableKind, ScalableResource};
 use jiff::Timestamp;
-use nodegroup::{
+use rules::capi::{ObjectKey, ScalableKind, ScalableResource};
+use rules::{
     Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView,
     Shortage, instance, replacement::Replaced, topology, writing::Ongoing,
 };

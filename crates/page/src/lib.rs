@@ -18,14 +18,14 @@ mod view;
 use std::sync::Arc;
 
 use maud::{Markup, html};
-use nodegroup::GroupId;
+use rules::GroupId;
 
 use self::{
     shell::{Foreign, Page},
     view::View,
 };
 use crate::state::{FleetState, Source, State, StateSource};
-use server::{STYLE_PATH, StatusAnswer, StatusPages};
+use service::listen::{STYLE_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use nodegroup::text::visible;
+use rules::text::visible;
 
 /// Formats a duration in its two largest units, such as `3 h 5 min`.
 pub(super) fn span(seconds: u64) -> String {

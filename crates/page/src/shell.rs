@@ -11,7 +11,7 @@ use super::{
     view::View,
 };
 use crate::state::State;
-use nodegroup::text::visible;
+use rules::text::visible;
 
 /// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;

@@ -3,9 +3,9 @@
 
 use std::{collections::HashMap, mem, time::Duration};
 
-use capi::{ObjectKey, Uid};
-use nodegroup::{GroupId, PlaceholderRef};
 use parking_lot::Mutex;
+use rules::capi::{ObjectKey, Uid};
+use rules::{GroupId, PlaceholderRef};
 use tokio::time::Instant;
 
 use index::{Index, NodeQuery};

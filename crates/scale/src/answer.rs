@@ -1,9 +1,9 @@
 //! Maps refused and failed commands to the errors that their callers receive. It must decide nothing and report
 //! nothing.
 
-use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
 use jiff::Timestamp;
-use nodegroup::{
+use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
+use rules::{
     GroupId, SizeError,
     writing::{CallError, NotScalable, Ongoing},
 };

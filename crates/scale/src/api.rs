@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use arcstr::ArcStr;
-use capi::{Keys, ObjectKey, ScalableKind, Uid};
 use http::{header::RETRY_AFTER, response::Parts};
 use k8s_openapi::{api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
@@ -14,11 +13,12 @@ use kube::{
     client::Body,
     core::{ApiResource, Request, Status, request},
 };
-use nodegroup::{
+use opentelemetry::{KeyValue, trace::SpanKind};
+use rules::capi::{Keys, ObjectKey, ScalableKind, Uid};
+use rules::{
     GroupId,
     writing::{CallError, GroupVersion, SizeWriter},
 };
-use opentelemetry::{KeyValue, trace::SpanKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use shared_informer::ResourceVersion;
@@ -28,7 +28,7 @@ use super::{
     tenancy::{MayWrite, Tenancy, WriteBudget},
 };
 use crate::traces::{Span, Traces};
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 
 /// The number of Machines on one page of a list.
 const PAGE: u32 = 500;

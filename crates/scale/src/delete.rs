@@ -13,17 +13,17 @@
 use std::{pin::pin, time::Duration};
 
 use arcstr::ArcStr;
-use capi::Uid;
 use futures::{
     StreamExt as _,
     future::{self, Either},
     stream,
 };
-use nodegroup::{
+use parking_lot::Mutex;
+use rules::capi::Uid;
+use rules::{
     SizeError, size,
     writing::{CallError, GroupVersion, SizeWriter},
 };
-use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{

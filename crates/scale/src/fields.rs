@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
-use capi::{ScalableKind, Uid};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use nodegroup::writing::GroupVersion;
+use rules::capi::{ScalableKind, Uid};
+use rules::writing::GroupVersion;
 use serde::{Deserialize, de::IgnoredAny};
 use shared_informer::ResourceVersion;
 
@@ -98,7 +98,7 @@ impl From<MachineObject> for MachineMeta {
             uid: metadata.uid.unwrap_or_default().into(),
             version: metadata.resource_version.unwrap_or_default().into(),
             deleting: metadata.deletion_timestamp.is_some(),
-            deleting_since: metadata.deletion_timestamp.as_deref().and_then(capi::time),
+            deleting_since: metadata.deletion_timestamp.as_deref().and_then(rules::capi::time),
             owners: metadata.owner_references.unwrap_or_default(),
             deployment: metadata.labels.and_then(|mut labels| labels.remove(DEPLOYMENT_NAME)),
         }

@@ -8,14 +8,14 @@ use std::{
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
-use nodegroup::GroupId;
 use parking_lot::Mutex;
+use rules::GroupId;
 
 use super::{
     error::ScaleError,
     events::{EventContent, EventReason, asked_for_by},
 };
-use nodegroup::text::shortened;
+use rules::text::shortened;
 
 /// The maximum number of entries of a group.
 const MOST_OF_A_GROUP: usize = 20;

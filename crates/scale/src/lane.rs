@@ -6,8 +6,8 @@ use std::{
     mem,
 };
 
-use nodegroup::GroupId;
 use parking_lot::Mutex;
+use rules::GroupId;
 
 use super::command::{Command, Delete};
 

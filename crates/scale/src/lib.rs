@@ -2,7 +2,7 @@
 //! concurrently across groups; each write has a precondition. Before its first write a command ends when its caller
 //! leaves; after it, the command runs to a known result.
 //!
-//! This crate must never answer a read, and never decide what a rule of [`nodegroup`] decides.
+//! This crate must never answer a read, and never decide what a rule of [`rules`] decides.
 
 mod accepted_deletions;
 mod answer;
@@ -69,7 +69,7 @@ pub use self::{
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;
-use nodegroup::GroupId;
+use rules::GroupId;
 
 /// The writes of one workload cluster's groups. Dropping the last clone ends the observer; commands under way run to
 /// their end.

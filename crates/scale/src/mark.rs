@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use capi::ScalableKind;
 use jiff::{SignedDuration, Timestamp};
-use nodegroup::writing::CallError;
+use rules::capi::ScalableKind;
+use rules::writing::CallError;
 
 use super::{
     delete::{Fate, has_joined},
@@ -62,7 +62,7 @@ pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
 
 /// Returns true if this program has set a mark a moment ago.
 fn is_recent(mark: &str, now: Timestamp) -> bool {
-    let time = mark.strip_prefix(MARKED_BY).and_then(capi::time);
+    let time = mark.strip_prefix(MARKED_BY).and_then(rules::capi::time);
     let limit = SignedDuration::try_from(MARKED_FOR).unwrap_or(SignedDuration::MAX);
     time.is_some_and(|time| now.duration_since(time).abs() < limit)
 }

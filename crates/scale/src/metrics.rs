@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use nodegroup::writing::CallError;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
+use rules::writing::CallError;
 
 use super::error::ScaleError;
 

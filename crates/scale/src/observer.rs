@@ -9,7 +9,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use nodegroup::{GroupId, writing};
+use rules::{GroupId, writing};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 

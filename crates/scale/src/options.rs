@@ -1,6 +1,6 @@
 //! The operator's choices about writes.
 
-use nodegroup::{ErrorRules, Grace};
+use rules::{ErrorRules, Grace};
 
 /// The operator's choices about writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use nodegroup::writing::{CallError, GroupVersion, NotScalable};
+use rules::writing::{CallError, GroupVersion, NotScalable};
 
 use super::{
     command::Caller,
@@ -20,7 +20,7 @@ use super::{
     work::{Resized, Work},
 };
 use index::ScaleView;
-use nodegroup::text::shortened;
+use rules::text::shortened;
 
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;

@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use capi::{ScalableKind, Uid};
 use jiff::{SignedDuration, Timestamp};
-use nodegroup::{GroupId, writing::CallError};
+use rules::capi::{ScalableKind, Uid};
+use rules::{GroupId, writing::CallError};
 use tokio::time::{sleep, timeout};
 
 use super::{resolve::Target, work::Work};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arcstr::ArcStr;
-use nodegroup::{GroupId, size, writing::NotScalable};
+use rules::{GroupId, size, writing::NotScalable};
 
 use super::{answer, command::NodeName, error::ScaleError, resolve, shared::Shared, work::Work};
 

@@ -2,9 +2,9 @@
 //! follow within a minute as a sum. A caller could fill the log otherwise. It must never concern a command that is
 //! done, or may be.
 
-use nodegroup::GroupId;
-use nodegroup::text::LogLimit;
 use parking_lot::Mutex;
+use rules::GroupId;
+use rules::text::LogLimit;
 use tokio::time::Instant;
 
 /// The maximum number of kinds. Those beyond it count as refusals of groups that aren't known.
@@ -59,7 +59,7 @@ mod tests {
         let refusals = Refusals::default();
         let logged = (0..10 * MOST).filter(|name| refusals.allows(kind(*name)).is_some()).count();
         assert_eq!(logged, MOST + 1);
-        tokio::time::advance(nodegroup::text::PAUSE).await;
+        tokio::time::advance(rules::text::PAUSE).await;
         let sum: u64 = refusals.take_sums().iter().map(|(_, more)| more).sum();
         assert_eq!(usize::try_from(sum).unwrap(), 10 * MOST - logged);
     }

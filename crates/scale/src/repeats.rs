@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use nodegroup::GroupId;
+use rules::GroupId;
 
 /// The time for which a command without effect is remembered. Cluster Autoscaler's loops are seconds apart, and its
 /// caches live for minutes.

@@ -1,9 +1,9 @@
 //! Replaces a Machine that never became a Node at the min size: it is deleted by name, and the size stays, so that its
-//! MachineSet creates another one. [`nodegroup::replacement`] decides when.
+//! MachineSet creates another one. [`rules::replacement`] decides when.
 
-use capi::{Machine, ScalableKind};
 use jiff::Timestamp;
-use nodegroup::{
+use rules::capi::{Machine, ScalableKind};
+use rules::{
     SizeError, instance,
     replacement::{self, Replacement},
 };

@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 
 use arcstr::ArcStr;
-use capi::Uid;
-use nodegroup::{
+use rules::capi::Uid;
+use rules::{
     Bounds, size,
     writing::{CallError, GroupVersion, SizeWriter, SizedBy},
 };

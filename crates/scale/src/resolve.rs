@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use arcstr::ArcStr;
-use capi::{Machine, ObjectKey, ScalableKind, Uid};
-use nodegroup::NodeClaim;
+use rules::NodeClaim;
+use rules::capi::{Machine, ObjectKey, ScalableKind, Uid};
 use shared_informer::ResourceVersion;
 
 use super::{answer, command::NodeName, error::ScaleError, options::MachinePoolDeletes, work::Work};
 use index::{NodeQuery, Resolved};
-use nodegroup::text::shortened;
+use rules::text::shortened;
 
 /// The maximum length of a Node's id in an answer, in characters.
 const LONGEST_ID: usize = 300;

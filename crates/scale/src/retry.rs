@@ -8,7 +8,7 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use nodegroup::writing::CallError;
+use rules::writing::CallError;
 
 /// The maximum number of attempts before the caller has to come again.
 const MOST: u32 = 6;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use nodegroup::{
+use rules::{
     instance, size,
     writing::{GroupVersion, NotScalable, SizeWriter},
 };

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use http::Method;
-use nodegroup::writing::CallError;
 use parking_lot::Mutex;
+use rules::writing::CallError;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep},

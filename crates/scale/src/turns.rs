@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodegroup::GroupId;
 use opentelemetry::context::FutureExt as _;
+use rules::GroupId;
 use tokio::time::Instant;
 
 use super::{

@@ -6,8 +6,8 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use nodegroup::{GroupId, writing::CallError};
 use parking_lot::Mutex;
+use rules::{GroupId, writing::CallError};
 
 use super::{answer, api::Api, error::ScaleError, retry::Attempts, shared::Shared};
 use index::{Index, ScaleView};

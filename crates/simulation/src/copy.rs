@@ -13,20 +13,20 @@ use bytes::Bytes;
 use cluster::{FleetOptions, Serve};
 use connect::{ClientMaker, Clients, NodeAccess, Policy, WorkloadSource};
 use futures::future::BoxFuture;
-use grpc::Service;
 use http::{Request, Response};
 use http_body_util::Full;
 use index::GroupSeries;
-use nodegroup::{Grace, LabelSelector, Rules, Scope};
 use prometheus_client::registry::Registry;
 use proto::{
     ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
     RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
 };
+use rules::{Grace, LabelSelector, Rules, Scope};
 use scale::ScaleOptions;
 use scale::traces::Traces;
-use server::{Client, Connection};
+use service::Service;
+use service::listen::{Client, Connection};
 use shared_informer::Settings;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;

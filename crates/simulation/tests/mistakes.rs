@@ -66,14 +66,12 @@ fn each_mistake_says_what_it_is_and_is_small() -> Result<()> {
             let parts = [
                 "src",
                 "crates/app/src",
-                "crates/capi/src",
                 "crates/cluster/src",
                 "crates/connect/src",
-                "crates/grpc/src",
+                "crates/service/src",
                 "crates/index/src",
-                "crates/nodegroup/src",
+                "crates/rules/src",
                 "crates/scale/src",
-                "crates/server/src",
                 "crates/shared-informer/src",
                 "crates/page/src/state",
             ];

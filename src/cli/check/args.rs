@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{Color, OneCluster, ServeArgs, UsageError, usage::given, values::timeout};
 use app::Config;
-use nodegroup::LabelSelector;
+use rules::LabelSelector;
 
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use capi::KindRef;
 use kube::Client;
+use rules::capi::KindRef;
 
 use super::needed_rights::Side;
 use super::report::{CheckId, Findings};
 use app::Config;
+use connect::discovery::{CoreResources, Discovered, LookupError, discover_core};
 use connect::{Clients, ConnectError, WorkloadSource, cause};
-use discovery::{CoreResources, Discovered, LookupError, discover_core};
 
 /// The versions of Cluster API's group whose fields are known.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];

@@ -3,14 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use jiff::Timestamp;
-use nodegroup::PriceList;
+use rules::PriceList;
 
 use super::{
     SOON,
     report::{CheckId, Findings},
 };
 use app::prices::PriceFile;
-use server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
+use service::listen::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
 
 /// Reports settings that are allowed but deserve attention.
 pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {

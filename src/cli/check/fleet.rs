@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
-use capi::ObjectKey;
 use kube::{
     Api,
     api::{DynamicObject, ListParams},
 };
-use nodegroup::LabelSelector;
+use rules::LabelSelector;
+use rules::capi::ObjectKey;
 
 use super::{
     clusters::within,
     report::{CheckId, Findings},
 };
+use connect::discovery::CoreResources;
 use connect::{Clients, cause};
-use discovery::CoreResources;
 
 /// Compares the labels of a Cluster with the selector of its fleet. A Cluster that isn't there is reported with the
 /// scope.

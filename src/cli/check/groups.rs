@@ -6,8 +6,8 @@ use std::{
     time::Instant,
 };
 
-use capi::{Keys, KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, Excluded, Exclusion, GroupId, Rules, Scope, evaluate::LOST_AT_ZERO, topology};
+use rules::capi::{Keys, KindRef, ObjectKey, ScalableKind};
+use rules::{Definition, Excluded, Exclusion, GroupId, Rules, Scope, evaluate::LOST_AT_ZERO, topology};
 
 use super::needed_rights::{Breaks, Right, Side};
 use super::{
@@ -15,9 +15,9 @@ use super::{
     reviews::{AccessReview, Answer},
 };
 use crate::cli::live_index::LiveIndex;
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 use index::{Detail, GroupSnapshot, KindState};
-use server::{Check, CheckState};
+use service::listen::{Check, CheckState};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use capi::{DEFAULT_GROUP, ScalableKind};
+use rules::capi::{DEFAULT_GROUP, ScalableKind};
 
 use connect::SecretRef;
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 
 /// A cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

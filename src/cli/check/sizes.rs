@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
+use connect::discovery::CoreResources;
 use connect::{Clients, cause};
-use discovery::CoreResources;
 use kube::{
     Api, Error,
     api::{DynamicObject, Patch, PatchParams},
 };
-use nodegroup::GroupId;
+use rules::GroupId;
 use serde_json::json;
 
 use super::needed_rights::Breaks;

@@ -2,7 +2,7 @@
 
 use super::report::{Finding, Report, Status};
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
-use nodegroup::text::visible;
+use rules::text::visible;
 
 /// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {

@@ -15,8 +15,8 @@ use super::{
     usage::given,
     values::timeout,
 };
-use nodegroup::text::visible;
 use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};
+use rules::text::visible;
 
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]

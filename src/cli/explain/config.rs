@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodegroup::{Scope, ScopeSpec};
+use rules::{Scope, ScopeSpec};
 
 use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
 use crate::cli::{

@@ -24,12 +24,12 @@ use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, PrintError, print};
 use app::prices::{PriceFile, PriceFileError};
 use index::{Detail, Index, Served};
-use nodegroup::GroupId;
-use nodegroup::text::visible;
 use page::state::explain::{
     Explained, Pod, explained,
     report::{Report, SCHEMA_VERSION},
 };
+use rules::GroupId;
+use rules::text::visible;
 
 /// The reason why nothing could be explained, or why the verdict is bad.
 #[derive(Debug, Error)]

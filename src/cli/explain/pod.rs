@@ -3,7 +3,7 @@
 use std::{fs, io::Read as _};
 
 use k8s_openapi::api::core::v1::PodSpec;
-use nodegroup::{PodNeeds, pod::not_looked_at};
+use rules::{PodNeeds, pod::not_looked_at};
 use serde::Deserialize as _;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Selects the objects to explain: those that were named, or else every node group and every object that is left out
 //! for an error.
 
-use capi::ScalableKind;
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::ScalableKind;
 
 use super::ExplainError;
 

@@ -13,9 +13,9 @@ use thiserror::Error;
 
 use super::{DEFAULT_SERVER, UsageError};
 use connect::ClusterRef;
-use nodegroup::text::visible;
 use page::state::{FleetState, SCHEMA_VERSION, State};
-use server::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, STATE_PATH};
+use rules::text::visible;
+use service::listen::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, STATE_PATH};
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
 const MAX_ANSWER: usize = 256 << 20;

@@ -2,9 +2,9 @@
 
 use super::{GroupsError, Output};
 use crate::cli::printing;
-use nodegroup::text::visible;
 use page::state::tables::{View, table};
 use page::state::{State, SyncState};
+use rules::text::visible;
 
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _};
 
 use super::{Screen, filter::parse};
 use app::LogHandle;
-use server::{LogLevel, LogLevels};
+use service::listen::{LogLevel, LogLevels};
 
 type Apply = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
 

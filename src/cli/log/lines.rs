@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use nodegroup::text::{visible, visible_json};
+use rules::text::{visible, visible_json};
 
 /// The form of events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -17,7 +17,7 @@ use super::{
     lines::{Form, Lines},
     parse,
 };
-use server::LogLevels as _;
+use service::listen::LogLevels as _;
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{env, net::SocketAddr, time::Duration};
 
-use nodegroup::{CapacityWords, Grace, LabelSelector, Rules, Scope};
+use rules::{CapacityWords, Grace, LabelSelector, Rules, Scope};
 
 use super::{
     args::ServeArgs,
@@ -23,7 +23,7 @@ use app::Config;
 use index::GroupSeries;
 use scale::traces::OtlpEndpoint;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
-use server::{GrpcAddress, HostName};
+use service::listen::{GrpcAddress, HostName};
 
 impl TryFrom<ServeArgs> for Config {
     type Error = UsageError;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use nodegroup::{LabelSelector, Scope};
+use rules::{LabelSelector, Scope};
 
 use super::flags::LISTEN;
 use crate::cli::{
@@ -15,7 +15,7 @@ use crate::cli::{
 use app::{Config, FleetConfig, TrustDomain};
 use connect::{ClusterRef, NodeAccess};
 use index::GroupSeries;
-use server::{ClientFiles, GrpcAddress};
+use service::listen::{ClientFiles, GrpcAddress};
 
 /// The flags of a fleet, as typed.
 #[derive(Args, Clone, Debug)]

@@ -22,7 +22,7 @@ pub use self::{
 #[cfg(test)]
 use super::usage::Flag;
 use app::{App, Config};
-use server::Shutdown;
+use service::listen::Shutdown;
 
 /// Serves until the program is asked to end.
 pub(super) fn run(config: Config) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use crate::cli::{
     UsageError,
     usage::{Flag, given},
 };
-use server::{GrpcAddress, PRIVATE_SOCKET};
+use service::listen::{GrpcAddress, PRIVATE_SOCKET};
 
 const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
 /// All of these flags: a test compares their names with clap's.

@@ -10,7 +10,7 @@ use crate::cli::{
     usage::{Flag, given},
     values::parse_bool,
 };
-use server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
+use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]

@@ -4,7 +4,7 @@ use change_stream::watch as stream;
 use clap::{Args, ValueEnum};
 
 use crate::cli::Color;
-use capi::DEFAULT_GROUP;
+use rules::capi::DEFAULT_GROUP;
 
 /// The flags of `watch`, as typed.
 #[derive(Args, Clone, Debug)]

@@ -9,7 +9,7 @@ use change_stream::{
     watch::{Config, NamespaceSelection, Narrowing, ResourceQuery, ResourceRef},
 };
 use connect::{ClusterRef, NodeAccess, WorkloadSource};
-use nodegroup::LabelSelector;
+use rules::LabelSelector;
 
 use super::{Output, Target, WatchArgs};
 use crate::cli::{

@@ -24,7 +24,7 @@ pub use self::{
     args::{Output, Target, WatchArgs},
     config::WatchConfig,
 };
-use server::Shutdown;
+use service::listen::Shutdown;
 
 /// The time limit for a slow reader to read the last lines at shutdown.
 const LAST_LINES: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use anstyle::AnsiColor;
 use change_stream::changes::{Action, Change, ChangedBy, Difference};
 
 use crate::cli::printing::Paint;
-use nodegroup::text::{shortened, visible};
+use rules::text::{shortened, visible};
 
 /// The maximum number of lines of a change, and of a new object.
 const LINES: usize = 100;

@@ -23,7 +23,7 @@ use change_stream::{
     notify,
     watch::{Pace, Tempo},
 };
-use server::Shutdown;
+use service::listen::Shutdown;
 
 use self::fake::{Fake, FakeKind};
 

@@ -5,10 +5,10 @@ mod serving;
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use capi::Context;
 use clap::Parser as _;
 use index::Index;
 use rstest::rstest;
+use rules::capi::Context;
 use sandbox::requests::Request;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;

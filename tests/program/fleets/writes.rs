@@ -10,7 +10,7 @@ use sandbox::{
     clusters::{Clusters, ClustersOptions},
 };
 use serde_json::Value;
-use server::Client;
+use service::listen::Client;
 use testkit::until;
 
 use super::*;

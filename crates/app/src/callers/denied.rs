@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Instant};
 use parking_lot::Mutex;
 
 use page::state::{DeniedCallers, DeniedClient};
-use server::Client;
+use service::listen::Client;
 
 /// The maximum number of callers that are known. Of more, those are forgotten that were denied least lately.
 const MOST: usize = 64;

@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use capi::ObjectKey;
+use rules::capi::ObjectKey;
 use thiserror::Error;
 
 use connect::ClusterRef;

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi::{CLIENT_NOT_BEFORE, ObjectKey};
 use parking_lot::RwLock;
+use rules::capi::{CLIENT_NOT_BEFORE, ObjectKey};
 use shared_informer::Spawner;
 use tokio::task::JoinSet;
 use tonic::Status;
@@ -28,10 +28,10 @@ use self::{
     unexpected::{Counts, Unexpected},
 };
 use cluster::{Fleet, Left, WorkloadCluster};
-use grpc::{Access, Autoscaler, CallLogOptions};
 use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
-use server::Client;
+use service::listen::Client;
+use service::{Access, Autoscaler, CallLogOptions};
 
 /// The parts that all services share.
 pub(super) struct Parts {
@@ -166,7 +166,7 @@ impl Callers {
     }
 }
 
-impl grpc::Admission for Callers {
+impl service::Admission for Callers {
     fn admit(&self, caller: Option<&Client>, access: Access) -> Result<Arc<Autoscaler>, Status> {
         let named = self.cluster_of(caller)?;
         let by_cluster = self.by_cluster.read();

@@ -23,7 +23,7 @@ use connect::NodeAccess;
 use index::{GroupSeries, objects};
 use proto::cloud_provider_server::CloudProvider as _;
 use scale::traces::Traces;
-use server::{CheckState, Checks as _, Connection};
+use service::listen::{CheckState, Checks as _, Connection};
 
 const STAGE: &str = "spiffe://prod.example/ns/team-a/cluster/stage";
 const OTHER: &str = "spiffe://prod.example/ns/team-a/cluster/other";
@@ -132,8 +132,8 @@ impl World {
 
     /// Returns true if a caller's loop may begin, once its Cluster is in sync.
     fn is_served(&self, caller: &Connection) -> bool {
-        let admission: &dyn grpc::Admission = &*self.provider.callers;
-        admission.admit(Some(caller.client()), grpc::Access::Begin).is_ok()
+        let admission: &dyn service::Admission = &*self.provider.callers;
+        admission.admit(Some(caller.client()), service::Access::Begin).is_ok()
     }
 
     /// Waits until a Cluster that had opted out is served again, without its pause.
@@ -305,7 +305,7 @@ async fn an_opt_out_takes_effect_at_the_next_call_and_concerns_nobody_else() {
     let world = World::synced().await;
     let (stage, other) = (caller(&[STAGE]), caller(&[OTHER]));
     world.api.put("clusters", "stage", &json!({}));
-    let key = capi::ObjectKey::new(NAMESPACE, "stage");
+    let key = rules::capi::ObjectKey::new(NAMESPACE, "stage");
     Wait::new("the opt-out").within(LIMIT).condition(|| !world.provider.fleet.is_selected(&key)).await;
     let refused = world.refresh(&stage).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
@@ -348,8 +348,8 @@ async fn a_certificate_is_revoked_at_the_next_call_on_open_connections_too() {
         cluster
     };
     let is_denied = |caller: &Connection| {
-        let admission: &dyn grpc::Admission = &*world.provider.callers;
-        [grpc::Access::Begin, grpc::Access::Read, grpc::Access::Write].map(|access| {
+        let admission: &dyn service::Admission = &*world.provider.callers;
+        [service::Access::Begin, service::Access::Read, service::Access::Write].map(|access| {
             admission.admit(Some(caller.client()), access).is_err_and(|why| why.code() == Code::PermissionDenied)
         })
     };
@@ -419,8 +419,8 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         ..Client::default()
     };
     world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
-    let history = world.provider.callers.history(&capi::ObjectKey::new(NAMESPACE, "stage"));
-    let entries = history.unwrap().of(&nodegroup::GroupId::parse(STAGE_WORKERS).unwrap());
+    let history = world.provider.callers.history(&rules::capi::ObjectKey::new(NAMESPACE, "stage"));
+    let entries = history.unwrap().of(&rules::GroupId::parse(STAGE_WORKERS).unwrap());
     assert!(
         entries[0].text.ends_with(&format!(" (asked for by {STAGE}, certificate 0a1b, from 192.0.2.7)")),
         "{entries:?}"

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use nodegroup::GroupId;
 use parking_lot::Mutex;
+use rules::GroupId;
 
 use cluster::WorkloadCluster;
-use server::Client;
+use service::listen::Client;
 
 /// The time after a log line in which further calls of the same Cluster are only counted.
 const PAUSE: Duration = Duration::from_secs(60);

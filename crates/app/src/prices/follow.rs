@@ -3,12 +3,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use nodegroup::PriceList;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use rules::PriceList;
 
 use super::{PriceFile, PriceFileError, parse, read};
 

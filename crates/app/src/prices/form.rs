@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use arcstr::ArcStr;
-use nodegroup::{
+use rules::{
     LabelSelector,
     price::{Price, PriceList, PriceRule, Rates, Tariff},
 };

@@ -14,7 +14,7 @@ use std::{
 use thiserror::Error;
 
 pub use self::follow::{PriceMetrics, Settings};
-use nodegroup::PriceList;
+use rules::PriceList;
 
 /// The maximum size of a file in bytes. A ConfigMap can't hold more, and the prices of a cloud's instance types need
 /// only a tenth of it.

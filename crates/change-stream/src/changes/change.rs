@@ -12,7 +12,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, jsonptr:
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::{Map, Value};
 
-use nodegroup::text::visible_json;
+use rules::text::visible_json;
 
 use super::{
     ChangedBy, Snapshot,

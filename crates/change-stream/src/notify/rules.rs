@@ -11,7 +11,7 @@ use super::{
     sink::SinkKind,
 };
 use crate::changes::{Action, Change, FieldSelector, Kind, Pattern};
-use nodegroup::LabelSelector;
+use rules::LabelSelector;
 
 /// A rule: the changes that it matches, and their destination.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use serde_json::{json, value::RawValue};
 
 use super::queue::{Batch, Limits};
 use crate::changes::{Action, Change, Difference, SCHEMA_VERSION};
-use nodegroup::text::{shortened, visible};
+use rules::text::{shortened, visible};
 
 /// The longest JSON of one change; a longer change is sent without its patch.
 const LONGEST_CHANGE: usize = 256 << 10;

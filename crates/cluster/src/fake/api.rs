@@ -10,11 +10,11 @@ use std::{
 };
 
 use axum::{Router, body::Body};
-use capi::OPENSHIFT_GROUP;
 use http::{Request, Response, Uri};
 use k8s_openapi::ByteString;
 use kube::Client;
 use parking_lot::Mutex;
+use rules::capi::OPENSHIFT_GROUP;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;

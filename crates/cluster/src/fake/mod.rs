@@ -12,8 +12,8 @@ mod api;
 
 use std::time::Duration;
 
-use capi::Keys;
-use nodegroup::Rules;
+use rules::Rules;
+use rules::capi::Keys;
 use serde_json::{Value, json};
 use shared_informer::{Settings, SharedLimit, Spawner};
 use testkit::Wait;
@@ -23,7 +23,7 @@ pub use self::api::{CAPI, FakeApi, NAMESPACE};
 use crate::{Fleet, FleetOptions, WorkloadCluster};
 use connect::WorkloadSource;
 use index::objects;
-use server::{Check, CheckState};
+use service::listen::{Check, CheckState};
 
 /// Longer than any step takes by the test's clock; only a defect reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(600);

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use capi::{ObjectKey, Uid};
+use rules::capi::{ObjectKey, Uid};
 use tokio::time::Instant;
 
 use super::standing::Left;
 use crate::workload_cluster::WorkloadCluster;
-use nodegroup::text::LogLimit;
+use rules::text::LogLimit;
 
 /// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
 /// itself after ten minutes without one.

@@ -18,9 +18,9 @@ use std::{
     time::Duration,
 };
 
-use capi::ObjectKey;
-use nodegroup::{LabelSelector, PriceList, Rules};
 use parking_lot::Mutex;
+use rules::capi::ObjectKey;
+use rules::{LabelSelector, PriceList, Rules};
 use shared_informer::{Namespaces, Settings, SharedLimit, Spawner, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -37,7 +37,7 @@ use super::{
     workload_cluster::{Common, Selection, WorkloadCluster},
 };
 use connect::{Clients, NodeAccess, Pace, WorkloadSource};
-use server::{Check, Checks};
+use service::listen::{Check, Checks};
 
 /// The name of the check of all Clusters together.
 const CLUSTERS: &str = "fleet/clusters";
@@ -437,7 +437,7 @@ impl Checks for Fleet {
 #[allow(clippy::unwrap_used)]
 mod limits_tests {
     use super::*;
-    use nodegroup::Scope;
+    use rules::Scope;
 
     /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
     #[test]

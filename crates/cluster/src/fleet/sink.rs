@@ -9,15 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use capi::{CLIENT_NOT_BEFORE, Cluster, Meta, NotBefore, ObjectKey, Uid};
-use nodegroup::{GroupId, LabelSelector, PriceList};
 use parking_lot::Mutex;
+use rules::capi::{CLIENT_NOT_BEFORE, Cluster, Meta, NotBefore, ObjectKey, Uid};
+use rules::{GroupId, LabelSelector, PriceList};
 use shared_informer::Projection;
 use tokio::{sync::watch, time::Instant};
 
 use super::standing::{Left, Standing};
 use index::{Change, Index, Routed, RoutedKind, Router, Sink, Tag};
-use nodegroup::text::LogLimit;
+use rules::text::LogLimit;
 
 /// The number of lines in a minute about the annotations of one Cluster.
 const LINES: usize = 2;

@@ -3,8 +3,8 @@
 
 use std::{fmt, sync::OnceLock};
 
-use capi::NotBefore;
 use parking_lot::Mutex;
+use rules::capi::NotBefore;
 
 /// The reason why a Cluster isn't served any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use super::{
     fleet_world::{OTHER, STAGE, World, group_of, labelled, machine_of, three},
 };
 use connect::NodeAccess;
-use server::{CheckState, Checks as _};
+use service::listen::{CheckState, Checks as _};
 
 const FOREIGN: (&str, &[&str]) = ("team-b/foreign", &["MachineDeployment/team-b/foreign-workers"]);
 const OF_ONE: usize = 10;
@@ -50,7 +50,7 @@ async fn a_namespace_beyond_its_limit_fails_refresh_of_its_own_clusters_alone() 
         world.until("Refresh of others", |world| problem(world, STAGE.0).is_empty()).await;
         assert_eq!(world.fleet.core_problem(), None);
         let checks = world.fleet.checks();
-        assert!(checks.iter().all(server::Check::is_ready), "{checks:?}");
+        assert!(checks.iter().all(service::listen::Check::is_ready), "{checks:?}");
         let clusters = checks.iter().find(|check| check.name == "fleet/clusters").unwrap();
         let CheckState::Informational(why) = &clusters.state else { panic!("{clusters:?}") };
         assert!(why.starts_with("team-b/foreign: the namespace team-b has more than"), "{why}");

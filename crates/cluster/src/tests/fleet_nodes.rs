@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use capi::NotBefore;
 use rstest::rstest;
+use rules::capi::NotBefore;
 use serde_json::{Value, json};
 use tokio::time;
 
@@ -13,7 +13,7 @@ use super::{
     fleet_world::{OTHER, STAGE, World, labelled, three},
 };
 use connect::NodeAccess;
-use server::{CheckState, Checks as _};
+use service::listen::{CheckState, Checks as _};
 
 const SECRETS: &str = "/api/v1/namespaces/team-a/secrets";
 

@@ -12,7 +12,7 @@ use super::{PATIENCE, fake::*, scalable};
 use crate::{Fleet, FleetOptions, Management, Serve, Tenants, WorkloadCluster};
 use connect::NodeAccess;
 use index::objects;
-use server::Checks as _;
+use service::listen::Checks as _;
 
 /// The time for which a namespace may be forbidden. The real clock measures it, which these tests don't wait for.
 const MAX_STALENESS: Duration = Duration::ZERO;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capi::{CLIENT_NOT_BEFORE, NotBefore, ObjectKey};
+use rules::capi::{CLIENT_NOT_BEFORE, NotBefore, ObjectKey};
 use serde_json::json;
 use testkit::CapturedLog;
 use tokio::time::{self, Instant};
@@ -13,7 +13,7 @@ use super::{
     scalable,
 };
 use crate::Left;
-use server::{Check, CheckState, Checks as _};
+use service::listen::{Check, CheckState, Checks as _};
 
 const TEMPLATES: &str = "infrastructure.cluster.x-k8s.io";
 /// The time for which a Cluster that has left is read.

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::{WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
-use server::CheckState;
+use service::listen::CheckState;
 
 const MORE: &str = "MachineDeployment/team-a/more";
 

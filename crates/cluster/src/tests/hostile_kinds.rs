@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use nodegroup::ProblemKind;
+use rules::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time;
 
 use super::{WORKERS, World, fake::*, metrics::metrics_of, scalable};
 use crate::kinds::KINDS_OF_A_NAMESPACE;
 use index::objects::{self, capacity_annotations};
-use server::CheckState;
+use service::listen::CheckState;
 use testkit::CapturedLog;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
@@ -160,7 +160,7 @@ async fn a_kind_that_nobody_names_any_more_is_dropped_after_a_while() {
             world.check("templates/Kind000.infrastructure.cluster.x-k8s.io").is_none()
         })
         .await;
-    let kind = capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
+    let kind = rules::capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
     assert_eq!(world.workload.index().kind_state(&kind), None);
     // The template changes while its kind isn't followed.
     api.put("kind000s", "t", &json!({"status": {"capacity": {"cpu": "8", "memory": "32Gi"}}}));

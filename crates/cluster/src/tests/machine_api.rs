@@ -1,11 +1,11 @@
 //! Tests of a group that serves MachineSets and Machines, but neither Clusters nor MachineDeployments, like
 //! OpenShift's.
 
-use capi::OPENSHIFT_GROUP;
+use rules::capi::OPENSHIFT_GROUP;
 use serde_json::json;
 
 use super::{World, fake::*, scalable};
-use server::CheckState;
+use service::listen::CheckState;
 
 const PLANE: &str = "MachineSet/team-a/workers";
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{World, fake::*, scalable};
 use crate::InformerMetrics;
 use index::{GroupMetrics, GroupSeries};
-use server::ReadinessMetrics;
+use service::listen::ReadinessMetrics;
 
 /// Returns the metrics of informers, checks and node groups.
 pub(super) fn metrics_of(world: &World) -> String {

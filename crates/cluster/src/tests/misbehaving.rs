@@ -13,15 +13,15 @@ use std::{
 use axum::body::Body;
 use futures::{StreamExt as _, stream};
 use http::{Response, Uri};
-use nodegroup::ProblemKind;
 use rstest::rstest;
+use rules::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time;
 
 use super::{MOST_OBJECTS, WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
 use index::objects::{self, capacity_annotations};
-use server::CheckState;
+use service::listen::CheckState;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const OTHERS: &str = "MachineDeployment/team-a/others";

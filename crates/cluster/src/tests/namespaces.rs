@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use capi::Keys;
-use nodegroup::{Rules, Scope, ScopeSpec};
 use rstest::rstest;
+use rules::capi::Keys;
+use rules::{Rules, Scope, ScopeSpec};
 use serde_json::json;
 use tokio::time;
 
@@ -15,7 +15,7 @@ use index::{
     Detail, GroupSnapshot,
     objects::{self, NAMESPACE},
 };
-use server::CheckState;
+use service::listen::CheckState;
 
 const OTHER: &str = "team-b";
 const THEIRS: &str = "MachineDeployment/team-b/theirs";

@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use capi::{Cluster, Machine, ScalableKind, ScalableResource};
 use kube::core::{ApiResource, GroupVersionKind};
+use rules::capi::{Cluster, Machine, ScalableKind, ScalableResource};
 use serde_json::{Value, json};
 use shared_informer::{Factory, Namespaces, ObjectKey, Projection, Query, Registration, Settings};
 use testkit::Wait;
@@ -40,7 +40,7 @@ fn feed<T: Routed>(
 impl Feeds {
     async fn synced(api: &FakeApi) -> Self {
         let factory = Factory::new(api.clients().watches, Handle::current(), Settings::default());
-        let context = capi::Context::new(CAPI);
+        let context = rules::capi::Context::new(CAPI);
         let router = Arc::new(Router::default());
         let kind = ScalableKind::MachineDeployment;
         let feeds = Self {

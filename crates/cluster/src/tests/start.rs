@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use connect::{ClusterRef, NodeAccess, WorkloadSource};
-use server::CheckState;
+use service::listen::CheckState;
 use testkit::CapturedLog;
 
 const CORE: [&str; 4] =

@@ -1,14 +1,14 @@
 //! Tests of infrastructure templates of any kind: none blocks for long, and an unreadable one affects only its
 //! groups.
 
-use nodegroup::ProblemKind;
 use prost::Message;
+use rules::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{WORKERS, World, fake::*, scalable};
 use index::objects::{self, capacity_annotations};
-use server::CheckState;
+use service::listen::CheckState;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const CHECK: &str = "templates/CloudMachineTemplate.infrastructure.cluster.x-k8s.io";

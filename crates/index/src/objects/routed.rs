@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use capi::{ObjectKey, ScalableKind};
+use rules::capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 use shared_informer::{Event, Handler as _, Interner, Object, Projection};
 

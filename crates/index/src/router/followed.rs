@@ -7,7 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use capi::{Meta, ObjectKey, Uid};
+use rules::capi::{Meta, ObjectKey, Uid};
 
 use super::RoutedKind;
 use crate::{Change, Index};

@@ -1,7 +1,7 @@
 //! The kinds that are routed: those of the management cluster whose objects belong to one Cluster each.
 
-use capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 
 use crate::{Change, IndexFeed};
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arcstr::ArcStr;
-use capi::ObjectKey;
+use rules::capi::ObjectKey;
 
 use super::RoutedKind;
 

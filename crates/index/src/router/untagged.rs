@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use capi::ObjectKey;
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::ObjectKey;
 
 use super::RoutedKind;
 use crate::{Change, multimap::Multimap};

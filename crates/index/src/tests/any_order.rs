@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind};
-use nodegroup::{GroupId, InstanceCounts, InstanceState};
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
+use rules::capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind};
+use rules::{GroupId, InstanceCounts, InstanceState};
 use serde_json::{Value, json};
 
 use super::objects::*;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use capi::{Node, ObjectKey};
+use rules::capi::{Node, ObjectKey};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 use super::objects;

@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use capi::PRICE_PER_HOUR;
 use rstest::rstest;
+use rules::capi::PRICE_PER_HOUR;
 use serde_json::json;
 use tokio::time::advance;
 

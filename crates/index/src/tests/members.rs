@@ -1,8 +1,8 @@
 //! Tests of a Machine's Node, independent of its nodeRef, and of the resulting instances.
 
-use capi::ScalableKind;
-use nodegroup::InstanceState;
 use rstest::rstest;
+use rules::InstanceState;
+use rules::capi::ScalableKind;
 use serde_json::{Value, json};
 
 use super::objects::*;

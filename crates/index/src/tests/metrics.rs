@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use capi::ObjectKey;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
+use rules::capi::ObjectKey;
 use serde_json::{Value, json};
 
 use super::objects::*;

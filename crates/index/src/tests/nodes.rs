@@ -1,7 +1,7 @@
 //! Tests of the resolution of a Node, as Cluster Autoscaler describes it, to its group: one rule per test.
 
-use capi::ScalableKind;
 use rstest::rstest;
+use rules::capi::ScalableKind;
 use serde_json::json;
 
 use super::objects::*;

@@ -1,6 +1,6 @@
 //! Tests which Nodes a group's labels come from after Nodes, Machines and MachineSets are added or deleted.
 
-use capi::{ObjectKey, ScalableKind};
+use rules::capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 
 use super::objects::*;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use capi::{ObjectKey, ScalableKind};
-use nodegroup::{GroupId, NodeTemplate, Rules, TemplateRules};
 use rstest::rstest;
+use rules::capi::{ObjectKey, ScalableKind};
+use rules::{GroupId, NodeTemplate, Rules, TemplateRules};
 use serde_json::{Value, json};
 
 use super::objects::*;

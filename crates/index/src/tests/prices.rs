@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use capi::{ObjectKey, PRICE_PER_HOUR};
-use nodegroup::{
+use rules::capi::{ObjectKey, PRICE_PER_HOUR};
+use rules::{
     PriceList, UnitPrices,
     price::{Price, Rates},
 };

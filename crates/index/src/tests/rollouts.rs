@@ -1,8 +1,8 @@
 //! Tests of groups with rollouts: deletes are forbidden and options keep Nodes from being chosen, until the rollout
 //! is over.
 
-use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use nodegroup::{Overrides, RolloutCause, writing::Ongoing};
+use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
+use rules::{Overrides, RolloutCause, writing::Ongoing};
 use serde_json::{Value, json};
 
 use super::objects::*;

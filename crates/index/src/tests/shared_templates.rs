@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capi::ObjectKey;
+use rules::capi::ObjectKey;
 use serde_json::json;
 
 use crate::{Change, Index, SharedTemplates, TemplateReader, objects::*};

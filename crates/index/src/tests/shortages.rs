@@ -1,7 +1,7 @@
 //! Tests of the time since which a Machine or MachinePool lacks capacity, as the lack begins and ends.
 
-use capi::{ObjectKey, ScalableKind};
 use jiff::Timestamp;
+use rules::capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 
 use super::objects::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capi::ScalableKind;
-use nodegroup::Instance;
+use rules::Instance;
+use rules::capi::ScalableKind;
 use serde_json::json;
 
 use super::objects::*;

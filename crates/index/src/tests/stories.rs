@@ -1,12 +1,12 @@
-//! Tests of what becomes of a group as its objects change. What makes an object a group is tested in `nodegroup`.
+//! Tests of what becomes of a group as its objects change. What makes an object a group is tested in `rules`.
 
 use std::{collections::HashSet, sync::Arc};
 
-use capi::{Machine, ObjectKey, ScalableKind};
 use k8s_pb::api::core::v1::Node;
-use nodegroup::{Bounds, Exclusion, GroupId, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
 use prost::Message;
 use rstest::rstest;
+use rules::capi::{Machine, ObjectKey, ScalableKind};
+use rules::{Bounds, Exclusion, GroupId, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
 use serde_json::{Value, json};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 

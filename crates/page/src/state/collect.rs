@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use nodegroup::{Exclusion, GroupId};
+use rules::{Exclusion, GroupId};
 use serde::{Serialize, Serializer};
 
 use super::{
@@ -12,10 +12,10 @@ use super::{
     explain::{Explained, explained},
 };
 use cluster::WorkloadCluster;
-use grpc::Calls;
 use index::{Detail, GroupSnapshot, Snapshot};
 use scale::History;
-use server::{Certificates, Check};
+use service::Calls;
+use service::listen::{Certificates, Check};
 
 /// The part of the live state that is requested.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use nodegroup::{
+use rules::{
     ErrorClass, Excluded, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause,
     Sourced, SourcedMap, capacity, writing::Ongoing,
 };
@@ -13,10 +13,10 @@ use super::{
     InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template,
     TlsState, Written,
 };
-use grpc::{Calls, Refreshed};
 use index::{GroupSnapshot, Member, OwnedInstance, Served};
 use scale::{History, HistoryEntry};
-use server::{Check, CheckState, TlsStanding};
+use service::listen::{Check, CheckState, TlsStanding};
+use service::{Calls, Refreshed};
 
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";

@@ -3,7 +3,7 @@
 //! apart. The schema must never hold a secret. A field must keep its meaning within a schema version; fields may be
 //! added, and readers ignore unknown ones.
 //!
-//! Metrics, state and [`explain`] are all built from [`index::GroupSnapshot`] and the types of [`nodegroup`], which
+//! Metrics, state and [`explain`] are all built from [`index::GroupSnapshot`] and the types of [`rules`], which
 //! implement every rule. The report of `explain` has its own schema. It carries each overridden value, which would make
 //! the state of thousands of groups too large. It has no sizes in flight, history or instances, since manifests have
 //! none.

@@ -2,18 +2,18 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use capi::ObjectKey;
 use jiff::Timestamp;
+use rules::capi::ObjectKey;
 
 use super::{
     CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection,
     StateSource, StatusSources, convert, fleet::LATELY,
 };
 use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
-use grpc::Calls;
 use index::Sizes;
 use scale::History;
-use server::{Certificates, Check, Checks as _, Client, DebugError, DebugPages};
+use service::Calls;
+use service::listen::{Certificates, Check, Checks as _, Client, DebugError, DebugPages};
 
 /// The parameter that chooses a Cluster of a fleet.
 const CLUSTER: &str = "cluster";

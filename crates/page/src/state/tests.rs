@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use jiff::Timestamp;
-use nodegroup::GroupId;
+use rules::GroupId;
 
 use crate::state::{InstanceActivity, Selection, State, StateSource, SyncState};
 use cluster::fake::{WORKERS, World, fleet};

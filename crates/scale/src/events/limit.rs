@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use nodegroup::GroupId;
+use rules::GroupId;
 
 /// The limit of one group.
 const OF_A_GROUP: Rate = Rate { burst: 10, every: Duration::from_secs(30) };

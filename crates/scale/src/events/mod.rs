@@ -32,8 +32,8 @@ use self::{
     series::Publisher,
 };
 use super::metrics::{EventResult, ScaleMetrics};
-use discovery::CoreResources;
-use nodegroup::GroupId;
+use connect::discovery::CoreResources;
+use rules::GroupId;
 use shared_informer::{Spawner, Uid};
 
 /// The maximum number of queued Events.

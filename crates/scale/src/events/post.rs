@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use capi::ScalableKind;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -16,10 +15,11 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
+use rules::capi::ScalableKind;
 use serde_json::json;
 
 use super::{EventContent, Occurrence};
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 
 /// The `reportingController` of every Event.
 const CONTROLLER: &str = "capi-autoscaler-provider";

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use arc_swap::ArcSwapOption;
-use capi::{Keys, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use kube::Client;
-use nodegroup::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use parking_lot::Mutex;
+use rules::capi::{Keys, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use rules::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use serde_json::Value;
 use tokio::runtime::Handle;
 

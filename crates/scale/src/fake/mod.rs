@@ -26,10 +26,10 @@ pub(crate) use self::{
     copy::{empty_index, show},
 };
 use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleOptions};
-use capi::{Context, Meta, ObjectKey};
-use discovery::CoreResources;
+use connect::discovery::CoreResources;
 use index::Index;
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::{Context, Meta, ObjectKey};
 
 const NAMESPACE: &str = "team-a";
 /// The end of the key of the annotation that marks a Machine.

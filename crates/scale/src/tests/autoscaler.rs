@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use nodegroup::InstanceState;
 use rstest::rstest;
+use rules::InstanceState;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, status};
@@ -103,7 +103,7 @@ async fn one_loop(world: &World, state: State) -> Loop {
     let nodes = count(registered.iter().filter(of_group).count());
     let (target, min) = (world.target_size(), world.index.scale_view(&group()).unwrap().bounds.min);
     let instances = world.index.instances(&group()).unwrap();
-    let sends_error = |instance: &&nodegroup::Instance| instance.error.is_some() && instance.sends_error;
+    let sends_error = |instance: &&rules::Instance| instance.error.is_some() && instance.sends_error;
     let unregistered: BTreeSet<_> = instances
         .iter()
         .filter(|instance| !is_registered(&instance.id))

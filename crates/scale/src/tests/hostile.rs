@@ -80,7 +80,7 @@ async fn of_one_group_a_bounded_number_of_commands_wait_and_others_have_their_tu
 async fn refusals_are_a_line_a_minute_and_each_write_is_logged() {
     let (said, _log) = CapturedLog::begin();
     let world = World::new(2, &["a", "b"]);
-    let unknown = |number: u32| nodegroup::GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap();
+    let unknown = |number: u32| rules::GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap();
     for number in 0..50 {
         world.scale.increase(group(), 0).await.unwrap_err();
         world.scale.increase(unknown(number), 1).await.unwrap_err();

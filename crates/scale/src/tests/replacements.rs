@@ -1,6 +1,6 @@
 //! Machines that never became a Node, at the min size: one is replaced from time to time, and the size stays.
 
-use nodegroup::replacement::Replaced;
+use rules::replacement::Replaced;
 use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, instance, nodes, status};

@@ -144,7 +144,7 @@ async fn beyond_max_names_both_numbers() {
 #[tokio::test]
 async fn an_unknown_group_is_not_found() {
     let world = World::new(2, &[]);
-    let other = nodegroup::GroupId::parse("MachineDeployment/team-a/other").unwrap();
+    let other = rules::GroupId::parse("MachineDeployment/team-a/other").unwrap();
     assert!(matches!(world.scale.increase(other, 1).await, Err(ScaleError::NotFound(_))));
 }
 
@@ -152,7 +152,7 @@ async fn an_unknown_group_is_not_found() {
 async fn ids_of_no_group_leave_nothing_behind() {
     let world = World::new(4, &["a", "b", "c", "d"]);
     for n in 0..100 {
-        let other = nodegroup::GroupId::parse(&format!("MachineDeployment/team-a/other-{n}")).unwrap();
+        let other = rules::GroupId::parse(&format!("MachineDeployment/team-a/other-{n}")).unwrap();
         world.scale.increase(other, 1).await.unwrap_err();
     }
     world.scale.increase(group(), 1).await.unwrap();

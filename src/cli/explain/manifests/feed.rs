@@ -3,10 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use capi::{
+use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use nodegroup::{Exclusion, GroupId, Rules};
+use rules::{Exclusion, GroupId, Rules};
 
 use super::{
     objects::{Identity, Manifests, Object},

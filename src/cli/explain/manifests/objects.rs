@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use capi::{Meta, ObjectKey};
+use rules::capi::{Meta, ObjectKey};
 use serde_json::Value;
 
 use super::{

@@ -2,14 +2,14 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use capi::Keys;
-use nodegroup::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use rstest::rstest;
+use rules::capi::Keys;
+use rules::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use tempfile::TempDir;
 
 use super::*;
 use index::Detail;
-use nodegroup::Exclusion;
+use rules::Exclusion;
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capi::{Keys, Meta, ObjectKey, ScalableKind, TOPOLOGY_NAME, TOPOLOGY_POOL_NAME};
-use nodegroup::topology::size_without_replicas;
+use rules::capi::{Keys, Meta, ObjectKey, ScalableKind, TOPOLOGY_NAME, TOPOLOGY_POOL_NAME};
+use rules::topology::size_without_replicas;
 use serde_json::{Value, json};
 
 use super::objects::{Identity, Manifests, Object};

@@ -10,7 +10,7 @@ use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
 use page::state::Source;
 use page::state::tables::{View, table};
-use server::{AllowedHosts, admin_router, bind, serve_http};
+use service::listen::{AllowedHosts, admin_router, bind, serve_http};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {
@@ -63,7 +63,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
 #[tokio::test]
 async fn status_numbers_visit_a_machine_once_and_the_page_of_a_group_visits_only_its_machines() {
     use page::state::Selection;
-    use server::StatusPages as _;
+    use service::listen::StatusPages as _;
 
     let world = World::synced(&fleet()).await;
     world.until_groups(&[WORKERS]).await;

@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command, serve::OneCluster};
-use nodegroup::ScopeSpec;
+use rules::ScopeSpec;
 
 const FLEET: [&str; 2] = ["--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
 const TLS: [&str; 3] = ["--tls-cert-file=c", "--tls-key-file=k", "--tls-client-ca-file=ca"];

@@ -6,7 +6,7 @@ use clap::Parser;
 use rstest::rstest;
 
 use super::*;
-use server::AllowedName;
+use service::listen::AllowedName;
 
 const ALL: [&str; 6] = ["--tls-cert-file", "tls.crt", "--tls-key-file", "tls.key", "--tls-client-ca-file", "ca.crt"];
 

@@ -19,7 +19,7 @@ use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_stream::wrappers::BroadcastStream;
 
 use change_stream::changes::FieldSelector;
-use nodegroup::LabelSelector;
+use rules::LabelSelector;
 
 /// A kind that is served.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,12 +1,12 @@
 //! The state and the metrics of a fleet: its Clusters with their callers, and the calls that nobody should make.
 
-use capi::ObjectKey;
 use jiff::Timestamp;
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::ObjectKey;
 
 use super::{super::unexpected::asked_for, *};
 use page::state::{ClusterStanding, FleetCluster, FleetState, Source, State};
-use server::{DebugError, DebugPages as _};
+use service::listen::{DebugError, DebugPages as _};
 use testkit::CapturedLog;
 
 const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";

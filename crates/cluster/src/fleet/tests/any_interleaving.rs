@@ -1,9 +1,9 @@
 //! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster
 //! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
 
-use capi::ObjectKey;
 use index::{KindState, RoutedKind, objects::routed::*};
 use proptest::{collection::vec, prelude::*};
+use rules::capi::ObjectKey;
 
 use super::world::{State, World};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use capi::ObjectKey;
+use rules::capi::ObjectKey;
 use serde_json::Value;
 use shared_informer::{Event, Handler as _};
 

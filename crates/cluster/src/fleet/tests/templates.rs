@@ -1,11 +1,11 @@
 //! Templates of a fleet go to the Clusters whose groups refer to them.
 
-use capi::{ObjectKey, ScalableKind};
 use index::{
     KindState, RoutedKind,
     objects::routed::{CLUSTERS, DEPLOYMENTS, Names},
 };
-use nodegroup::GroupId;
+use rules::GroupId;
+use rules::capi::{ObjectKey, ScalableKind};
 
 use super::world::{State, World};
 

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use capi::{Context, InfrastructureTemplate, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
-use nodegroup::{Rules, Scope, ScopeSpec};
+use rules::capi::{Context, InfrastructureTemplate, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
+use rules::{Rules, Scope, ScopeSpec};
 use serde_json::{Value, json};
 
 use super::{
@@ -63,7 +63,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let sink = Arc::new(FleetSink::new("autoscaler=fleet".parse().unwrap(), Arc::default()));
-        let context = Context::new(capi::DEFAULT_GROUP);
+        let context = Context::new(rules::capi::DEFAULT_GROUP);
         let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
         informers.insert(CLUSTERS, Box::new(FakeInformer::new(&sink, (), sink.cluster_projection())));
         informers.insert(MACHINES, Box::new(FakeInformer::new(&sink, (), Machine::projection(&context))));
@@ -325,7 +325,7 @@ fn shown(index: &Index) -> Vec<String> {
         })
         .collect();
     shown.extend(index.groups().iter().map(|group| format!("{group:?}")));
-    shown.extend(capi::Cluster::keys(index, &()).iter().map(|key| format!("Cluster {key}")));
+    shown.extend(rules::capi::Cluster::keys(index, &()).iter().map(|key| format!("Cluster {key}")));
     shown.extend(Machine::keys(index, &()).iter().map(|key| format!("Machine {key}")));
     shown.sort();
     shown

@@ -1,8 +1,8 @@
 //! Property test: any interleaving of events, opt-ins and opt-outs gives each Cluster the index that it would have
 //! alone.
 
-use capi::ObjectKey;
 use proptest::{collection::vec, prelude::*};
+use rules::capi::ObjectKey;
 
 use super::{super::RoutedKind, world::World};
 use crate::objects::routed::*;

@@ -1,6 +1,6 @@
 //! Informers of any kind, whose events a model is shown as they are delivered.
 
-use capi::ObjectKey;
+use rules::capi::ObjectKey;
 use serde_json::Value;
 use shared_informer::Event;
 

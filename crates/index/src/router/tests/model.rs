@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use capi::{Meta, ObjectKey, Uid};
+use rules::capi::{Meta, ObjectKey, Uid};
 
 use super::super::*;
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capi::{
+use rules::capi::{
     Cluster, Machine, ObjectKey,
     ScalableKind::{MachineDeployment, MachineSet},
 };

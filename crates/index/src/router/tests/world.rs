@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use capi::{Cluster, Context, Machine, ObjectKey, ScalableKind, ScalableResource};
+use rules::capi::{Cluster, Context, Machine, ObjectKey, ScalableKind, ScalableResource};
 
 use super::{
     super::*,
@@ -26,7 +26,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let router = Arc::new(Router::default());
-        let context = Context::new(capi::DEFAULT_GROUP);
+        let context = Context::new(rules::capi::DEFAULT_GROUP);
         let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
         informers.insert(CLUSTERS, Box::new(FakeInformer::new(&router, (), Cluster::projection())));
         informers.insert(MACHINES, Box::new(FakeInformer::new(&router, (), Machine::projection(&context))));

@@ -1,8 +1,8 @@
 //! Amounts of cpu and memory, formatted for people.
 
-use nodegroup::Quantity;
+use rules::Quantity;
 
-use nodegroup::text::visible;
+use rules::text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
-use nodegroup::{
+use prost::Message as _;
+use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
+use rules::{
     Drivers, EmptyNode, Excluded, Exclusion, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
     price::{GroupPrice, Offer, PriceSource},
     resource_list::{CPU, MEMORY},
 };
-use prost::Message as _;
 
 use super::{
     super::convert,

@@ -1,6 +1,6 @@
 //! A pod whose fit is reported with each group.
 
-use nodegroup::PodNeeds;
+use rules::PodNeeds;
 
 use super::report::PodReport;
 

@@ -4,14 +4,14 @@
 
 use std::fmt::Write as _;
 
-use capi::CAPACITY_PREFIX;
-use nodegroup::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use rules::capi::CAPACITY_PREFIX;
+use rules::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 use super::{
     amount::{bytes, cores},
     report::{DriverReport, FitReport, GroupReport, Resource, Stated, TemplateReport, Value},
 };
-use nodegroup::text::visible;
+use rules::text::visible;
 
 /// The short form of the long prefix that many annotation keys share.
 const SHORT_PREFIX: &str = "capacity…/";

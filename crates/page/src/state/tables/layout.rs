@@ -1,7 +1,7 @@
 //! The layout of tables for terminals. Texts from clusters must be escaped.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use nodegroup::text::visible;
+use rules::text::visible;
 
 /// The width of the space between two columns.
 const GAP: u16 = 3;

@@ -4,12 +4,12 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::Keys;
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use kube::client::{Body, Client};
-use nodegroup::GroupId;
 use parking_lot::Mutex;
+use rules::GroupId;
+use rules::capi::Keys;
 use serde_json::{Value, json};
 use shared_informer::Spawner;
 use tokio::{

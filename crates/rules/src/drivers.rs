@@ -1,0 +1,262 @@
+//! The drivers that the annotations `dra-driver` and `csi-driver` name. The protocol can't carry them yet
+//! (kubernetes/autoscaler#10277); they are parsed so that a mistake is reported now, and `explain` shows them.
+
+use std::collections::BTreeMap;
+
+use crate::capi::CAPACITY_PREFIX;
+use arcstr::ArcStr;
+
+use super::{Problem, ProblemKind, Quantity, Source, Sourced, problem::EntryProblems, resource_list::device_count};
+
+/// The suffix of the capacity annotation that names the driver of devices.
+pub(super) const DRA_DRIVER: &str = "dra-driver";
+/// The suffix of the capacity annotation that holds volume limits.
+pub(super) const CSI_DRIVER: &str = "csi-driver";
+/// The suffix of the capacity annotation that counts the devices.
+const GPU_COUNT: &str = "gpu-count";
+
+/// The maximum number of volume limits that are kept.
+const MOST_LIMITS: usize = 100;
+
+/// The maximum number of devices in a ResourceSlice.
+const MOST_DEVICES: i64 = 128;
+
+/// The drivers of the Node that would join.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Drivers {
+    /// The devices of its ResourceSlice.
+    pub dra: Option<Sourced<DraDriver>>,
+    /// The volume limits of its CSINode, by driver.
+    pub csi: Vec<Sourced<CsiDriver>>,
+}
+
+/// The devices that a driver of Dynamic Resource Allocation offers on a Node: each has the string attribute `type` =
+/// `gpu`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DraDriver {
+    /// The driver's name.
+    pub name: String,
+    /// The number of devices.
+    pub devices: u32,
+}
+
+/// The maximum number of volumes of a CSI driver on a Node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CsiDriver {
+    /// The driver's name.
+    pub name: String,
+    /// The maximum number of volumes.
+    pub limit: u32,
+}
+
+#[cfg(test)]
+impl DraDriver {
+    /// Returns the names of the devices.
+    fn device_names(&self) -> impl Iterator<Item = String> {
+        (0..self.devices).map(|number| format!("gpu-{number}"))
+    }
+}
+
+impl Drivers {
+    /// Returns a note for each driver, since Cluster Autoscaler isn't informed of it.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
+            format!(
+                "{source}: {} devices of driver {} can't be sent to Cluster Autoscaler yet, the protocol has no field for \
+                 them (kubernetes/autoscaler#10277)",
+                driver.devices, driver.name,
+            )
+        });
+        let csi = self.csi.iter().map(|Sourced { value: driver, source, .. }| {
+            format!(
+                "{source}: the limit of {} volumes of driver {} can't be sent to Cluster Autoscaler yet, the protocol has \
+                 no field for it",
+                driver.limit, driver.name,
+            )
+        });
+        dra.chain(csi)
+    }
+}
+
+/// Returns the drivers that the annotations name, and a problem for every entry that is invalid. Empty values are
+/// skipped.
+#[must_use]
+pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let get = |name: &str| {
+        let (key, value) = annotations.get_key_value(format!("{CAPACITY_PREFIX}{name}").as_str())?;
+        (!value.is_empty()).then_some((key, value.as_str()))
+    };
+    let dra = get(DRA_DRIVER).and_then(|(key, name)| {
+        let devices = get(GPU_COUNT).map(|(_, count)| count);
+        match dra_driver(name, devices) {
+            Ok(driver) => driver.map(|driver| Sourced::new(driver, Source::Annotation(key.clone()))),
+            Err(rule) => {
+                let rule = format!("{rule}; it is ignored");
+                problems.push(Problem::annotation(ProblemKind::Capacity, key, name, &rule));
+                None
+            }
+        }
+    });
+    let mut csi: Vec<Sourced<CsiDriver>> = Vec::new();
+    if let Some((key, text)) = get(CSI_DRIVER) {
+        let mut invalid = EntryProblems::new(ProblemKind::Capacity, key);
+        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            match csi_driver(entry) {
+                Ok(_) if csi.len() >= MOST_LIMITS => {
+                    let rule =
+                        format!("only the first {MOST_LIMITS} drivers are read; this one and all after it are ignored");
+                    invalid.read_up_to(entry, &rule);
+                    break;
+                }
+                Ok(driver) => {
+                    csi.retain(|other| other.value.name != driver.name);
+                    csi.push(Sourced::new(driver, Source::Annotation(key.clone())));
+                }
+                Err(rule) => {
+                    if invalid.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        problems.extend(invalid.into_vec());
+    }
+    (Drivers { dra, csi }, problems)
+}
+
+/// Returns the driver. `None` if the number of devices is 0, or invalid: the latter is a problem of `gpu-count`
+/// itself.
+fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, String> {
+    if name.chars().any(|c| c.is_ascii_uppercase()) || !is_driver_name(name) {
+        return Err(format!("it must be a driver's name such as gpu.example.com: {DRIVER_NAME}, in lower case"));
+    }
+    let Some(devices) = devices else {
+        return Err(format!("the annotation {CAPACITY_PREFIX}{GPU_COUNT} must say how many devices there are"));
+    };
+    let Ok(devices) = device_count(devices) else { return Ok(None) };
+    if devices > Quantity::from_units(MOST_DEVICES) {
+        return Err(format!("{GPU_COUNT} is {devices}, and one ResourceSlice holds at most {MOST_DEVICES} devices"));
+    }
+    let devices = u32::try_from(devices.value()).unwrap_or_default();
+    Ok((devices > 0).then(|| DraDriver { name: name.to_owned(), devices }))
+}
+
+fn csi_driver(entry: &str) -> Result<CsiDriver, String> {
+    let (name, limit) = entry.split_once('=').ok_or("it must be written name=limit, such as ebs.csi.aws.com=25")?;
+    if !is_driver_name(name) {
+        return Err(format!("the text before the = must be a driver's name such as ebs.csi.aws.com: {DRIVER_NAME}"));
+    }
+    let limit = limit.parse::<i32>().ok().and_then(|limit| u32::try_from(limit).ok());
+    let limit = limit.ok_or("the limit must be a whole number of volumes from 0 to 2147483647")?;
+    Ok(CsiDriver { name: name.to_owned(), limit })
+}
+
+const DRIVER_NAME: &str =
+    "at most 63 letters, digits, '-' and '.', where each part starts and ends with a letter or digit";
+
+fn is_driver_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    name.len() <= 63 && name.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<ArcStr, ArcStr> {
+        let key = |name: &str| ArcStr::from(format!("{CAPACITY_PREFIX}{name}"));
+        annotations.iter().map(|(name, value)| (key(name), ArcStr::from(*value))).collect()
+    }
+
+    fn csi(annotations: &[(&str, &str)]) -> Vec<(String, u32)> {
+        let (drivers, problems) = drivers(&annotated(annotations));
+        assert_eq!(problems, []);
+        drivers.csi.into_iter().map(|driver| (driver.value.name, driver.value.limit)).collect()
+    }
+
+    #[test]
+    fn dra_driver_and_gpu_count_are_devices_by_name() {
+        let (drivers, problems) = drivers(&annotated(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2")]));
+        assert_eq!(problems, []);
+        let driver = drivers.dra.clone().unwrap().value;
+        assert_eq!(driver, DraDriver { name: "gpu.nvidia.com".into(), devices: 2 });
+        assert_eq!(driver.device_names().collect::<Vec<_>>(), ["gpu-0", "gpu-1"]);
+        let notes: Vec<_> = drivers.notes().collect();
+        assert_eq!(notes.len(), 1);
+        for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10277"] {
+            assert!(notes[0].contains(part), "{part:?} isn't in {}", notes[0]);
+        }
+    }
+
+    #[rstest]
+    #[case::one("ebs.csi.aws.com=25", &[("ebs.csi.aws.com", 25)])]
+    #[case::several(" a=1, b=0 ,", &[("a", 1), ("b", 0)])]
+    #[case::the_last_of_equal_names("a=1,b=2,a=3", &[("b", 2), ("a", 3)])]
+    #[case::upper_case("Disk.CSI.example.com=4", &[("Disk.CSI.example.com", 4)])]
+    #[case::empty("", &[])]
+    fn csi_limits_are_read(#[case] text: &str, #[case] expected: &[(&str, u32)]) {
+        let expected: Vec<_> = expected.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
+        assert_eq!(csi(&[("csi-driver", text)]), expected);
+    }
+
+    #[rstest]
+    #[case::none_named(&[("gpu-count", "2")])]
+    #[case::no_devices(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "0")])]
+    #[case::an_empty_name(&[("dra-driver", ""), ("gpu-count", "2")])]
+    #[case::a_bad_count_is_reported_once_as_a_count(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "some")])]
+    fn without_devices_there_is_no_driver_and_no_problem(#[case] annotations: &[(&str, &str)]) {
+        assert_eq!(drivers(&annotated(annotations)), (Drivers::default(), Vec::new()));
+    }
+
+    #[rstest]
+    #[case::a_bad_name("dra-driver", "gpu nvidia", "driver's name")]
+    #[case::upper_case("dra-driver", "GPU.nvidia.com", "lower case")]
+    #[case::a_long_name("dra-driver", "a123456789b123456789c123456789d123456789e123456789f123456789x123", "at most 63")]
+    #[case::no_limit("csi-driver", "ebs.csi.aws.com", "written name=limit")]
+    #[case::a_bad_csi_name("csi-driver", "-ebs=25", "driver's name")]
+    #[case::an_empty_csi_name("csi-driver", "=25", "driver's name")]
+    #[case::a_bad_limit("csi-driver", "ebs=many", "whole number of volumes")]
+    #[case::a_negative_limit("csi-driver", "ebs=-1", "whole number of volumes")]
+    fn a_bad_value_is_ignored_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
+        let (drivers, problems) = drivers(&annotated(&[(name, value), ("gpu-count", "1")]));
+        assert_eq!(drivers, Drivers::default());
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        for part in [name, &format!("{value:?}"), rule, "ignored"] {
+            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+        }
+    }
+
+    #[test]
+    fn no_more_limits_are_kept_than_a_node_can_need() {
+        for (named, expected) in [(100, (100, 0)), (101, (100, 1))] {
+            let text: Vec<_> = (0..named).map(|number| format!("csi-{number}=1")).collect();
+            let (drivers, problems) = drivers(&annotated(&[("csi-driver", &text.join(","))]));
+            assert_eq!((drivers.csi.len(), problems.len()), expected);
+        }
+    }
+
+    #[test]
+    fn a_dra_driver_needs_a_number_of_devices_that_a_slice_can_hold() {
+        for (count, rule) in [(None, "gpu-count must say how many"), (Some("129"), "at most 128 devices")] {
+            let annotations = [Some(("dra-driver", "gpu.nvidia.com")), count.map(|count| ("gpu-count", count))];
+            let (drivers, problems) = drivers(&annotated(&annotations.into_iter().flatten().collect::<Vec<_>>()));
+            assert_eq!(drivers.dra, None);
+            assert!(problems[0].message.contains(rule), "{problems:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>(), count in any::<String>()) {
+            let _ = drivers(&annotated(&[("dra-driver", &text), ("csi-driver", &text), ("gpu-count", &count)]));
+        }
+    }
+}

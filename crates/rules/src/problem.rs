@@ -1,0 +1,191 @@
+//! Problems of a group, worded once for the log, metrics and all other outputs.
+
+use std::{borrow::Cow, fmt, ops::ControlFlow};
+
+/// The class of a problem: a metric label, so the set is closed.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ProblemKind {
+    /// The min or max size annotation.
+    Bounds,
+    /// A capacity annotation or an entry of status.capacity.
+    Capacity,
+    /// The labels annotation.
+    Labels,
+    /// The taints annotation or a taint of the template.
+    Taints,
+    /// An override of an autoscaling option.
+    Options,
+    /// The price annotation.
+    Price,
+    /// The infrastructure template, which can't be read.
+    Template,
+    /// The object itself, which can't be decoded.
+    Undecodable,
+}
+
+impl ProblemKind {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Bounds,
+        Self::Capacity,
+        Self::Labels,
+        Self::Taints,
+        Self::Options,
+        Self::Price,
+        Self::Template,
+        Self::Undecodable,
+    ];
+
+    /// Returns the kind as a metric label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bounds => "bounds",
+            Self::Capacity => "capacity",
+            Self::Labels => "labels",
+            Self::Taints => "taints",
+            Self::Options => "options",
+            Self::Price => "price",
+            Self::Template => "template",
+            Self::Undecodable => "undecodable",
+        }
+    }
+}
+
+/// A problem: its message names the field, its value, the rule and the remedy. The caller names the object.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Problem {
+    /// The class.
+    pub kind: ProblemKind,
+    /// The message, for people.
+    pub message: String,
+}
+
+impl Problem {
+    /// Returns a problem of this kind.
+    pub fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// Returns a problem of an annotation's whole value; `rule` states what is allowed and what to do.
+    #[must_use]
+    pub fn annotation(kind: ProblemKind, key: &str, value: &str, rule: &str) -> Self {
+        Self::new(kind, format!("annotation {key} is {:?}: {rule}", Clipped(value)))
+    }
+
+    /// Returns a problem of one entry of an annotation that holds a list.
+    #[must_use]
+    pub(crate) fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
+        Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
+    }
+}
+
+/// The maximum number of invalid entries of an annotation, after which it isn't read further. An annotation has space
+/// for 8,000, and a change of a template evaluates all groups that have it.
+const MOST_INVALID: usize = 100;
+
+/// The problems of an annotation that holds a list.
+pub(crate) struct EntryProblems<'a> {
+    kind: ProblemKind,
+    annotation: &'a str,
+    found: Vec<Problem>,
+}
+
+impl<'a> EntryProblems<'a> {
+    pub(crate) fn new(kind: ProblemKind, annotation: &'a str) -> Self {
+        Self { kind, annotation, found: Vec::new() }
+    }
+
+    /// Adds the first of the entries that aren't read, before the others: of many problems the first are shown.
+    pub(crate) fn read_up_to(&mut self, entry: &str, rule: &str) {
+        self.found.insert(0, Problem::annotation_entry(self.kind, self.annotation, entry, rule));
+    }
+
+    /// Adds an invalid entry. Returns `Break` if the annotation isn't to be read further.
+    pub(crate) fn invalid(&mut self, entry: &str, rule: &str) -> ControlFlow<()> {
+        if self.found.len() < MOST_INVALID {
+            self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
+            return ControlFlow::Continue(());
+        }
+        let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are left out");
+        self.read_up_to(entry, &rule);
+        ControlFlow::Break(())
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Problem> {
+        self.found
+    }
+}
+
+/// The maximum number of problems of one object that are reported.
+const MOST_PROBLEMS: usize = 20;
+
+/// Keeps the first problems and counts the others: one annotation can hold thousands of invalid entries.
+pub(super) fn keep_first(problems: &mut Vec<Problem>) {
+    if let Some(kind) = problems.get(MOST_PROBLEMS).map(|problem| problem.kind) {
+        let others = problems.len() - MOST_PROBLEMS;
+        problems.truncate(MOST_PROBLEMS);
+        problems.push(Problem::new(kind, format!("and {others} more problems; correct the first ones to see them")));
+        problems.shrink_to_fit();
+    }
+}
+
+/// A text of an object, quoted and cut: an annotation may hold many KiB.
+pub(super) struct Clipped<'a>(pub(super) &'a str);
+
+impl Clipped<'_> {
+    /// The maximum number of characters that are shown.
+    const LONGEST: usize = 120;
+}
+
+impl fmt::Debug for Clipped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(Self::LONGEST) {
+            Some((end, _)) => write!(f, "{:?} (cut)", self.0.get(..end).unwrap_or_default()),
+            None => fmt::Debug::fmt(self.0, f),
+        }
+    }
+}
+
+/// Cuts a text of an object if it is too long to be shown.
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(Clipped::LONGEST) {
+        Some((end, _)) => format!("{} (cut)", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::capi::CAPACITY_PREFIX;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{drivers::drivers, labels, resource_list, taints};
+
+    fn drivers_of(_: &str, text: &str) -> Vec<Problem> {
+        let key = format!("{CAPACITY_PREFIX}csi-driver");
+        drivers(&BTreeMap::from([(key.into(), text.into())])).1
+    }
+
+    #[rstest]
+    #[case::labels(|key: &str, text: &str| labels::parse(key, text).1)]
+    #[case::taints(|key: &str, text: &str| taints::parse(key, text).1)]
+    #[case::resources(|key: &str, text: &str| resource_list::parse(key, text, |_, _| Ok(())).1)]
+    #[case::drivers(drivers_of)]
+    fn after_many_invalid_entries_an_annotation_is_read_no_further(#[case] parse: fn(&str, &str) -> Vec<Problem>) {
+        assert_eq!(parse("key", &"?,".repeat(MOST_INVALID)).len(), MOST_INVALID);
+        let problems = parse("key", &"?,".repeat(8_000));
+        assert_eq!(problems.len(), MOST_INVALID + 1);
+        let first = problems[0].to_string();
+        assert!(first.contains("100 entries before it are invalid; this one and all after it are left out"), "{first}");
+    }
+}

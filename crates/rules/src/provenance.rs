@@ -1,0 +1,248 @@
+//! The source of a value in a template, and the values it overrode. Never hold a copy of an object's text here if it
+//! can be shared with the object: a thousand groups hold these.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
+
+use crate::capi::InfrastructureRef;
+use arcstr::ArcStr;
+
+use super::GroupId;
+
+/// A value, its source, and the values it overrode.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Its source.
+    pub source: Source,
+    /// The values of weaker sources, the weakest last. They may equal `value`.
+    pub overrode: Vec<Stated<T>>,
+}
+
+/// A value that a source states.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stated<T> {
+    /// The value.
+    pub value: T,
+    /// The source that states it.
+    pub source: Source,
+}
+
+impl<T> Sourced<T> {
+    /// Returns a value that overrode nothing.
+    pub fn new(value: T, source: Source) -> Self {
+        Self { value, source, overrode: Vec::new() }
+    }
+
+    /// Replaces the value by that of a stronger source.
+    pub(crate) fn override_with(&mut self, value: T, source: Source) {
+        let value = std::mem::replace(&mut self.value, value);
+        let source = std::mem::replace(&mut self.source, source);
+        self.overrode.insert(0, Stated { value, source });
+    }
+
+    /// Iterates over all sources of a value, the strongest first.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        std::iter::once(&self.source).chain(self.overrode.iter().map(|stated| &stated.source))
+    }
+}
+
+/// Values by name.
+pub type SourcedMap<T> = BTreeMap<String, Sourced<T>>;
+
+/// Adds the value of a source that is stronger than all before it.
+pub(super) fn put<T>(map: &mut SourcedMap<T>, name: &str, value: T, source: Source) {
+    match map.entry(name.to_owned()) {
+        Entry::Vacant(place) => {
+            place.insert(Sourced::new(value, source));
+        }
+        Entry::Occupied(mut place) => place.get_mut().override_with(value, source),
+    }
+}
+
+/// The source of a value in a template.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Source {
+    /// A default, since nothing states the value.
+    Default,
+    /// A flag of the server.
+    Flag(&'static str),
+    /// `status.capacity` of the infrastructure template.
+    StatusCapacity(TemplateName),
+    /// A field of `status.nodeInfo` of the infrastructure template.
+    NodeInfo(TemplateName, &'static str),
+    /// The annotation of the group with this key.
+    Annotation(ArcStr),
+    /// The group's `spec.template.metadata.labels`.
+    TemplateMetadata,
+    /// A field of the group's `spec.template.spec`.
+    TemplateSpec(&'static str),
+    /// The Node of this name, which the group has.
+    RealNode(ArcStr),
+    /// An observed Node, which may be deleted by now.
+    Learned(Box<ObservedNode>),
+    /// The huge pages of the capacity, added to what this source states.
+    HugePages(Option<Box<Source>>),
+}
+
+/// The kind and name of an infrastructure template, in the namespace of its group.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TemplateName {
+    /// Its kind.
+    pub kind: ArcStr,
+    /// Its name.
+    pub name: ArcStr,
+}
+
+/// The Node from which a value was taken.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ObservedNode {
+    /// The Node's name.
+    pub node: ArcStr,
+    /// Its group, if that is another one.
+    pub sibling: Option<GroupId>,
+}
+
+impl From<&InfrastructureRef> for TemplateName {
+    fn from(reference: &InfrastructureRef) -> Self {
+        Self { kind: reference.kind.clone(), name: reference.name.clone() }
+    }
+}
+
+impl fmt::Display for TemplateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
+impl Source {
+    /// Returns the kind of source, as a field of outputs.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Flag(_) => "flag",
+            Self::StatusCapacity(_) => "status.capacity",
+            Self::NodeInfo(..) => "status.nodeInfo",
+            Self::Annotation(_) => "annotation",
+            Self::TemplateMetadata => "spec.template.metadata",
+            Self::TemplateSpec(_) => "spec.template.spec",
+            Self::RealNode(_) => "real node",
+            Self::Learned(_) => "learned",
+            Self::HugePages(_) => "huge pages",
+        }
+    }
+
+    /// Returns true for the capacity annotation with this suffix.
+    #[must_use]
+    pub(crate) fn is_annotation(&self, suffix: &str) -> bool {
+        match self {
+            Self::Annotation(key) => key.split_once('/').is_some_and(|(_, name)| name == suffix),
+            Self::Default
+            | Self::Flag(_)
+            | Self::StatusCapacity(_)
+            | Self::NodeInfo(..)
+            | Self::TemplateMetadata
+            | Self::TemplateSpec(_)
+            | Self::RealNode(_)
+            | Self::Learned(_)
+            | Self::HugePages(_) => false,
+        }
+    }
+}
+
+/// Writes the source in full, for people.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Flag(flag) => f.write_str(flag),
+            Self::StatusCapacity(template) => write!(f, "status.capacity of {template}"),
+            Self::NodeInfo(template, field) => write!(f, "status.nodeInfo.{field} of {template}"),
+            Self::Annotation(key) => write!(f, "annotation {key}"),
+            Self::TemplateMetadata => f.write_str("spec.template.metadata.labels"),
+            Self::TemplateSpec(field) => write!(f, "spec.template.spec.{field}"),
+            Self::RealNode(node) => write!(f, "Node {node}"),
+            Self::Learned(from) => write!(f, "learned from {from}"),
+            Self::HugePages(None) => f.write_str("huge pages"),
+            Self::HugePages(Some(rest)) => write!(f, "huge pages and {rest}"),
+        }
+    }
+}
+
+impl fmt::Display for ObservedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node {}", self.node)?;
+        match &self.sibling {
+            Some(group) => write!(f, " of {group}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn template() -> TemplateName {
+        TemplateName { kind: "DevMachineTemplate".into(), name: "workers".into() }
+    }
+
+    fn learned(sibling: Option<&str>) -> Source {
+        let sibling = sibling.map(|id| GroupId::parse(id).unwrap());
+        Source::Learned(Box::new(ObservedNode { node: "worker-x7".into(), sibling }))
+    }
+
+    #[rstest]
+    #[case(Source::Default, "default", "default")]
+    #[case(Source::Flag("--default-node-overhead"), "flag", "--default-node-overhead")]
+    #[case(Source::StatusCapacity(template()), "status.capacity", "status.capacity of DevMachineTemplate/workers")]
+    #[case(
+        Source::NodeInfo(template(), "architecture"),
+        "status.nodeInfo",
+        "status.nodeInfo.architecture of DevMachineTemplate/workers"
+    )]
+    #[case(Source::Annotation("a.example/cpu".into()), "annotation", "annotation a.example/cpu")]
+    #[case(Source::TemplateMetadata, "spec.template.metadata", "spec.template.metadata.labels")]
+    #[case(Source::TemplateSpec("taints"), "spec.template.spec", "spec.template.spec.taints")]
+    #[case(Source::RealNode("worker-x7".into()), "real node", "Node worker-x7")]
+    #[case(learned(None), "learned", "learned from Node worker-x7")]
+    #[case(
+        learned(Some("MachineDeployment/team-a/others")),
+        "learned",
+        "learned from Node worker-x7 of MachineDeployment/team-a/others"
+    )]
+    fn a_source_is_a_word_for_programs_and_a_phrase_for_people(
+        #[case] source: Source,
+        #[case] word: &str,
+        #[case] phrase: &str,
+    ) {
+        assert_eq!((source.as_str(), source.to_string().as_str()), (word, phrase));
+    }
+
+    #[test]
+    fn overridden_values_are_kept_with_the_weakest_last() {
+        let mut map = SourcedMap::new();
+        put(&mut map, "cpu", 1, Source::Default);
+        put(&mut map, "cpu", 2, Source::StatusCapacity(template()));
+        put(&mut map, "cpu", 3, Source::Annotation("a.example/cpu".into()));
+        let cpu = &map["cpu"];
+        assert_eq!((cpu.value, cpu.source.as_str()), (3, "annotation"));
+        let weaker: Vec<_> = cpu.overrode.iter().map(|stated| (stated.value, stated.source.as_str())).collect();
+        assert_eq!(weaker, [(2, "status.capacity"), (1, "default")]);
+        assert_eq!(cpu.sources().map(Source::as_str).collect::<Vec<_>>(), ["annotation", "status.capacity", "default"]);
+    }
+
+    #[rstest]
+    #[case(Source::Annotation("a.example/gpu-count".into()), true)]
+    #[case(Source::Annotation("a.example/gpu-counts".into()), false)]
+    #[case(Source::Flag("gpu-count"), false)]
+    fn an_annotation_is_known_by_its_ending(#[case] source: Source, #[case] expected: bool) {
+        assert_eq!(source.is_annotation("gpu-count"), expected);
+    }
+}

@@ -1,0 +1,365 @@
+//! The complete replies for representative Machines and Nodes as one text, so that no answer changes unnoticed.
+
+use std::fmt::Write as _;
+
+use k8s_pb::api::core::v1 as pb;
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use super::{Provider, inner};
+use index::{Change, objects};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// A time so long ago that every pause is over.
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
+/// Returns the replies of the RPCs for each group.
+async fn replies(provider: &mut Provider) -> String {
+    let mut text = String::new();
+    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
+    for group in groups {
+        writeln!(text, "{}: {}..{}, {:?}", group.id, group.min_size, group.max_size, group.debug).unwrap();
+        writeln!(text, "  target size {:?}", provider.target_size(&group.id).await).unwrap();
+        for instance in provider.instances(&group.id).await.unwrap() {
+            writeln!(text, "  {}", of_instance(&instance)).unwrap();
+        }
+        writeln!(text, "  options {:?}", provider.options(&group.id, None).await).unwrap();
+        match provider.template(&group.id).await {
+            Ok(answer) => text.push_str(&of_template(&answer)),
+            Err(status) => writeln!(text, "  template: {:?}", status.code()).unwrap(),
+        }
+    }
+    text
+}
+
+fn of_instance(instance: &proto::Instance) -> String {
+    let status = instance.status.as_ref().unwrap();
+    let error = status.error_info.as_ref().map_or_else(String::new, |error| {
+        format!(", error {} of class {}: {}", error.error_code, error.instance_error_class, error.error_message)
+    });
+    format!("{} {:?}{error}", instance.id, status.instance_state())
+}
+
+fn of_template(answer: &proto::NodeGroupTemplateNodeInfoResponse) -> String {
+    assert_eq!(answer.node_info, answer.node_bytes);
+    let node = pb::Node::decode(answer.node_bytes.clone()).unwrap();
+    let (metadata, spec, status) = (node.metadata.unwrap(), node.spec.unwrap(), node.status.unwrap());
+    let mut text = String::new();
+    for (key, value) in metadata.labels {
+        writeln!(text, "  label {key}={value}").unwrap();
+    }
+    for taint in spec.taints {
+        writeln!(text, "  taint {}={}:{}", taint.key(), taint.value(), taint.effect()).unwrap();
+    }
+    for (name, capacity) in &status.capacity {
+        let of_pods = status.allocatable[name].string();
+        writeln!(text, "  resource {name}: {}, for pods {of_pods}", capacity.string()).unwrap();
+    }
+    let conditions: Vec<_> = status.conditions.iter().map(|it| format!("{}={}", it.r#type(), it.status())).collect();
+    writeln!(text, "  conditions {}", conditions.join(" ")).unwrap();
+    text
+}
+
+fn not_ready(reason: &str, message: &str) -> Value {
+    json!({"phase": "Provisioning", "conditions": [{
+        "type": "InfrastructureReady", "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": LONG_AGO,
+    }]})
+}
+
+/// Every kind of Machine, in a group whose size allows all of them to be deleted.
+#[tokio::test]
+async fn of_machines() {
+    let failure = json!({"failureReason": "CreateError", "failureMessage": "the server could not be made"});
+    let with = |status: &Value, more: &Value| {
+        let mut status = status.clone();
+        objects::merge(&mut status, more);
+        status
+    };
+    let machines = [
+        ("pending", json!({"phase": "Provisioning"})),
+        ("failed", with(&failure, &json!({"phase": "Failed"}))),
+        ("failed-by-its-phase-alone", json!({"phase": "Failed"})),
+        (
+            "failed-for-want-of-resources",
+            json!({"phase": "Failed", "failureReason": "InsufficientResources", "failureMessage": "none left"}),
+        ),
+        ("with-a-failure-while-provisioning", with(&failure, &json!({"phase": "Provisioning"}))),
+        ("with-a-reason-while-provisioning", json!({"phase": "Provisioning", "failureReason": "CreateError"})),
+        ("with-a-deprecated-failure", json!({"phase": "Provisioning", "deprecated": {"v1beta1": failure}})),
+        ("with-a-failure-and-a-node", with(&failure, &json!({"phase": "Running", "nodeRef": {"name": "n"}}))),
+        ("not-ready", not_ready("WaitingForInfrastructure", "0 of 2 completed")),
+        ("no-host", not_ready("NotReady", "No available host found. Requeuing.")),
+        ("no-capacity", not_ready("NotReady", "InsufficientInstanceCapacity: no m5.large left")),
+        ("no-quota", not_ready("QuotaExceeded", "no cores left")),
+        (
+            "no-such-type",
+            not_ready(
+                "InstanceProvisionFailed",
+                "Unsupported: Your requested instance type (m9.large) is not supported in your requested Availability Zone",
+            ),
+        ),
+        ("throttled", not_ready("NotReady", "Quota exceeded for quota metric 'Queries per minute'")),
+        ("without-its-infrastructure", not_ready("Deleted", "CloudMachine has been deleted")),
+    ];
+    let mut changes = vec![
+        objects::deployment("machines", 20, ("0", "30"), &json!({})),
+        objects::set_of("machines", "machines-1"),
+        objects::joined("MachineSet/machines-1", "running"),
+        objects::machine(
+            "MachineSet/machines-1",
+            "deleting",
+            &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": not_ready("Deleted", "it is deleted")}),
+        ),
+        objects::machine(
+            "MachineSet/machines-1",
+            "failed-and-deleting",
+            &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": with(&failure, &json!({"phase": "Failed"}))}),
+        ),
+    ];
+    // Its condition has no time, as if it had appeared under the watch.
+    let now = json!({"conditions": [{
+        "type": "InfrastructureReady", "status": "False", "reason": "NotReady", "message": "No available host found.",
+    }]});
+    changes.push(objects::machine("MachineSet/machines-1", "no-host-since-now", &json!({"status": now})));
+    changes.extend(machines.map(|(name, status)| {
+        let more = json!({"spec": {"providerID": format!("cloud:///zone/{name}")}, "status": status});
+        objects::machine("MachineSet/machines-1", name, &more)
+    }));
+    let mut provider = Provider::with(changes).await;
+    insta::assert_snapshot!(replies(&mut provider).await);
+}
+
+/// Returns a MachineDeployment with a template and a failure domain, and its MachineSet.
+fn zonal(name: &str, template: &str, domain: Option<&str>, annotations: &Value) -> Vec<Change> {
+    let mut more = objects::using_template(template);
+    objects::merge(&mut more, &objects::capacity_annotations("4", "16Gi"));
+    objects::merge(&mut more, &json!({"metadata": {"annotations": annotations}}));
+    if let Some(domain) = domain {
+        objects::merge(&mut more, &json!({"spec": {"template": {"spec": {"failureDomain": domain}}}}));
+    }
+    let set = json!({"spec": more["spec"]});
+    vec![objects::deployment(name, 3, ("0", "9"), &more), objects::set_of_with(name, &format!("{name}-1"), &set)]
+}
+
+/// Returns a Machine with its Node in a zone of the region `r`.
+fn member(group: &str, name: &str, domain: Option<&str>, zone: &str, instance_type: &str) -> Vec<Change> {
+    let machine = json!({
+        "spec": {"providerID": format!("cloud:///zone/{name}"), "failureDomain": domain},
+        "status": {"phase": "Running", "nodeRef": {"name": name}},
+    });
+    let shown = json!({"cpu": "4", "memory": "16Gi"});
+    let node = json!({
+        "metadata": {"labels": {ZONE: zone, REGION: "r", INSTANCE_TYPE: instance_type}},
+        "status": {"capacity": shown, "allocatable": shown, "conditions": [{"type": "Ready", "status": "True",
+            "lastTransitionTime": LONG_AGO, "lastHeartbeatTime": "2026-01-01T01:00:00Z"}]},
+    });
+    vec![objects::machine(&format!("MachineSet/{group}-1"), name, &machine), objects::node(name, &node)]
+}
+
+fn gone(name: &str) -> Vec<Change> {
+    vec![Change::NodeGone(name.into()), Change::MachineGone(rules::capi::ObjectKey::new(objects::NAMESPACE, name))]
+}
+
+/// Templates by the zones of a group's Nodes and by its failure domain.
+#[tokio::test]
+async fn of_zones() {
+    let none = json!({});
+    let mut changes = vec![objects::template("alike", &json!({})), objects::template("spread", &json!({}))];
+    changes.extend(zonal("a-domain-and-no-node", "alike", Some("zone-d"), &none));
+    changes.extend(zonal("one-zone", "alike", None, &none));
+    changes.extend(member("one-zone", "o1", None, "zone-a", "large"));
+    changes.extend(member("one-zone", "o2", None, "zone-a", "large"));
+    changes.extend(zonal("three-zones", "spread", None, &none));
+    for (name, zone) in [("t1", "zone-a"), ("t2", "zone-b"), ("t3", "zone-c")] {
+        changes.extend(member("three-zones", name, None, zone, "large"));
+    }
+    let annotated = json!({"capacity.cluster-autoscaler.kubernetes.io/labels": format!("{ZONE}=zone-x")});
+    changes.extend(zonal("three-zones-and-an-annotation", "spread", None, &annotated));
+    for (name, zone) in [("x1", "zone-a"), ("x2", "zone-b")] {
+        changes.extend(member("three-zones-and-an-annotation", name, None, zone, "large"));
+    }
+    changes.extend(zonal("two-types", "spread", None, &none));
+    changes.extend(member("two-types", "y1", None, "zone-a", "large"));
+    changes.extend(member("two-types", "y2", None, "zone-a", "huge"));
+    changes.extend(zonal("back-at-zero", "alike", None, &none));
+    changes.extend(member("back-at-zero", "z1", None, "zone-a", "large"));
+    changes.extend(gone("z1"));
+    changes.extend(zonal("back-at-zero-from-three-zones", "spread", None, &none));
+    for (name, zone) in [("w1", "zone-a"), ("w2", "zone-b"), ("w3", "zone-c")] {
+        changes.extend(member("back-at-zero-from-three-zones", name, None, zone, "large"));
+    }
+    for name in ["w1", "w2", "w3"] {
+        changes.extend(gone(name));
+    }
+    changes.extend(zonal("back-at-zero-with-a-domain", "alike", Some("zone-a"), &none));
+    changes.extend(member("back-at-zero-with-a-domain", "v1", Some("zone-a"), "zone-a", "large"));
+    changes.extend(gone("v1"));
+    let mut provider = Provider::with(changes).await;
+    insta::assert_snapshot!(replies(&mut provider).await);
+}
+
+/// Templates where a provider's failure domains aren't the zones of its Nodes.
+#[tokio::test]
+async fn of_failure_domains_that_are_no_zones() {
+    let none = json!({});
+    let mut changes = vec![objects::template("alike", &json!({}))];
+    changes.extend(zonal("a-domain-and-no-node", "alike", Some("2"), &none));
+    changes.extend(zonal("back-at-zero", "alike", Some("1"), &none));
+    changes.extend(member("back-at-zero", "a", Some("1"), "region-1", "large"));
+    changes.extend(gone("a"));
+    changes.extend(zonal("with-a-node", "alike", Some("1"), &none));
+    changes.extend(member("with-a-node", "b", Some("1"), "region-1", "large"));
+    let mut provider = Provider::with(changes).await;
+    insta::assert_snapshot!(replies(&mut provider).await);
+}
+
+/// Options of groups that roll out or seem to, for each form of the defaults.
+#[tokio::test]
+async fn of_rollouts() {
+    let of_topology = |name: &str| {
+        let more = json!({
+            "metadata": {"labels": {"topology.cluster.x-k8s.io/deployment-name": name}},
+            "spec": {"template": {"spec": {"version": "v1.35.0"}}},
+        });
+        objects::deployment(name, 1, ("0", "9"), &more)
+    };
+    let two_sets = |name: &str| {
+        let set = |revision| objects::set_of_revision(name, &format!("{name}-{revision}"), revision, 1);
+        [set(1), set(2)]
+    };
+    let opts_out = json!({"capi-autoscaler-provider.io/scale-down-while-rolling-out": "true"});
+    let workers = [
+        json!({"name": "pinned", "version": "v1.35.0"}),
+        json!({"name": "held-back", "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}}),
+    ];
+    let mut changes = vec![objects::cluster_of_topology("stage", "v1.36.0", &workers)];
+    for name in ["about-to", "held-back", "pinned"] {
+        changes.push(of_topology(name));
+    }
+    changes.push(objects::deployment("rolling-out", 2, ("0", "9"), &json!({})));
+    changes.extend(two_sets("rolling-out"));
+    changes.push(objects::deployment("opting-out", 2, ("0", "9"), &json!({"metadata": {"annotations": opts_out}})));
+    changes.extend(two_sets("opting-out"));
+    let mut provider = Provider::with(changes).await;
+    let mut text = String::new();
+    for (who, defaults) in [("1.33", super::options::old(1, 2, 3)), ("1.35", super::options::new(1, 2, 3))] {
+        for name in ["about-to", "held-back", "opting-out", "pinned", "rolling-out"] {
+            let id = format!("MachineDeployment/team-a/{name}");
+            let options = provider.options(&id, Some(defaults)).await.unwrap();
+            writeln!(text, "{id}, as {who} asks: {options:#?}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// The group of a Node before the first Refresh.
+#[tokio::test]
+async fn before_the_first_refresh() {
+    let mut provider = Provider::new(2, &["a", "b"]).await;
+    let asked = super::node("a", "cloud:///a");
+    let mut text = format!("the group of a Node: {:?}\n", provider.group_of(asked.clone()).await.id);
+    provider.refresh().await.unwrap();
+    writeln!(text, "after Refresh: {:?}", provider.group_of(asked).await.id).unwrap();
+    insta::assert_snapshot!(text);
+}
+
+/// Returns a MachineDeployment with these annotations, and its MachineSet.
+fn fielded(name: &str, replicas: i32, annotations: &Value) -> [Change; 2] {
+    let more = json!({"metadata": {"annotations": annotations}});
+    [objects::deployment(name, replicas, ("0", "9"), &more), objects::set_of(name, &format!("{name}-1"))]
+}
+
+fn pool(name: &str, replicas: i32, listed: &[&str], more: &Value) -> Change {
+    let mut all = objects::capacity_annotations("4", "16Gi");
+    objects::merge(&mut all, &json!({"spec": {"providerIDList": listed}}));
+    objects::merge(&mut all, more);
+    objects::scalable(rules::capi::ScalableKind::MachinePool, name, replicas, ("0", "9"), &all)
+}
+
+/// What people have in the field; docs/design/answers.md compares these replies with those of before.
+#[tokio::test]
+async fn of_the_field() {
+    let capacity = |more: &Value| {
+        let mut all = json!({"capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+            "capacity.cluster-autoscaler.kubernetes.io/memory": "64Gi"});
+        objects::merge(&mut all, more);
+        all
+    };
+    let labels = json!({"node.cluster.x-k8s.io/team": "db", "team": "db"});
+    let labelled = json!({"spec": {"template": {"metadata": {"labels": labels}}}});
+    let quota = json!([{"type": "InfrastructureReady", "status": "False", "reason": "Failed",
+        "message": "scalesets failed to create or update. err: QuotaExceeded", "lastTransitionTime": LONG_AGO}]);
+    let mut changes = vec![
+        pool("01-with-machines", 1, &["cloud:///zone/p"], &labelled),
+        objects::joined("MachinePool/01-with-machines", "p"),
+        pool(
+            "10-sized-by-another",
+            2,
+            &[],
+            &json!({"metadata": {"annotations": {"cluster.x-k8s.io/replicas-managed-by": "x"}}}),
+        ),
+        objects::deployment(
+            "10-of-karpenter",
+            1,
+            ("0", "9"),
+            &json!({"metadata": {"labels": {"node.cluster.x-k8s.io/karpenter-member": ""}}}),
+        ),
+        pool(
+            "14-without-quota",
+            3,
+            &["cloud:///zone/q"],
+            &json!({"status": {"deprecated": {"v1beta1": {"conditions": quota}}}}),
+        ),
+    ];
+    changes.extend(fielded(
+        "02-huge-pages",
+        0,
+        &capacity(&json!({"capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=32Gi"})),
+    ));
+    changes.extend(fielded("03-volumes-of-a-zone", 1, &capacity(&json!({}))));
+    let amounts = json!({"cpu": "4", "memory": "64Gi"});
+    let labels = json!({"topology.ebs.csi.aws.com/zone": "eu-1a", "team": "db", "kubernetes.io/hostname": "n"});
+    let status =
+        json!({"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]});
+    changes.push(objects::joined("MachineSet/03-volumes-of-a-zone-1", "n"));
+    changes.push(objects::node("n", &json!({"metadata": {"labels": labels}, "status": status})));
+    changes.extend(gone("n"));
+    let without_unit = json!({"capacity.cluster-autoscaler.kubernetes.io/memory": "16384"});
+    changes.extend(fielded("06-memory-without-a-unit", 0, &capacity(&without_unit)));
+    let no_gpu = json!({"capacity.cluster-autoscaler.kubernetes.io/gpu-count": "0", "capacity.cluster-autoscaler.kubernetes.io/gpu-type": ""});
+    changes.extend(fielded("06-no-gpu", 0, &capacity(&no_gpu)));
+    changes.extend(fielded("11-id-in-two-forms", 1, &json!({})));
+    let of_azure = |slashes: &str| format!("azure:{slashes}subscriptions/s/virtualMachines/v");
+    let machine =
+        json!({"spec": {"providerID": of_azure("///")}, "status": {"phase": "Running", "nodeRef": {"name": "v"}}});
+    changes.push(objects::machine("MachineSet/11-id-in-two-forms-1", "v", &machine));
+    changes.push(objects::node("v", &json!({"spec": {"providerID": of_azure("////")}})));
+    changes.extend(fielded(
+        "12-zero-or-max",
+        1,
+        &json!({"cluster.x-k8s.io/autoscaling-options-zeroormaxnodescaling": "true"}),
+    ));
+    changes.extend(fielded("14-and-18-machines", 2, &json!({})));
+    let words = "* VirtualMachineProvisioned: cannot reserve 2B of memory on node h: 1B available memory left";
+    let of_machine =
+        |name, status: Value| objects::machine("MachineSet/14-and-18-machines-1", name, &json!({ "status": status }));
+    changes.push(of_machine("no-memory", not_ready("NotReady", words)));
+    changes.push(of_machine("terminated", not_ready("InstanceTerminated", "it was terminated")));
+    let mut provider = Provider::with(changes).await;
+    let mut text = replies(&mut provider).await;
+    let unregistered = proto::ExternalGrpcNode {
+        annotations: super::annotations(&[("k8s.io/cluster-autoscaler/fake-node-reason", "unregistered")]),
+        ..super::unregistered(&of_azure("///"))
+    };
+    let deleted = provider.delete("MachineDeployment/team-a/11-id-in-two-forms", vec![unregistered]).await;
+    writeln!(
+        text,
+        "DeleteNodes of an unregistered instance whose Node is there: {:?}",
+        deleted.map_err(|it| it.code())
+    )
+    .unwrap();
+    insta::assert_snapshot!(text);
+}
