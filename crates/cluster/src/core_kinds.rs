@@ -15,26 +15,18 @@ use shared_informer::{Namespaces, Projection};
 
 use super::{
     dispatch::Dispatch,
+    fleet::FleetSink,
     follow::{Followed, Health},
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
 use connect::discovery::CoreResources;
-use index::{Routed, RoutedKind};
+use index::Routed;
 use service::listen::Check;
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
-
-/// The kinds in the order of [`FollowedKinds::healths`].
-const ROUTED: [RoutedKind; 5] = [
-    RoutedKind::Cluster,
-    RoutedKind::Scalable(ScalableKind::MachineDeployment),
-    RoutedKind::Scalable(ScalableKind::MachineSet),
-    RoutedKind::Machine,
-    RoutedKind::Scalable(ScalableKind::MachinePool),
-];
 
 /// The log target of the lines about a single workload cluster, whichever of its parts they are about.
 pub(super) const LOG: &str = "cluster::workload";
@@ -273,21 +265,19 @@ impl CoreKinds {
         self.followed.lock().clusters.as_ref().is_some_and(Followed::has_synced)
     }
 
-    /// Delivers to the sink once more the objects that may belong to these Clusters. `begin` gets the kinds that are
-    /// followed, and returns the Clusters with the marks of their replays. The objects of a namespace are walked
-    /// through once, however many Clusters it has.
-    pub(super) fn replay(&self, begin: impl FnOnce(&BTreeSet<RoutedKind>) -> Vec<(ObjectKey, u64)>) {
+    /// Fills the indexes of these Clusters, which have just been added to `sink`, with the objects that have arrived before.
+    /// The objects of a namespace are walked through once, however many Clusters it has.
+    pub(super) fn fill(&self, sink: &FleetSink, clusters: impl IntoIterator<Item = ObjectKey>) {
         // Locked to the end, so that no kind begins or ends meanwhile.
         let followed = self.followed.lock();
-        let kinds = followed.healths().into_iter().zip(ROUTED).filter(|((_, health), _)| health.is_some());
-        let mut by_namespace = BTreeMap::<_, BTreeMap<_, _>>::new();
-        for (ObjectKey { namespace, name }, mark) in begin(&kinds.map(|(_, kind)| kind).collect()) {
-            by_namespace.entry(namespace).or_default().insert(name, mark);
+        let mut by_namespace = BTreeMap::<_, BTreeSet<_>>::new();
+        for ObjectKey { namespace, name } in clusters {
+            by_namespace.entry(namespace).or_default().insert(name);
         }
-        for (namespace, clusters) in &by_namespace {
+        for (namespace, names) in &by_namespace {
             #[cfg(test)]
             self.walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            followed.replay(namespace, clusters);
+            followed.fill(sink, namespace, names);
         }
     }
 
@@ -319,18 +309,24 @@ impl FollowedKinds {
         ]
     }
 
-    /// Replays the objects of Clusters of a namespace, and then their marks, for each kind.
-    fn replay(&self, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
-        fn of<T: Routed>(followed: Option<&Followed<T, Dispatch>>, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
+    /// Fills the indexes of these Clusters of a namespace, kind by kind: owners come before what they own.
+    fn fill(&self, sink: &FleetSink, namespace: &ArcStr, clusters: &BTreeSet<ArcStr>) {
+        fn of<T: Routed>(
+            followed: Option<&Followed<T, Dispatch>>,
+            sink: &FleetSink,
+            namespace: &ArcStr,
+            clusters: &BTreeSet<ArcStr>,
+        ) {
             if let Some(followed) = followed {
-                followed.replay(namespace, clusters);
+                let (kind, keys, lister) = followed.objects_in(namespace);
+                sink.fill(kind, clusters, &keys, |key| lister.get(key));
             }
         }
-        of(self.clusters.as_ref(), namespace, clusters);
-        of(self.machine_deployments.as_ref(), namespace, clusters);
-        of(self.machine_sets.as_ref(), namespace, clusters);
-        of(self.machine_pools.as_ref(), namespace, clusters);
-        of(self.machines.as_ref(), namespace, clusters);
+        of(self.clusters.as_ref(), sink, namespace, clusters);
+        of(self.machine_deployments.as_ref(), sink, namespace, clusters);
+        of(self.machine_sets.as_ref(), sink, namespace, clusters);
+        of(self.machine_pools.as_ref(), sink, namespace, clusters);
+        of(self.machines.as_ref(), sink, namespace, clusters);
     }
 
     /// Stops waiting for the first lists of these namespaces.

@@ -72,18 +72,4 @@ impl<T: Routed> Sink<T> for Dispatch {
             Self::ByCluster(sink) => Sink::<T>::keys(&**sink, kind),
         }
     }
-
-    fn replayed(&self, kind: &T::Kind, mark: u64) {
-        match self {
-            Self::One(_) => {}
-            Self::ByCluster(sink) => Sink::<T>::replayed(&**sink, kind, mark),
-        }
-    }
-
-    fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
-        match self {
-            Self::One(_) => Vec::new(),
-            Self::ByCluster(sink) => Sink::<T>::awaited(&**sink, kind),
-        }
-    }
 }

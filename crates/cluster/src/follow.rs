@@ -2,7 +2,7 @@
 //! index of a single cluster, or one that passes changes to the indexes of many.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use kube::core::ApiResource;
 use rules::capi::ObjectKey;
 use shared_informer::{
-    BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus,
+    BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
 
 use index::{FedKeys, Feed, Index, IndexFeed, Sink};
@@ -92,10 +92,6 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         let feed = Feed::new(Arc::clone(sink), kind.clone(), leftovers);
         let keys = feed.keys();
         let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
-        // The previous registration took its queue along. Its objects come with the new list, so the marks are enough.
-        for mark in sink.awaited(&kind) {
-            registration.replay(None, mark, |_| false);
-        }
         Self { resource, informer, registration, keys, sink: Arc::clone(sink), kind }
     }
 
@@ -127,12 +123,11 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         }
     }
 
-    /// Delivers to the sink once more the objects that may belong to one of these Clusters of a namespace, and then
-    /// their marks.
-    pub(super) fn replay(&self, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
-        let may_be_one =
-            |object: &shared_informer::Object<T>| T::tag_of(object).may_be_one(|name| clusters.contains_key(name));
-        self.registration.replay_all(Some(namespace), clusters.values().copied(), may_be_one);
+    /// Returns the kind, the keys of its objects in a namespace, and the objects.
+    pub(super) fn objects_in(&self, namespace: &ArcStr) -> (&T::Kind, Vec<ObjectKey>, Lister<T>) {
+        let lister = self.informer.lister();
+        let objects = lister.namespace(namespace.clone()).list();
+        (&self.kind, objects.iter().map(|object| object.metadata.key.clone()).collect(), lister)
     }
 
     /// Stops following the kind, and returns the keys of the objects that the sink has from it.
@@ -145,9 +140,6 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         let (sink, kind) = (Arc::clone(&self.sink), self.kind.clone());
         for key in self.end() {
             sink.delete(&kind, key);
-        }
-        for mark in sink.awaited(&kind) {
-            sink.replayed(&kind, mark);
         }
     }
 }

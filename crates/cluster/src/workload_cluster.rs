@@ -149,19 +149,15 @@ impl WorkloadCluster {
         let Selection { sink, pace, .. } = selection;
         let joining = clusters.into_iter().filter_map(|(cluster, uid)| Joining::new(cluster, uid, selection, common));
         let mut joined = Vec::new();
-        common.core.replay(|kinds| {
-            let mut marks = Vec::new();
-            for one in joining {
-                let Joining { cluster, uid, index, standing, .. } = &one;
-                let Some(mark) = sink.join(cluster, uid, (index, standing), kinds.clone()) else {
-                    common.templates.remove(index);
-                    continue;
-                };
-                marks.push((cluster.clone(), mark));
+        for one in joining {
+            let Joining { cluster, uid, index, standing, .. } = &one;
+            if sink.join(cluster, uid, (index, standing)) {
                 joined.push(one);
+            } else {
+                common.templates.remove(index);
             }
-            marks
-        });
+        }
+        common.core.fill(sink, joined.iter().map(|one| one.cluster.clone()));
         let start = |one| {
             let Joining { cluster, uid, index, source, standing } = one;
             let nodes = (source, pace.of_another(), of_nodes(&common.informers));
@@ -421,9 +417,6 @@ impl WorkloadCluster {
                 if joined_at.elapsed() < FIRST_NODES {
                     return Some(why);
                 }
-            }
-            if !sink.is_filled(cluster) {
-                return Some("not all of its objects have arrived yet".to_owned());
             }
         }
         self.awaits_templates().then(|| format!("templates: {FIRST_TEMPLATES}"))

@@ -80,16 +80,12 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     ) {
         let key = &object.metadata.key;
         leftovers.remove(key);
-        let change = match &object.content {
-            Ok(content) => Some(T::present(&self.kind, content)),
-            Err(error) => {
-                let change = T::undecodable(&self.kind, key.clone(), error.message().clone());
-                if change.is_none() && before.and_then(|before| before.content.as_ref().err()) != Some(error) {
-                    self.warn(key, error);
-                }
-                change
-            }
-        };
+        let change = T::change(&self.kind, object);
+        if let (None, Err(error)) = (&change, &object.content)
+            && before.and_then(|before| before.content.as_ref().err()) != Some(error)
+        {
+            self.warn(key, error);
+        }
         self.sink.apply(&self.kind, &object.metadata, T::tag_of(object), change);
     }
 }
@@ -111,13 +107,6 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
         let Some(leftovers) = leftovers.as_mut() else { return };
         for key in std::mem::take(leftovers) {
             self.sink.delete(&self.kind, key);
-        }
-    }
-
-    fn replayed(&mut self, mark: u64) {
-        let leftovers = self.leftovers.lock();
-        if leftovers.is_some() {
-            self.sink.replayed(&self.kind, mark);
         }
     }
 }

@@ -23,6 +23,15 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Returns the change for the present state of an object. `None` stands for one that doesn't decode, whose last state
+    /// stays.
+    fn change(kind: &Self::Kind, object: &Object<Self>) -> Option<Change> {
+        match &object.content {
+            Ok(content) => Some(Self::present(kind, content)),
+            Err(error) => Self::undecodable(kind, object.metadata.key.clone(), error.message().clone()),
+        }
+    }
+
     /// Returns the change for a deleted object.
     fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.

@@ -9,16 +9,23 @@ mod tags;
 mod tests;
 mod untagged;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use arcstr::ArcStr;
 use parking_lot::Mutex;
 use rules::GroupId;
 use rules::capi::{Meta, ObjectKey};
+use shared_informer::Object;
 
 pub use self::kind::{Routed, RoutedKind};
 use self::{followed::Followed, tags::Tags, untagged::Untagged};
 use super::{Change, Index, Sink, Tag};
+
+/// The number of objects that fill an index before events get their turn.
+const AT_A_TIME: usize = 1_000;
 
 /// A [`Sink`] for the objects of many Clusters, each of which may have an index.
 ///
@@ -38,34 +45,47 @@ struct State {
 }
 
 impl Router {
-    /// Opts a Cluster in with a new, empty index, and returns the mark that ends the replay. Returns `None` if there is
-    /// no such Cluster.
+    /// Opts a Cluster in with a new, empty index. Returns false if there is no such Cluster.
     ///
-    /// The index receives all later changes of the Cluster's objects. The caller must
-    /// [replay](shared_informer::Registration::replay) the objects that the informers of `kinds` already hold: those in
-    /// the Cluster's namespace whose tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced
-    /// meanwhile, its mark is lost, and the new feed must replay what is [awaited](Sink::awaited).
+    /// The index receives all later changes of the Cluster's objects. The caller must [fill](Router::fill) it with the
+    /// objects that arrived before.
     ///
     /// The index belongs to the Cluster with this uid. A new Cluster of the same name removes the index, and must be
     /// opted in again.
-    pub fn insert(
+    #[must_use]
+    pub fn insert(&self, cluster: &ObjectKey, index: Arc<Index>) -> bool {
+        self.state.lock().followed.insert(cluster, index)
+    }
+
+    /// Fills the indexes of these Clusters of a namespace with the objects under these keys, as `current` returns them.
+    ///
+    /// Only objects that have arrived before are taken: one whose first event still waits may be deleted before, and then
+    /// nobody would ever remove it from an index. Each is taken as it is at its turn, not as it was at the beginning, since
+    /// a later state may have been passed on meanwhile. Changes of it that wait come again, and then the last one.
+    pub fn fill<T: Routed>(
         &self,
-        cluster: &ObjectKey,
-        index: Arc<Index>,
-        kinds: impl IntoIterator<Item = RoutedKind>,
-    ) -> Option<u64> {
-        self.state.lock().followed.insert(cluster, index, kinds.into_iter().collect())
+        kind: &T::Kind,
+        clusters: &BTreeSet<ArcStr>,
+        keys: &[ObjectKey],
+        current: impl Fn(&ObjectKey) -> Option<Arc<Object<T>>>,
+    ) {
+        for keys in keys.chunks(AT_A_TIME) {
+            let mut state = self.state.lock();
+            for key in keys {
+                let Some(cluster) = state.tags.get(T::routed(kind), key).cloned() else { continue };
+                if clusters.contains(&cluster)
+                    && let Some(object) = current(key).filter(|object| T::tag_of(object).may_be(&cluster))
+                    && let Some(change) = T::change(kind, &object)
+                {
+                    state.followed.send(&key.namespace, &cluster, change);
+                }
+            }
+        }
     }
 
     /// Opts a Cluster out. Its index gets no changes any more, and keeps its last state.
     pub fn remove(&self, cluster: &ObjectKey) {
         self.state.lock().followed.remove(cluster);
-    }
-
-    /// Returns true if the Cluster has an index, and the replays for it have arrived.
-    #[must_use]
-    pub fn is_filled(&self, cluster: &ObjectKey) -> bool {
-        self.state.lock().followed.is_filled(cluster)
     }
 
     /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, with an index or without.
@@ -93,14 +113,6 @@ impl<T: Routed> Sink<T> for Router {
 
     fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
         self.state.lock().tags.keys(T::routed(kind))
-    }
-
-    fn replayed(&self, kind: &T::Kind, mark: u64) {
-        self.state.lock().followed.replayed(T::routed(kind), mark);
-    }
-
-    fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
-        self.state.lock().followed.awaited(T::routed(kind))
     }
 }
 

@@ -14,12 +14,6 @@ pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
     fn delete(&self, kind: &T::Kind, key: ObjectKey);
     /// Returns the keys of the objects of this kind.
     fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
-    /// Notes that all objects of a replay have been applied.
-    fn replayed(&self, _kind: &T::Kind, _mark: u64) {}
-    /// Returns the marks of this kind's replays that haven't arrived. A feed that replaces another has to replay them.
-    fn awaited(&self, _kind: &T::Kind) -> Vec<u64> {
-        Vec::new()
-    }
 }
 
 /// The index of a single Cluster, or of all: its scope decides which groups it serves, whatever their tags.

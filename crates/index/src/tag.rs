@@ -29,15 +29,9 @@ impl<'a> Tag<'a> {
 
     /// Returns true if the object may belong to this Cluster of its namespace, by itself or by an owner.
     #[must_use]
-    pub fn may_be(self, cluster: &str) -> bool {
-        self.may_be_one(|name| name == cluster)
-    }
-
-    /// Returns true if the object may belong to a Cluster of its namespace whose name matches.
-    #[must_use]
-    pub fn may_be_one(self, matches: impl FnOnce(&ArcStr) -> bool) -> bool {
+    pub fn may_be(self, cluster: &ArcStr) -> bool {
         match self {
-            Self::Cluster(name) => matches(name),
+            Self::Cluster(name) => name == cluster,
             Self::Owner(..) | Self::Unreadable => true,
             Self::None => false,
         }

@@ -9,10 +9,11 @@ use std::{
     sync::Arc,
 };
 
+use arcstr::ArcStr;
 use parking_lot::Mutex;
 use rules::capi::{CLIENT_NOT_BEFORE, Cluster, Meta, NotBefore, ObjectKey, Uid};
 use rules::{GroupId, LabelSelector, PriceList};
-use shared_informer::Projection;
+use shared_informer::{Object, Projection};
 use tokio::{sync::watch, time::Instant};
 
 use super::standing::{Left, Standing};
@@ -125,30 +126,39 @@ impl FleetSink {
         self.clusters.lock().selected.contains_key(cluster)
     }
 
-    /// Routes the changes of a Cluster to its index, and returns the mark that ends the replay of `kinds`. Returns
-    /// `None` if this Cluster isn't selected any more.
+    /// Routes the changes of a Cluster to its index, which is still to be filled. Returns false if this Cluster isn't selected
+    /// any more.
     pub(crate) fn join(
         &self,
         cluster: &ObjectKey,
         uid: &Uid,
         (index, standing): (&Arc<Index>, &Arc<Standing>),
-        kinds: BTreeSet<RoutedKind>,
-    ) -> Option<u64> {
+    ) -> bool {
         let mut clusters = self.clusters.lock();
-        let selected = clusters.selected.get(cluster).filter(|selected| selected.uid == *uid)?;
+        let Some(selected) = clusters.selected.get(cluster).filter(|selected| selected.uid == *uid) else {
+            return false;
+        };
         standing.set_client_not_before(selected.client_not_before);
-        let mark = self.router.insert(cluster, Arc::clone(index), kinds)?;
+        if !self.router.insert(cluster, Arc::clone(index)) {
+            return false;
+        }
         index.apply(Change::Prices(Arc::clone(&clusters.prices)));
         index.apply(Change::ForbiddenNamespaces(own(&clusters.left_out, cluster)));
         let served = Served { uid: uid.clone(), index: Arc::clone(index), standing: Arc::clone(standing) };
         clusters.served.insert(cluster.clone(), served);
         clusters.left.remove(cluster);
-        Some(mark)
+        true
     }
 
-    /// Returns true if all objects of a Cluster have arrived in its index.
-    pub(crate) fn is_filled(&self, cluster: &ObjectKey) -> bool {
-        self.router.is_filled(cluster)
+    /// Fills the indexes of Clusters of a namespace that have joined, as [`Router::fill`] does.
+    pub(crate) fn fill<T: Routed>(
+        &self,
+        kind: &T::Kind,
+        clusters: &BTreeSet<ArcStr>,
+        keys: &[ObjectKey],
+        current: impl Fn(&ObjectKey) -> Option<Arc<Object<T>>>,
+    ) {
+        self.router.fill(kind, clusters, keys, current);
     }
 
     /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, whether it is served or not.
@@ -279,14 +289,6 @@ impl<T: Routed> Sink<T> for FleetSink {
 
     fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
         Sink::<T>::keys(&self.router, kind)
-    }
-
-    fn replayed(&self, kind: &T::Kind, mark: u64) {
-        Sink::<T>::replayed(&self.router, kind, mark);
-    }
-
-    fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
-        Sink::<T>::awaited(&self.router, kind)
     }
 }
 

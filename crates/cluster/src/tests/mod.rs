@@ -13,7 +13,6 @@ mod machine_api;
 mod metrics;
 mod misbehaving;
 mod namespaces;
-mod router;
 mod start;
 mod templates;
 

@@ -85,7 +85,6 @@ pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decode
 /// A delivery of an informer that waits.
 pub enum Waiting<T> {
     Event(Event<T>),
-    Mark(u64),
     Synced,
 }
 
@@ -134,16 +133,14 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
         }
     }
 
-    /// Replays the objects that may be of a Cluster, and then the mark.
-    pub fn replay(&mut self, cluster: &ObjectKey, mark: u64) {
-        let may_be = |object: &&Arc<Object<T>>| {
-            object.metadata.key.namespace == cluster.namespace && T::tag_of(object).may_be(&cluster.name)
-        };
-        let objects: Vec<_> = self.store.values().filter(may_be).cloned().collect();
-        for object in objects {
-            self.push(Event::Updated { old: Arc::clone(&object), new: object });
-        }
-        self.queue.push(Waiting::Mark(mark));
+    /// Returns the keys of the objects of a namespace.
+    pub fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.store.keys().filter(|key| *key.namespace == *namespace).cloned().collect()
+    }
+
+    /// Returns an object as it is now, if it exists.
+    pub fn current(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
+        self.store.get(key).cloned()
     }
 
     /// Lists again, with a feed that replaces the one before; what waited for that one is lost.
@@ -154,7 +151,6 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
             self.queue.push(Waiting::Event(Event::Added { object: Arc::clone(object), initial: true }));
         }
         self.queue.push(Waiting::Synced);
-        self.queue.extend(self.sink.awaited(&self.kind).into_iter().map(Waiting::Mark));
     }
 
     /// Shows a test the next event, and delivers it; returns false if there is none.
@@ -166,7 +162,6 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
         show(&waiting);
         match waiting {
             Waiting::Event(event) => self.feed.handle(event),
-            Waiting::Mark(mark) => self.feed.replayed(mark),
             Waiting::Synced => self.feed.synced(),
         }
         true

@@ -22,6 +22,8 @@ enum Step {
     Deliver(RoutedKind, usize),
     /// Lets those Clusters join that are selected.
     Join,
+    /// Fills indexes with some objects.
+    Fill(usize),
     LeaveOut(bool),
     SetTemplate {
         key: ObjectKey,
@@ -78,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => kind().prop_map(Step::Relist),
         8 => (kind(), 1..6_usize).prop_map(|(kind, count)| Step::Deliver(kind, count)),
         4 => Just(Step::Join),
+        4 => (1..6_usize).prop_map(Step::Fill),
         1 => any::<bool>().prop_map(Step::LeaveOut),
         6 => set_template,
         1 => template().prop_map(Step::DeleteTemplate),
@@ -107,6 +110,7 @@ proptest! {
                 Step::Relist(kind) => world.relist(kind),
                 Step::Deliver(kind, count) => world.deliver(kind, count),
                 Step::Join => world.join(),
+                Step::Fill(count) => world.fill(count),
                 Step::LeaveOut(is_left_out) => world.leave_out(is_left_out),
                 Step::SetTemplate { key, cpu, decodes } => world.set_template(&key, cpu, decodes),
                 Step::DeleteTemplate(key) => world.delete_template(&key),

@@ -13,7 +13,9 @@ use index::{Feed, Index, Routed, objects::routed::FakeInformer};
 pub(super) trait Informer {
     fn set(&mut self, json: &Value);
     fn delete(&mut self, key: &ObjectKey);
-    fn replay(&mut self, cluster: &ObjectKey, mark: u64);
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey>;
+    /// Fills the index of a Cluster with one object, as it is now.
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &FleetSink);
     fn relist(&mut self);
     fn deliver(&mut self) -> bool;
     /// Adds the objects with these keys to an index that knows no other Cluster.
@@ -29,8 +31,12 @@ impl<T: Routed> Informer for FakeInformer<T, FleetSink> {
         self.delete(key);
     }
 
-    fn replay(&mut self, cluster: &ObjectKey, mark: u64) {
-        self.replay(cluster, mark);
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.keys_in(namespace)
+    }
+
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &FleetSink) {
+        sink.fill(self.kind(), &[cluster.name.clone()].into(), &[key.clone()], |key| self.current(key));
     }
 
     fn relist(&mut self) {

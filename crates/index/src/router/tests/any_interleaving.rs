@@ -20,6 +20,8 @@ enum Step {
     Relist(RoutedKind),
     /// Delivers some events of a kind.
     Deliver(RoutedKind, usize),
+    /// Fills indexes with some objects.
+    Fill(usize),
     /// Delivers everything.
     Settle,
     OptIn(ObjectKey),
@@ -55,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => id().prop_map(Step::Delete),
         1 => kind().prop_map(Step::Relist),
         8 => (kind(), 1..6_usize).prop_map(|(kind, count)| Step::Deliver(kind, count)),
+        4 => (1..6_usize).prop_map(Step::Fill),
         1 => Just(Step::Settle),
         3 => cluster().prop_map(Step::OptIn),
         1 => cluster().prop_map(Step::OptOut),
@@ -82,6 +85,7 @@ proptest! {
                 Step::Delete(id) => world.delete(&id),
                 Step::Relist(kind) => world.relist(kind),
                 Step::Deliver(kind, count) => world.deliver(kind, count),
+                Step::Fill(count) => world.fill(count),
                 Step::Settle => world.settle(),
                 Step::OptIn(cluster) => drop(world.opt_in(&cluster)),
                 Step::OptOut(cluster) => world.opt_out(&cluster),

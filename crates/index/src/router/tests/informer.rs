@@ -11,7 +11,9 @@ use crate::objects::routed::{FakeInformer, Waiting};
 pub(super) trait Informer {
     fn set(&mut self, json: &Value);
     fn delete(&mut self, key: &ObjectKey);
-    fn replay(&mut self, cluster: &ObjectKey, mark: u64);
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey>;
+    /// Fills the index of a Cluster with one object, as it is now.
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, model: &mut Model, router: &Router);
     fn relist(&mut self, model: &mut Model);
     /// Delivers the next event, to the model as well; returns false if there is none.
     fn deliver(&mut self, model: &mut Model) -> bool;
@@ -26,8 +28,16 @@ impl<T: Routed> Informer for FakeInformer<T, Router> {
         self.delete(key);
     }
 
-    fn replay(&mut self, cluster: &ObjectKey, mark: u64) {
-        self.replay(cluster, mark);
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.keys_in(namespace)
+    }
+
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, model: &mut Model, router: &Router) {
+        let kind = self.kind();
+        if let Some(object) = self.current(key) {
+            model.fill(cluster, T::routed(kind), &object.metadata, object.decoded().map(|it| T::present(kind, it)));
+        }
+        router.fill(kind, &[cluster.name.clone()].into(), &[key.clone()], |key| self.current(key));
     }
 
     fn relist(&mut self, model: &mut Model) {
@@ -50,7 +60,6 @@ impl<T: Routed> Informer for FakeInformer<T, Router> {
                     }
                 }
             }
-            Waiting::Mark(_) => {}
             Waiting::Synced => model.listed(kind),
         })
     }

@@ -137,6 +137,19 @@ impl Model {
         self.followed.insert(cluster.clone(), Follows { index, uid });
     }
 
+    /// An object that has arrived is handed to the index of its Cluster as it is now, before the event of that state.
+    pub(super) fn fill(&mut self, cluster: &ObjectKey, kind: RoutedKind, object: &Meta, change: Option<Change>) {
+        let own = &self.owns[&object.resource_version.to_string()];
+        let names_another = matches!(own, Own::None) || matches!(own, Own::Cluster(name) if *cluster.name != **name);
+        let is_of = |known: &&mut Known| known.cluster.as_deref() == Some(cluster.name.as_str());
+        let known = self.known.get_mut(&(kind, object.key.clone())).filter(is_of);
+        if let (false, true, Some(known), Some(change)) =
+            (names_another, self.followed.contains_key(cluster), known, change)
+        {
+            known.indexed = Some(change);
+        }
+    }
+
     pub(super) fn opt_out(&mut self, cluster: &ObjectKey) {
         if let Some(Follows { index, .. }) = self.followed.remove(cluster) {
             let shown = shown(&index);
@@ -153,7 +166,6 @@ impl Model {
         }
         let clusters: Vec<_> = self.followed.keys().cloned().collect();
         for cluster in clusters {
-            assert!(router.is_filled(&cluster), "{cluster}");
             let single = Index::new(rules());
             for known in self.of_cluster(&cluster) {
                 match &known.change {

@@ -18,6 +18,8 @@ pub(super) struct World {
     pub(super) router: Arc<Router>,
     pub(super) model: Model,
     informers: BTreeMap<RoutedKind, Box<dyn Informer>>,
+    /// The objects with which indexes are still to be filled.
+    to_fill: Vec<(ObjectKey, Id)>,
     version: u64,
     /// The number of objects of a name that others have replaced.
     replaced: BTreeMap<Id, u64>,
@@ -34,7 +36,7 @@ impl World {
             let projection = ScalableResource::projection(kind, &context);
             informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&router, kind, projection)));
         }
-        Self { router, model: Model::default(), informers, version: 0, replaced: BTreeMap::new() }
+        Self { router, model: Model::default(), informers, to_fill: Vec::new(), version: 0, replaced: BTreeMap::new() }
     }
 
     pub(super) fn informer(&mut self, kind: RoutedKind) -> &mut dyn Informer {
@@ -83,23 +85,35 @@ impl World {
 
     /// Delivers everything, and compares the indexes with the model.
     pub(super) fn settle(&mut self) {
+        self.fill(usize::MAX);
         for kind in KINDS {
             self.deliver(kind, usize::MAX);
         }
         self.model.check(&self.router);
     }
 
-    /// Opts a Cluster in, and returns its index; `None` if it doesn't exist.
+    /// Opts a Cluster in, and returns its index, which is still to be filled; `None` if the Cluster doesn't exist.
     pub(super) fn opt_in(&mut self, cluster: &ObjectKey) -> Option<Arc<Index>> {
         let index = Arc::new(Index::new(rules()));
-        let mark = self.router.insert(cluster, Arc::clone(&index), KINDS);
-        assert_eq!(mark.is_some(), self.model.exists(cluster), "{cluster}");
-        let mark = mark?;
+        let exists = self.router.insert(cluster, Arc::clone(&index));
+        assert_eq!(exists, self.model.exists(cluster), "{cluster}");
+        if !exists {
+            return None;
+        }
         self.model.opt_in(cluster, Arc::clone(&index));
-        for kind in KINDS {
-            self.informer(kind).replay(cluster, mark);
+        for (kind, informer) in &self.informers {
+            let keys = informer.keys_in(&cluster.namespace).into_iter();
+            self.to_fill.extend(keys.map(|key| (cluster.clone(), (*kind, key))));
         }
         Some(index)
+    }
+
+    /// Fills indexes with some objects, while events arrive in between.
+    pub(super) fn fill(&mut self, count: usize) {
+        let Self { informers, model, router, to_fill, .. } = self;
+        for (cluster, (kind, key)) in to_fill.drain(..count.min(to_fill.len())) {
+            informers[&kind].fill(&cluster, &key, model, router);
+        }
     }
 
     pub(super) fn opt_out(&mut self, cluster: &ObjectKey) {
