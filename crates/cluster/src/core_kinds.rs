@@ -14,14 +14,12 @@ use rules::capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 use shared_informer::{Namespaces, Projection};
 
 use super::{
-    dispatch::Dispatch,
-    fleet::FleetSink,
+    dispatch::{ByCluster, CoreObject, Dispatch},
     follow::{Followed, Health},
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
 use connect::discovery::CoreResources;
-use index::Routed;
 use service::listen::Check;
 
 const CLUSTERS: &str = "management/clusters";
@@ -137,7 +135,7 @@ impl CoreKinds {
     }
 
     /// Follows a kind as it is served now. A `resource` of `None` means that it isn't served any more.
-    fn set<T: Routed>(
+    fn set<T: CoreObject>(
         &self,
         slot: &mut Option<Followed<T, Dispatch>>,
         resource: Option<&ApiResource>,
@@ -267,7 +265,7 @@ impl CoreKinds {
 
     /// Fills the indexes of these Clusters, which have just been added to `sink`, with the objects that have arrived before.
     /// The objects of a namespace are walked through once, however many Clusters it has.
-    pub(super) fn fill(&self, sink: &FleetSink, clusters: impl IntoIterator<Item = ObjectKey>) {
+    pub(super) fn fill(&self, sink: &ByCluster, clusters: impl IntoIterator<Item = ObjectKey>) {
         // Locked to the end, so that no kind begins or ends meanwhile.
         let followed = self.followed.lock();
         let mut by_namespace = BTreeMap::<_, BTreeSet<_>>::new();
@@ -310,16 +308,16 @@ impl FollowedKinds {
     }
 
     /// Fills the indexes of these Clusters of a namespace, kind by kind: owners come before what they own.
-    fn fill(&self, sink: &FleetSink, namespace: &ArcStr, clusters: &BTreeSet<ArcStr>) {
-        fn of<T: Routed>(
+    fn fill(&self, sink: &ByCluster, namespace: &ArcStr, clusters: &BTreeSet<ArcStr>) {
+        fn of<T: CoreObject>(
             followed: Option<&Followed<T, Dispatch>>,
-            sink: &FleetSink,
+            sink: &ByCluster,
             namespace: &ArcStr,
             clusters: &BTreeSet<ArcStr>,
         ) {
             if let Some(followed) = followed {
-                let (kind, keys, lister) = followed.objects_in(namespace);
-                sink.fill(kind, clusters, &keys, |key| lister.get(key));
+                let (kind, keys, store) = followed.objects_in(namespace);
+                sink.fill(kind, clusters, &keys, |key| store.get(key));
             }
         }
         of(self.clusters.as_ref(), sink, namespace, clusters);
@@ -331,7 +329,7 @@ impl FollowedKinds {
 
     /// Stops waiting for the first lists of these namespaces.
     fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
-        fn of<T: Routed>(followed: Option<&Followed<T, Dispatch>>, namespaces: &BTreeSet<String>) {
+        fn of<T: CoreObject>(followed: Option<&Followed<T, Dispatch>>, namespaces: &BTreeSet<String>) {
             if let Some(followed) = followed {
                 followed.stop_waiting_for(namespaces);
             }
@@ -353,6 +351,6 @@ fn is_served(resources: &CoreResources, name: &str) -> bool {
     }
 }
 
-fn health<T: Routed>(followed: Option<&Followed<T, Dispatch>>) -> Option<Health> {
+fn health<T: CoreObject>(followed: Option<&Followed<T, Dispatch>>) -> Option<Health> {
     followed.map(Followed::health)
 }

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use kube::core::ApiResource;
 use rules::capi::ObjectKey;
 use shared_informer::{
-    BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
+    BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus, Store,
 };
 
 use index::{FedKeys, Feed, Index, IndexFeed, Sink};
@@ -124,10 +124,10 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
     }
 
     /// Returns the kind, the keys of its objects in a namespace, and the objects.
-    pub(super) fn objects_in(&self, namespace: &ArcStr) -> (&T::Kind, Vec<ObjectKey>, Lister<T>) {
-        let lister = self.informer.lister();
-        let objects = lister.namespace(namespace.clone()).list();
-        (&self.kind, objects.iter().map(|object| object.metadata.key.clone()).collect(), lister)
+    pub(super) fn objects_in(&self, namespace: &ArcStr) -> (&T::Kind, Vec<ObjectKey>, &Store<T>) {
+        let store = self.informer.store();
+        let objects = store.in_namespace(namespace);
+        (&self.kind, objects.iter().map(|object| object.metadata.key.clone()).collect(), store)
     }
 
     /// Stops following the kind, and returns the keys of the objects that the sink has from it.

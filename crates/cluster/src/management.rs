@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use rules::capi::{self, Context};
+use rules::capi::Context;
 use shared_informer::{Factory, Settings, Spawner};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

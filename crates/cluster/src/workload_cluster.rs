@@ -11,7 +11,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     core_kinds::{CoreKinds, NamedHealth},
-    fleet::{FleetSink, Left, Standing},
+    dispatch::ByCluster,
+    fleet::{Left, Standing},
     management::Management,
     template_store::TemplateStore,
     templates::{KindStates, not_followed},
@@ -70,7 +71,7 @@ pub(super) struct Common {
 
 /// The choice of Clusters by a selector.
 pub(super) struct Selection {
-    pub(super) sink: Arc<FleetSink>,
+    pub(super) sink: Arc<ByCluster>,
     /// The credentials by which Nodes are read.
     pub(super) node_access: NodeAccess,
     /// The pace at which the Clusters connect.
@@ -111,7 +112,7 @@ struct Selected {
     uid: Uid,
     joined_at: Instant,
     standing: Arc<Standing>,
-    sink: Arc<FleetSink>,
+    sink: Arc<ByCluster>,
 }
 
 /// A Cluster that is about to be served.
@@ -151,7 +152,7 @@ impl WorkloadCluster {
         let mut joined = Vec::new();
         for one in joining {
             let Joining { cluster, uid, index, standing, .. } = &one;
-            if sink.join(cluster, uid, (index, standing)) {
+            if sink.join(cluster, uid, index, standing) {
                 joined.push(one);
             } else {
                 common.templates.remove(index);

@@ -4,13 +4,124 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use arcstr::ArcStr;
 use parking_lot::Mutex;
-use rules::capi::ObjectKey;
-use shared_informer::{self, DecodeError, Event, Handler};
+use rules::{
+    GroupId,
+    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
+    text::LogLimit,
+};
+use shared_informer::{DecodeError, Event, Handler, Object};
 use tokio::time::Instant;
 
-use super::{Index, index_feed::IndexFeed, sink::Sink};
-use rules::text::LogLimit;
+use super::{Change, Index};
+
+/// An object type that the index is fed with.
+pub trait IndexFeed: Send + Sync + Sized + 'static {
+    /// The kind, for a type that represents several.
+    type Kind: Clone + Send + Sync + 'static;
+
+    /// Returns the change for an object.
+    fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
+    /// Returns the change for an object that doesn't decode. `None` keeps its last state, since an existing Machine
+    /// must not count as a missing one, nor a paused Cluster as an unpaused one.
+    #[must_use]
+    fn undecodable(_: &Self::Kind, _: ObjectKey, _: ArcStr) -> Option<Change> {
+        None
+    }
+
+    /// Returns the change for the present state of an object. `None` stands for one that doesn't decode, whose last state
+    /// stays.
+    fn change(kind: &Self::Kind, object: &Object<Self>) -> Option<Change> {
+        match &object.content {
+            Ok(content) => Some(Self::present(kind, content)),
+            Err(error) => Self::undecodable(kind, object.metadata.key.clone(), error.message().clone()),
+        }
+    }
+
+    /// Returns the change for a deleted object.
+    fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
+    /// Returns the keys of this kind in the index.
+    fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
+
+    /// Returns the Cluster of an object. Nodes have none: they are of one cluster as a whole. Nor have infrastructure
+    /// templates, which groups of several Clusters may share.
+    #[must_use]
+    fn tag(_: &Self) -> Tag<'_> {
+        Tag::None
+    }
+
+    /// Returns the Cluster of an object as it was read. One that doesn't decode may name it nevertheless.
+    #[must_use]
+    fn tag_of(object: &Object<Self>) -> Tag<'_> {
+        match &object.content {
+            Ok(content) => Self::tag(content),
+            Err(error) => error.salvaged().map_or(Tag::Unreadable, Tag::Cluster),
+        }
+    }
+}
+
+/// The Cluster of an object, in the object's namespace, by what is read of the object alone. It borrows from the
+/// object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tag<'a> {
+    /// The name of its Cluster.
+    Cluster(&'a ArcStr),
+    /// The object names no Cluster, but has this owner.
+    Owner(ScalableKind, &'a ArcStr),
+    /// The object names neither a Cluster nor an owner.
+    None,
+    /// The object doesn't decode, and its Cluster couldn't be read: it stays where it was.
+    Unreadable,
+}
+
+impl<'a> Tag<'a> {
+    /// Returns the tag of an object that names its Cluster unless the name is empty, and may have an owner.
+    fn named(cluster: &'a ArcStr, owner: Option<(ScalableKind, &'a ArcStr)>) -> Self {
+        match owner {
+            _ if !cluster.is_empty() => Self::Cluster(cluster),
+            Some((kind, name)) => Self::Owner(kind, name),
+            None => Self::None,
+        }
+    }
+
+    /// Returns true if the object may belong to this Cluster of its namespace, by itself or by an owner.
+    #[must_use]
+    pub fn may_be(self, cluster: &ArcStr) -> bool {
+        match self {
+            Self::Cluster(name) => name == cluster,
+            Self::Owner(..) | Self::Unreadable => true,
+            Self::None => false,
+        }
+    }
+}
+
+/// A receiver of the changes of one kind of object, from one [`Feed`](super::Feed) at a time.
+pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
+    /// Applies a change of an object that exists. `None` stands for one that doesn't decode, whose last state stays.
+    fn apply(&self, kind: &T::Kind, object: &Meta, tag: Tag<'_>, change: Option<Change>);
+    /// Removes a deleted object.
+    fn delete(&self, kind: &T::Kind, key: ObjectKey);
+    /// Returns the keys of the objects of this kind.
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
+}
+
+/// The index of a single Cluster, or of all: its scope decides which groups it serves, whatever their tags.
+impl<T: IndexFeed> Sink<T> for Index {
+    fn apply(&self, _: &T::Kind, _: &Meta, _: Tag<'_>, change: Option<Change>) {
+        if let Some(change) = change {
+            Index::apply(self, change);
+        }
+    }
+
+    fn delete(&self, kind: &T::Kind, key: ObjectKey) {
+        Index::apply(self, T::deleted(kind, key));
+    }
+
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
+        T::keys(self, kind)
+    }
+}
 
 /// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
 pub struct Feed<T: IndexFeed, S = Index> {
@@ -72,12 +183,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     }
 
     /// Applies an object to the sink. `before` is its previous state.
-    fn show(
-        &self,
-        leftovers: &mut HashSet<ObjectKey>,
-        object: &shared_informer::Object<T>,
-        before: Option<&shared_informer::Object<T>>,
-    ) {
+    fn show(&self, leftovers: &mut HashSet<ObjectKey>, object: &Object<T>, before: Option<&Object<T>>) {
         let key = &object.metadata.key;
         leftovers.remove(key);
         let change = T::change(&self.kind, object);
@@ -108,5 +214,109 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
         for key in std::mem::take(leftovers) {
             self.sink.delete(&self.kind, key);
         }
+    }
+}
+
+impl IndexFeed for Cluster {
+    type Kind = ();
+
+    fn present((): &(), object: &Arc<Self>) -> Change {
+        Change::Cluster(Arc::clone(object))
+    }
+
+    fn deleted((): &(), key: ObjectKey) -> Change {
+        Change::ClusterGone(key)
+    }
+
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|live| live.clusters.keys().cloned().collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::Cluster(&object.meta.key.name)
+    }
+}
+
+impl IndexFeed for ScalableResource {
+    type Kind = ScalableKind;
+
+    fn present(_: &ScalableKind, object: &Arc<Self>) -> Change {
+        Change::Scalable(Arc::clone(object))
+    }
+
+    fn undecodable(kind: &ScalableKind, key: ObjectKey, error: ArcStr) -> Option<Change> {
+        Some(Change::ScalableUndecodable(GroupId::new(*kind, key), error))
+    }
+
+    fn deleted(kind: &ScalableKind, key: ObjectKey) -> Change {
+        Change::ScalableGone(GroupId::new(*kind, key))
+    }
+
+    fn keys(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
+        index.keys(|live| {
+            let known = live.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
+            known.map(|(id, _)| id.key.clone()).collect()
+        })
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        let owner = object.deployment.as_ref().map(|name| (ScalableKind::MachineDeployment, name));
+        Tag::named(&object.cluster_name, owner)
+    }
+}
+
+impl IndexFeed for Machine {
+    type Kind = ();
+
+    fn present((): &(), object: &Arc<Self>) -> Change {
+        Change::Machine(Arc::clone(object))
+    }
+
+    fn deleted((): &(), key: ObjectKey) -> Change {
+        Change::MachineGone(key)
+    }
+
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|live| live.machines.keys().cloned().collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::named(&object.cluster_name, object.owner.as_ref().map(|(kind, name)| (*kind, name)))
+    }
+}
+
+impl IndexFeed for Node {
+    type Kind = ();
+
+    fn present((): &(), object: &Arc<Self>) -> Change {
+        Change::Node(Arc::clone(object))
+    }
+
+    fn deleted((): &(), key: ObjectKey) -> Change {
+        Change::NodeGone(key.name)
+    }
+
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|live| live.nodes.values().map(|node| node.meta.key.clone()).collect())
+    }
+}
+
+impl IndexFeed for InfrastructureTemplate {
+    type Kind = KindRef;
+
+    fn present(kind: &KindRef, object: &Arc<Self>) -> Change {
+        Change::Template(kind.clone(), Arc::clone(object))
+    }
+
+    fn undecodable(kind: &KindRef, key: ObjectKey, error: ArcStr) -> Option<Change> {
+        Some(Change::TemplateUndecodable(kind.clone(), key, error))
+    }
+
+    fn deleted(kind: &KindRef, key: ObjectKey) -> Change {
+        Change::TemplateGone(kind.clone(), key)
+    }
+
+    fn keys(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
+        index.keys(|live| live.templates.keys(kind))
     }
 }

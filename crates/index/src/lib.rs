@@ -1,7 +1,7 @@
 //! The live state of one workload cluster: its groups, the Machines and Nodes of each, their sizes and templates. One
 //! writer applies [`Change`]s; readers are answered from memory, at a cost that grows with the answer and not with
 //! the fleet. The index must never wait: it has no I/O and no await, and every lock is held for one change or one
-//! answer. A [`Router`] fills the indexes of many Clusters.
+//! answer.
 
 mod answer;
 mod apply;
@@ -12,7 +12,6 @@ mod evaluate;
 pub mod families;
 mod feed;
 mod group;
-mod index_feed;
 mod learned;
 mod log;
 mod metrics;
@@ -23,10 +22,7 @@ pub mod objects;
 mod observe;
 mod relations;
 mod resolve;
-mod router;
-mod sink;
 mod state;
-mod tag;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -36,16 +32,12 @@ pub use self::{
     answer::{NoPrice, NodeLabels},
     change::{Change, KindState},
     command::ScaleView,
-    feed::{FedKeys, Feed},
+    feed::{FedKeys, Feed, IndexFeed, Sink, Tag},
     group::{Hold, Overwritten, Served, WrittenSize},
-    index_feed::IndexFeed,
     log::Notice,
     metrics::{GroupMetrics, GroupSeries, encode_groups},
     resolve::{Member, NodeQuery, Resolved},
-    router::{Routed, RoutedKind, Router},
-    sink::Sink,
     state::{Index, PinnedGroup},
-    tag::Tag,
     templates::{SharedTemplates, Template, TemplateReader},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, OutsideBounds, OwnedInstance, Sizes, Snapshot, Stats},
 };

@@ -7,8 +7,6 @@
     clippy::must_use_candidate
 )]
 
-pub mod routed;
-
 use std::{collections::HashMap, sync::Arc};
 
 use rules::capi::{

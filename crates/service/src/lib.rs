@@ -1,11 +1,12 @@
 //! Converts Cluster Autoscaler's requests to queries of the index and commands of `scale`, and their results to
 //! answers. This crate must hold no rule, except rules on an answer's effect on the caller. Read RPCs answer inline
 //! from memory, without an API call. An unknown Node or group must never cause an error if that error would stop the
-//! caller's whole loop.
+//! caller's whole loop. [`listen`] has the listeners.
 
 mod autoscaler;
 mod call_log;
 mod calls;
+pub mod listen;
 mod metrics;
 mod options;
 mod pace;

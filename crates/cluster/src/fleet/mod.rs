@@ -4,10 +4,7 @@
 //! loop.
 
 mod leaving;
-mod sink;
 mod standing;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,10 +24,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::leaving::Leaving;
 pub use self::standing::Left;
-pub(super) use self::{sink::FleetSink, standing::Standing};
+pub(super) use self::standing::Standing;
 use super::{
     core_kinds::CoreKinds,
-    dispatch::Dispatch,
+    dispatch::{ByCluster, Dispatch},
     management::{Management, ManagementOptions},
     template_store::TemplateStore,
     templates::{KindStates, Templates},
@@ -158,7 +155,7 @@ impl Fleet {
                 fleet
             }
             Serve::Selected { selector, namespaces, nodes } => {
-                let sink = Arc::new(FleetSink::new(selector, Arc::clone(&options.rules.prices)));
+                let sink = Arc::new(ByCluster::new(selector, Arc::clone(&options.rules.prices)));
                 let dispatch = Dispatch::ByCluster(Arc::clone(&sink));
                 let selection = Selection { sink, node_access: nodes, pace: Pace::of_many() };
                 let (templates, runtime) = (Arc::default(), runtime.into());

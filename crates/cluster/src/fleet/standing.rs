@@ -36,7 +36,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Notes that the Cluster has left; the first reason counts.
-    pub(super) fn leave(&self, why: Left) {
+    pub(crate) fn leave(&self, why: Left) {
         // It has left already.
         let _ = self.left.set(why);
     }
@@ -47,7 +47,7 @@ impl Standing {
     }
 
     /// Sets the certificates that its autoscaler may have.
-    pub(super) fn set_client_not_before(&self, not_before: Option<NotBefore>) {
+    pub(crate) fn set_client_not_before(&self, not_before: Option<NotBefore>) {
         *self.client_not_before.lock() = not_before;
     }
 

@@ -27,9 +27,9 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use rules::text::LogLimit;
 use parking_lot::Mutex;
 use prost::bytes::Bytes;
+use rules::text::LogLimit;
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},

@@ -1,5 +1,5 @@
 //! Listeners and their services: gRPC on threads of its own, with or without TLS; probes, metrics, the status page and
-//! the debug state over HTTP; health; and the shutdown. This crate serves answers, and must know nothing of their
+//! the debug state over HTTP; health; and the shutdown. This module serves answers, and must know nothing of their
 //! content.
 
 mod address;

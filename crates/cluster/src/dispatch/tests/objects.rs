@@ -9,17 +9,17 @@ use rules::capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 use shared_informer::{Event, Handler as _, Interner, Object, Projection};
 
-use super::merge;
-use crate::{Feed, IndexFeed, RoutedKind, Sink};
+use super::super::CoreKind;
+use index::{Feed, IndexFeed, Sink, objects::merge};
 
-pub const CLUSTERS: RoutedKind = RoutedKind::Cluster;
-pub const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
-pub const SETS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineSet);
-pub const POOLS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachinePool);
-pub const MACHINES: RoutedKind = RoutedKind::Machine;
-pub const KINDS: [RoutedKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
+pub const CLUSTERS: CoreKind = CoreKind::Cluster;
+pub const DEPLOYMENTS: CoreKind = CoreKind::Scalable(ScalableKind::MachineDeployment);
+pub const SETS: CoreKind = CoreKind::Scalable(ScalableKind::MachineSet);
+pub const POOLS: CoreKind = CoreKind::Scalable(ScalableKind::MachinePool);
+pub const MACHINES: CoreKind = CoreKind::Machine;
+pub const KINDS: [CoreKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
 
-pub type Id = (RoutedKind, ObjectKey);
+pub type Id = (CoreKind, ObjectKey);
 
 /// The place of an object's Cluster in it.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +32,13 @@ pub enum Names<'a> {
 
 impl Names<'static> {
     /// Returns one of the ways in which an object of this kind names its Cluster.
-    pub fn choose(kind: RoutedKind, choice: u8) -> Self {
+    pub fn choose(kind: CoreKind, choice: u8) -> Self {
         use ScalableKind::{MachineDeployment, MachinePool, MachineSet};
         let owner = match (kind, choice % 3) {
-            (RoutedKind::Machine, 0) => Some((MachineSet, "o0")),
-            (RoutedKind::Machine, 1) => Some((MachinePool, "o1")),
-            (RoutedKind::Scalable(MachineSet), 0 | 1) => Some((MachineDeployment, "o0")),
-            (RoutedKind::Machine | RoutedKind::Cluster | RoutedKind::Scalable(_), _) => None,
+            (CoreKind::Machine, 0) => Some((MachineSet, "o0")),
+            (CoreKind::Machine, 1) => Some((MachinePool, "o1")),
+            (CoreKind::Scalable(MachineSet), 0 | 1) => Some((MachineDeployment, "o0")),
+            (CoreKind::Machine | CoreKind::Cluster | CoreKind::Scalable(_), _) => None,
         };
         match choice / 3 % 6 {
             0 | 1 => Self::InSpec("stage"),
@@ -62,12 +62,12 @@ pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decode
         },
     });
     let content = match (kind, decodes) {
-        (RoutedKind::Cluster, false) => json!({"spec": {"paused": "odd"}}),
-        (RoutedKind::Scalable(_), false) => json!({"spec": {"replicas": "odd"}}),
-        (RoutedKind::Machine, false) => json!({"status": {"phase": 5}}),
-        (RoutedKind::Cluster, true) => json!({"spec": {"paused": version % 5 == 4}}),
-        (RoutedKind::Scalable(_), true) => json!({"spec": {"replicas": 1 + version % 2}}),
-        (RoutedKind::Machine, true) => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
+        (CoreKind::Cluster, false) => json!({"spec": {"paused": "odd"}}),
+        (CoreKind::Scalable(_), false) => json!({"spec": {"replicas": "odd"}}),
+        (CoreKind::Machine, false) => json!({"status": {"phase": 5}}),
+        (CoreKind::Cluster, true) => json!({"spec": {"paused": version % 5 == 4}}),
+        (CoreKind::Scalable(_), true) => json!({"spec": {"replicas": 1 + version % 2}}),
+        (CoreKind::Machine, true) => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
     };
     merge(&mut object, &content);
     let names = match names {

@@ -11,17 +11,12 @@ use rules::{Rules, Scope, ScopeSpec};
 use serde_json::{Value, json};
 
 use super::{
-    super::{sink::FleetSink, standing::Standing},
+    super::{ByCluster, CoreKind},
     informer::Informer,
+    objects::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
 };
-use crate::template_store::TemplateStore;
-use index::{
-    Change, Detail, Index, IndexFeed as _, KindState, RoutedKind,
-    objects::{
-        self,
-        routed::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
-    },
-};
+use crate::{fleet::Standing, template_store::TemplateStore};
+use index::{Change, Detail, Index, IndexFeed as _, KindState, objects};
 
 /// The state of an object.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +36,8 @@ struct Joined {
 }
 
 pub(super) struct World {
-    sink: Arc<FleetSink>,
-    informers: BTreeMap<RoutedKind, Box<dyn Informer>>,
+    sink: Arc<ByCluster>,
+    informers: BTreeMap<CoreKind, Box<dyn Informer>>,
     templates: Arc<TemplateStore>,
     template_informer: FakeInformer<InfrastructureTemplate, TemplateStore>,
     /// The templates that exist, with a content that decodes or doesn't.
@@ -64,14 +59,14 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
-        let sink = Arc::new(FleetSink::new("autoscaler=fleet".parse().unwrap(), Arc::default()));
+        let sink = Arc::new(ByCluster::new("autoscaler=fleet".parse().unwrap(), Arc::default()));
         let context = Context::new(rules::capi::DEFAULT_GROUP);
-        let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
+        let mut informers: BTreeMap<CoreKind, Box<dyn Informer>> = BTreeMap::new();
         informers.insert(CLUSTERS, Box::new(FakeInformer::new(&sink, (), sink.cluster_projection())));
         informers.insert(MACHINES, Box::new(FakeInformer::new(&sink, (), Machine::projection(&context))));
         for kind in ScalableKind::ALL {
             let projection = ScalableResource::projection(kind, &context);
-            informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&sink, kind, projection)));
+            informers.insert(CoreKind::Scalable(kind), Box::new(FakeInformer::new(&sink, kind, projection)));
         }
         let templates = Arc::<TemplateStore>::default();
         Self {
@@ -91,7 +86,7 @@ impl World {
         }
     }
 
-    fn informer(&mut self, kind: RoutedKind) -> &mut dyn Informer {
+    fn informer(&mut self, kind: CoreKind) -> &mut dyn Informer {
         &mut **self.informers.get_mut(&kind).unwrap()
     }
 
@@ -115,12 +110,12 @@ impl World {
         self.replace(id);
     }
 
-    pub(super) fn relist(&mut self, kind: RoutedKind) {
+    pub(super) fn relist(&mut self, kind: CoreKind) {
         self.informer(kind).relist();
     }
 
     /// Delivers events of a kind. A Cluster's state is noted when it leaves.
-    pub(super) fn deliver(&mut self, kind: RoutedKind, count: usize) {
+    pub(super) fn deliver(&mut self, kind: CoreKind, count: usize) {
         for _ in 0..count {
             if !self.informer(kind).deliver() {
                 return;
@@ -140,7 +135,7 @@ impl World {
     pub(super) fn join(&mut self) {
         for (cluster, uid) in self.sink.to_join() {
             let (index, standing) = (self.templates.index(rules(&cluster)), Arc::<Standing>::default());
-            assert!(self.sink.join(&cluster, &uid, (&index, &standing)));
+            assert!(self.sink.join(&cluster, &uid, &index, &standing));
             for (kind, informer) in &self.informers {
                 let keys = informer.keys_in(&cluster.namespace).into_iter();
                 self.to_fill.extend(keys.map(|key| (cluster.clone(), (*kind, key))));
@@ -239,7 +234,17 @@ impl World {
         self.check();
     }
 
-    fn deliver_all(&mut self) {
+    /// Returns the number of objects that belong to no Cluster.
+    pub(super) fn orphans(&self) -> usize {
+        self.sink.state.lock().places.orphans()
+    }
+
+    /// Returns the number of lookups of an index.
+    pub(super) fn looks(&self) -> usize {
+        self.sink.state.lock().looks
+    }
+
+    pub(super) fn deliver_all(&mut self) {
         for kind in KINDS {
             self.deliver(kind, usize::MAX);
         }
@@ -295,7 +300,7 @@ impl World {
             _ if *kind == CLUSTERS => key.name == cluster.name,
             Some(Names::InSpec(name) | Names::ByLabel(name)) => *cluster.name == *name,
             Some(Names::Owner(Some((kind, name)))) => {
-                self.is_of(&(RoutedKind::Scalable(kind), ObjectKey::new(key.namespace.clone(), name)), cluster)
+                self.is_of(&(CoreKind::Scalable(kind), ObjectKey::new(key.namespace.clone(), name)), cluster)
             }
             Some(Names::Owner(None)) | None => false,
         }
@@ -315,7 +320,7 @@ fn object(id: &Id, state: State, uid: u64, version: u64) -> Value {
     };
     let mut object = routed(id, uid, version, names, decodes);
     objects::merge(&mut object, &labels);
-    if let (RoutedKind::Scalable(_), Some(template)) = (id.0, template) {
+    if let (CoreKind::Scalable(_), Some(template)) = (id.0, template) {
         objects::merge(&mut object, &objects::using_template(template));
     }
     object

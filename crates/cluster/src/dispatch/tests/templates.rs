@@ -1,13 +1,14 @@
 //! Templates of a fleet go to the Clusters whose groups refer to them.
 
-use index::{
-    KindState, RoutedKind,
-    objects::routed::{CLUSTERS, DEPLOYMENTS, Names},
-};
+use index::KindState;
 use rules::GroupId;
 use rules::capi::{ObjectKey, ScalableKind};
 
-use super::world::{State, World};
+use super::{
+    super::CoreKind,
+    objects::{CLUSTERS, DEPLOYMENTS, Names},
+    world::{State, World},
+};
 
 const TEAM: &str = "team-a";
 
@@ -23,7 +24,7 @@ fn group(cluster: &'static str, template: &'static str) -> State {
     State { names: Names::InSpec(cluster), decodes: true, is_selected: false, template: Some(template) }
 }
 
-fn set(world: &mut World, (kind, name): (RoutedKind, &str), state: State) {
+fn set(world: &mut World, (kind, name): (CoreKind, &str), state: State) {
     world.set(&(kind, key(name)), state);
     world.deliver(kind, usize::MAX);
 }

@@ -6,8 +6,11 @@ use rules::capi::ObjectKey;
 use serde_json::Value;
 use shared_informer::{Event, Handler as _};
 
-use super::super::sink::FleetSink;
-use index::{Feed, Index, Routed, objects::routed::FakeInformer};
+use super::{
+    super::{ByCluster, CoreObject},
+    objects::FakeInformer,
+};
+use index::{Feed, Index};
 
 /// An informer of any kind.
 pub(super) trait Informer {
@@ -15,14 +18,14 @@ pub(super) trait Informer {
     fn delete(&mut self, key: &ObjectKey);
     fn keys_in(&self, namespace: &str) -> Vec<ObjectKey>;
     /// Fills the index of a Cluster with one object, as it is now.
-    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &FleetSink);
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &ByCluster);
     fn relist(&mut self);
     fn deliver(&mut self) -> bool;
     /// Adds the objects with these keys to an index that knows no other Cluster.
     fn show(&self, keys: &HashSet<ObjectKey>, index: &Arc<Index>);
 }
 
-impl<T: Routed> Informer for FakeInformer<T, FleetSink> {
+impl<T: CoreObject> Informer for FakeInformer<T, ByCluster> {
     fn set(&mut self, json: &Value) {
         self.set(json);
     }
@@ -35,7 +38,7 @@ impl<T: Routed> Informer for FakeInformer<T, FleetSink> {
         self.keys_in(namespace)
     }
 
-    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &FleetSink) {
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &ByCluster) {
         sink.fill(self.kind(), &[cluster.name.clone()].into(), &[key.clone()], |key| self.current(key));
     }
 

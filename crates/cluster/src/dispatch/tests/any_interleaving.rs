@@ -1,11 +1,15 @@
 //! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster
 //! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
 
-use index::{KindState, RoutedKind, objects::routed::*};
+use index::KindState;
 use proptest::{collection::vec, prelude::*};
 use rules::capi::ObjectKey;
 
-use super::world::{State, World};
+use super::{
+    super::CoreKind,
+    objects::*,
+    world::{State, World},
+};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -17,9 +21,9 @@ enum Step {
     },
     Delete(Id),
     /// Lists a kind again: what wasn't delivered is lost.
-    Relist(RoutedKind),
+    Relist(CoreKind),
     /// Delivers some events of a kind.
-    Deliver(RoutedKind, usize),
+    Deliver(CoreKind, usize),
     /// Lets those Clusters join that are selected.
     Join,
     /// Fills indexes with some objects.
@@ -44,7 +48,7 @@ fn namespace() -> impl Strategy<Value = &'static str> {
     prop_oneof![4 => Just("team-a"), 1 => Just("team-b")]
 }
 
-fn kind() -> impl Strategy<Value = RoutedKind> {
+fn kind() -> impl Strategy<Value = CoreKind> {
     (0..KINDS.len()).prop_map(|n| KINDS[n])
 }
 

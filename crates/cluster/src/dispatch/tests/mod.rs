@@ -1,8 +1,9 @@
-//! Tests of the router, fed by informers of a test's own.
+//! Tests of the dispatch, fed by informers of a test's own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod any_interleaving;
 mod informer;
-mod model;
+mod objects;
 mod rules;
+mod templates;
 mod world;

@@ -1,7 +1,0 @@
-//! Tests of a fleet's sink, fed by informers of a test's own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod any_interleaving;
-mod informer;
-mod templates;
-mod world;
