@@ -10,7 +10,7 @@ use rules::{
 use super::read;
 
 #[test]
-fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
+fn every_text_of_a_lack_of_capacity_is_documented_with_its_source_by_whether_it_heals() {
     let document = read("docs/reference/failures.md");
     let (heals, lasts) = document.split_once("**A lasting lack**").unwrap();
     for (section, expected) in [(heals, true), (lasts, false)] {
@@ -21,7 +21,7 @@ fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
                 Form::Code => "exact",
                 Form::Phrase => "any case",
             };
-            format!("| `{}` | {} | {form} |", cause.text, cause.provider)
+            format!("| `{}` | {} | {form} | `{}` |", cause.text, cause.provider, cause.source)
         };
         let known: BTreeSet<_> = CAUSES.iter().filter(|cause| cause.heals == expected).map(row).collect();
         assert_eq!(documented, known);

@@ -22,6 +22,9 @@ pub struct Cause {
     pub form: Form,
     /// True if waiting may resolve it.
     pub heals: bool,
+    /// A public place that shows the text: a file of the provider, or of another repository that is named before a
+    /// colon, an issue, or the cloud's own list.
+    pub source: &'static str,
 }
 
 /// The form in which a text is matched. A word consists of letters, digits and `_`, so that `LimitExceeded` doesn't
@@ -34,12 +37,12 @@ pub enum Form {
     Phrase,
 }
 
-const fn code(provider: &'static str, text: &'static str, heals: bool) -> Cause {
-    Cause { provider, text, form: Form::Code, heals }
+const fn code(provider: &'static str, text: &'static str, heals: bool, source: &'static str) -> Cause {
+    Cause { provider, text, form: Form::Code, heals, source }
 }
 
-const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Cause {
-    Cause { provider, text, form: Form::Phrase, heals }
+const fn phrase(provider: &'static str, text: &'static str, heals: bool, source: &'static str) -> Cause {
+    Cause { provider, text, form: Form::Phrase, heals, source }
 }
 
 /// A quota, a machine type that isn't offered, or a Machine that its provider never tries again: the lack lasts until
@@ -48,59 +51,91 @@ const LASTS: bool = false;
 /// A lack of capacity, which ends when other users release some.
 const HEALS: bool = true;
 
+const CAPI: &str = "kubernetes-sigs/cluster-api: errors/machines.go";
+const EC2: &str = "docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html";
+const ARM: &str = "Azure/azure-sdk-for-go-extensions: pkg/errors/consts.go";
+const GCE: &str = "kubernetes/autoscaler: cluster-autoscaler/cloudprovider/gce/autoscaling_gce_client.go";
+const HCLOUD: &str = "hetznercloud/hcloud-go: hcloud/error.go";
+const SCHEDULER: &str = "kubernetes/kubernetes: pkg/scheduler/framework/plugins/noderesources/fit.go";
+const OCI: &str =
+    "kubernetes/autoscaler: cluster-autoscaler/cloudprovider/oci/instancepools/oci_instance_pool_cache.go";
+const NOVA: &str = "openstack/nova: nova/exception.py";
+const NEUTRON: &str = "openstack/neutron-lib: neutron_lib/exceptions/__init__.py";
+const GOVMOMI: &str = "vmware/govmomi: vim25/types/types.go";
+
 /// The one list of these texts; `docs/reference/failures.md` shows it.
 pub const CAUSES: [Cause; 51] = [
-    code("Cluster API", INSUFFICIENT_RESOURCES, HEALS),
-    code("AWS", "InsufficientInstanceCapacity", HEALS),
-    code("AWS", "InsufficientHostCapacity", HEALS),
-    code("AWS", "InsufficientReservedInstanceCapacity", HEALS),
-    code("AWS", "InsufficientCapacityOnHost", HEALS),
-    code("AWS", "InsufficientFreeAddressesInSubnet", HEALS),
-    phrase("AWS", "insufficient capacity", HEALS),
-    phrase("AWS", "not enough capacity", HEALS),
-    code("AWS", "InstanceLimitExceeded", LASTS),
-    code("AWS", "MaxSpotInstanceCountExceeded", LASTS),
-    code("AWS", "VcpuLimitExceeded", LASTS),
-    code("AWS", "VolumeLimitExceeded", LASTS),
-    phrase("AWS", "is not supported in your requested availability zone", LASTS),
-    code("Azure", "AllocationFailed", HEALS),
-    code("Azure", "OverconstrainedAllocationRequest", HEALS),
-    code("Azure", "OverconstrainedZonalAllocationRequest", HEALS),
-    code("Azure", "ZonalAllocationFailed", HEALS),
-    code("Azure", "QuotaExceeded", LASTS),
-    code("Azure", "SkuNotAvailable", LASTS),
-    phrase("Azure", "exceeding approved", LASTS),
-    code("GCP", "RESOURCE_POOL_EXHAUSTED", HEALS),
-    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED", HEALS),
-    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", HEALS),
-    phrase("GCP", "does not have enough resources available", HEALS),
-    code("GCP", "QUOTA_EXCEEDED", LASTS),
-    code("GCP", "quotaExceeded", LASTS),
-    phrase("GCP", "machine type with name", LASTS),
-    code("Hetzner", "NoAvailableHost", HEALS),
-    phrase("Hetzner", "no available host", HEALS),
-    code("Hetzner", "resource_unavailable", HEALS),
-    code("Hetzner", "resource_limit_exceeded", LASTS),
-    phrase("Hetzner", "unsupported location for server type", LASTS),
-    code("KubeVirt", "Unschedulable", HEALS),
-    phrase("KubeVirt", "insufficient cpu", HEALS),
-    phrase("KubeVirt", "insufficient memory", HEALS),
-    phrase("Metal3", "no available host found", HEALS),
-    code("OCI", "OutOfCapacity", HEALS),
-    code("OCI", "OutOfHostCapacity", HEALS),
-    phrase("OCI", "out of host capacity", HEALS),
-    code("OCI", "LimitExceeded", LASTS),
-    code("OpenStack", "NoValidHost", HEALS),
-    phrase("OpenStack", "no valid host was found", HEALS),
-    phrase("OpenStack", "no more IP addresses available", HEALS),
-    code("OpenStack", "OverQuota", LASTS),
-    phrase("OpenStack", "quota exceeded", LASTS),
-    phrase("Proxmox", "available memory left", LASTS),
-    phrase("Proxmox", "no free vmid found", LASTS),
-    phrase("vSphere", "insufficient disk space", HEALS),
-    code("vSphere", "InsufficientResourcesFault", HEALS),
-    phrase("vSphere", "insufficient resources", HEALS),
-    phrase("vSphere", "parent resource pool are insufficient", HEALS),
+    code("Cluster API", INSUFFICIENT_RESOURCES, HEALS, CAPI),
+    code("AWS", "InsufficientInstanceCapacity", HEALS, EC2),
+    code("AWS", "InsufficientHostCapacity", HEALS, EC2),
+    code("AWS", "InsufficientReservedInstanceCapacity", HEALS, EC2),
+    code("AWS", "InsufficientCapacityOnHost", HEALS, EC2),
+    code("AWS", "InsufficientFreeAddressesInSubnet", HEALS, EC2),
+    phrase("AWS", "insufficient capacity", HEALS, "aws/aws-sdk-js-v3#5340"),
+    phrase("AWS", "not enough capacity", HEALS, EC2),
+    code("AWS", "InstanceLimitExceeded", LASTS, EC2),
+    code("AWS", "MaxSpotInstanceCountExceeded", LASTS, EC2),
+    code("AWS", "VcpuLimitExceeded", LASTS, EC2),
+    code("AWS", "VolumeLimitExceeded", LASTS, EC2),
+    phrase(
+        "AWS",
+        "is not supported in your requested availability zone",
+        LASTS,
+        "kubernetes-sigs/cluster-api-provider-aws#2106",
+    ),
+    code("Azure", "AllocationFailed", HEALS, ARM),
+    code("Azure", "OverconstrainedAllocationRequest", HEALS, ARM),
+    code("Azure", "OverconstrainedZonalAllocationRequest", HEALS, ARM),
+    code("Azure", "ZonalAllocationFailed", HEALS, ARM),
+    code("Azure", "QuotaExceeded", LASTS, "Azure/aks-engine#847"),
+    code("Azure", "SkuNotAvailable", LASTS, ARM),
+    phrase("Azure", "exceeding approved", LASTS, ARM),
+    code("GCP", "RESOURCE_POOL_EXHAUSTED", HEALS, GCE),
+    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED", HEALS, GCE),
+    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", HEALS, GCE),
+    phrase(
+        "GCP",
+        "does not have enough resources available",
+        HEALS,
+        "GoogleCloudPlatform/PerfKitBenchmarker: perfkitbenchmarker/providers/gcp/gce_virtual_machine.py",
+    ),
+    code("GCP", "QUOTA_EXCEEDED", LASTS, GCE),
+    code("GCP", "quotaExceeded", LASTS, "cloudfoundry/bosh-google-cpi-release#168"),
+    phrase("GCP", "machine type with name", LASTS, "ubicloud/ubicloud: spec/prog/vm/gcp/nexus_spec.rb"),
+    code("Hetzner", "NoAvailableHost", HEALS, "api/v1beta1/conditions_const.go"),
+    phrase("Hetzner", "no available host", HEALS, "pkg/services/baremetal/baremetal/baremetal.go"),
+    code("Hetzner", "resource_unavailable", HEALS, HCLOUD),
+    code("Hetzner", "resource_limit_exceeded", LASTS, HCLOUD),
+    phrase("Hetzner", "unsupported location for server type", LASTS, "pkg/services/hcloud/server/server.go"),
+    code(
+        "IBM Cloud",
+        "reservation_capacity_unavailable",
+        LASTS,
+        "cloud.ibm.com/docs/vpc?topic=vpc-virtual-server-health-status-reasons",
+    ),
+    code("KubeVirt", "Unschedulable", HEALS, "pkg/kubevirt/machine.go"),
+    phrase("KubeVirt", "insufficient cpu", HEALS, SCHEDULER),
+    phrase("KubeVirt", "insufficient memory", HEALS, SCHEDULER),
+    phrase("Metal3", "no available host found", HEALS, "baremetal/metal3machine_manager.go"),
+    code("OCI", "OutOfCapacity", HEALS, OCI),
+    phrase("OCI", "out of host capacity", HEALS, "cloud/ociutil/ociutil.go"),
+    code("OCI", "LimitExceeded", LASTS, OCI),
+    code("OpenStack", "NoValidHost", HEALS, NOVA),
+    phrase("OpenStack", "no valid host was found", HEALS, NOVA),
+    phrase("OpenStack", "no more IP addresses available", HEALS, NEUTRON),
+    code("OpenStack", "OverQuota", LASTS, NEUTRON),
+    phrase("OpenStack", "quota exceeded", LASTS, NEUTRON),
+    phrase("Proxmox", "available memory left", LASTS, "internal/service/scheduler/vmscheduler.go"),
+    phrase("Proxmox", "no free vmid found", LASTS, "internal/service/vmservice/vm.go"),
+    phrase("vSphere", "insufficient disk space", HEALS, "ansible-collections/vmware.vmware_rest#299"),
+    code("vSphere", "InsufficientResourcesFault", HEALS, GOVMOMI),
+    phrase("vSphere", "insufficient resources", HEALS, GOVMOMI),
+    phrase(
+        "vSphere",
+        "parent resource pool are insufficient",
+        HEALS,
+        "cloudfoundry/bosh-vsphere-cpi-release: src/vsphere_cpi/spec/integration/multi_cluster_overflow_spec.rb",
+    ),
 ];
 
 /// A lack of capacity or quota.
@@ -230,6 +265,9 @@ mod tests {
         "* VirtualMachineProvisioned: cannot reserve 17179869184B of memory on node host-1: 11246551040B available memory left"
     )]
     #[case::proxmox_ids("No free vmid found in vmIDRange")]
+    #[case::ibm_reservation(
+        "InstanceErrored: reservation_capacity_unavailable: The reservation affinity pool has no available capacity."
+    )]
     #[case::the_lasting_one_of_two("no available host found; QuotaExceeded")]
     fn a_quota_and_what_is_not_offered_last(#[case] text: &str) {
         assert_eq!(lack(text), Some(Lack::Lasts));

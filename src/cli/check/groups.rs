@@ -250,11 +250,16 @@ impl Inspection {
                 | Exclusion::Gone => {}
             }
         }
-        if fine {
-            findings.ok(CheckId::NodeGroup, "", "none is left out for an error, and none has a problem");
-        }
         if noted > MOST_NAMED {
             let message = format!("{} more notes; explain shows them", noted - MOST_NAMED);
+            findings.ok(CheckId::NodeGroup, "", message);
+        }
+        if fine {
+            let message = match noted {
+                0 => "none is left out for an error, and none has a problem".to_owned(),
+                1 => "no problems, 1 note".to_owned(),
+                _ => format!("no problems, {noted} notes"),
+            };
             findings.ok(CheckId::NodeGroup, "", message);
         }
     }

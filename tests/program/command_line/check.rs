@@ -13,12 +13,13 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use rstest::rstest;
 use sandbox::{
     Sandbox, SandboxOptions,
-    api::{PatchKind, Resource, Subresource},
+    api::{PatchKind, Resource, Selection, Subresource},
     faults::Fault,
     read_manifests,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::until_true;
 
 const DENIED: &str = "ValidatingAdmissionPolicy 'frozen' denied request";
 /// Groups without Machines, so that all runs are the same.
@@ -303,6 +304,31 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
     let strict = check(&[&flags[..], &["--strict"]].concat()).await;
     assert_eq!(strict.status.code(), Some(1), "{}", said(&strict));
     assert!(said(&strict).contains("and --strict takes none"), "{}", said(&strict));
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_is_shown_and_counted_where_no_node_group_has_a_problem() {
+    let key = "capacity.cluster-autoscaler.kubernetes.io/cpu";
+    let template = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "AWSMachineTemplate",
+        "metadata": {"name": "noted", "namespace": "team-a"},
+        "status": {"capacity": {"cpu": "4", "memory": "16Gi"}},
+    });
+    let sandbox = world(vec![template, deployment("noted", &size("1", "3"), &json!({}), "AWSMachineTemplate")]).await;
+    let nodes = || sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
+    until_true("a ready Node", || nodes().iter().any(|node| node["status"]["conditions"][0]["status"] == "True")).await;
+    let deployments = Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");
+    let says = json!({"metadata": {"annotations": {key: "8"}}});
+    let api = sandbox.management().api();
+    api.patch(&deployments, "team-a", "noted", PatchKind::Merge, Subresource::Main, says).unwrap();
+    let output = check_prod(&sandbox, &["-o", "json"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
+    let groups = lines(&report(&output), CheckId::NodeGroup);
+    let [note, sum] = groups.as_slice() else { panic!("{groups:#?}") };
+    assert!(note.starts_with(&format!("ok note: annotation {key} says cpu 8, and Node ")), "{note}");
+    assert!(note.contains(" has 4: "), "{note}");
+    assert_eq!(sum, "ok no problems, 1 note");
     sandbox.stop().await;
 }
 

@@ -85,6 +85,12 @@ fn seen(instance: &Instance) -> Expected {
     not_ready("NotReady", "* ServerCreated: Server creation failed with an irrecoverable error: invalid_input"),
     true
 )]
+#[case::hetzner_by_its_v1beta2_reason(
+    None,
+    MachinePhase::Provisioning,
+    not_ready("CreationFailedIrrecoverably", "invalid_input"),
+    true
+)]
 #[case::hetzner_tries_again(None, MachinePhase::Provisioning, not_ready("ServerCreateFailedReason", "x"), false)]
 #[case::ibm(None, MachinePhase::Provisioning, not_ready("InstanceErrored", "no image"), true)]
 #[case::openstack(
@@ -93,6 +99,7 @@ fn seen(instance: &Instance) -> Expected {
     not_ready("InstanceStateError", "Instance is in ERROR state"),
     true
 )]
+#[case::openstack_deleted(None, MachinePhase::Provisioned, not_ready("InstanceDeleted", "deleted by hand"), true)]
 #[case::openstack_tries_again(
     None,
     MachinePhase::Provisioning,

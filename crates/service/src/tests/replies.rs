@@ -57,6 +57,9 @@ fn of_template(answer: &proto::NodeGroupTemplateNodeInfoResponse) -> String {
         let of_pods = status.allocatable[name].string();
         writeln!(text, "  resource {name}: {}, for pods {of_pods}", capacity.string()).unwrap();
     }
+    for feature in &status.declared_features {
+        writeln!(text, "  feature {feature}").unwrap();
+    }
     let conditions: Vec<_> = status.conditions.iter().map(|it| format!("{}={}", it.r#type(), it.status())).collect();
     writeln!(text, "  conditions {}", conditions.join(" ")).unwrap();
     text
@@ -327,6 +330,25 @@ async fn of_the_field() {
     changes.push(objects::joined("MachineSet/03-volumes-of-a-zone-1", "n"));
     changes.push(objects::node("n", &json!({"metadata": {"labels": labels}, "status": status})));
     changes.extend(gone("n"));
+    changes.extend(fielded("03-of-windows", 1, &capacity(&json!({}))));
+    let labels = json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"});
+    let mut declaring = status.clone();
+    declaring["declaredFeatures"] = json!(["GuaranteedQoSPodCPUResize"]);
+    changes.push(objects::joined("MachineSet/03-of-windows-1", "w"));
+    changes.push(objects::node("w", &json!({"metadata": {"labels": labels}, "status": declaring})));
+    changes.extend(gone("w"));
+    // Sizes of huge pages are alike among groups of one architecture, which no other group here has.
+    let of_arm = capacity(&json!({"capacity.cluster-autoscaler.kubernetes.io/labels": "kubernetes.io/arch=arm64"}));
+    changes.extend(["05-no-huge-pages", "05-without-a-node"].iter().flat_map(|name| fielded(name, 1, &of_arm)));
+    let mut without_pages = status;
+    for of in ["capacity", "allocatable"] {
+        objects::merge(&mut without_pages[of], &json!({"hugepages-2Mi": "0", "hugepages-64Ki": "0"}));
+    }
+    changes.push(objects::joined("MachineSet/05-no-huge-pages-1", "h"));
+    let labels = json!({"kubernetes.io/arch": "arm64"});
+    changes.push(objects::node("h", &json!({"metadata": {"labels": labels}, "status": without_pages})));
+    let gpus = json!({"capacity.cluster-autoscaler.kubernetes.io/gpu-count": "13Mi", "capacity.cluster-autoscaler.kubernetes.io/gpu-type": "nvidia.com/gpu"});
+    changes.extend(fielded("06-gpus-in-bytes", 0, &capacity(&gpus)));
     let without_unit = json!({"capacity.cluster-autoscaler.kubernetes.io/memory": "16384"});
     changes.extend(fielded("06-memory-without-a-unit", 0, &capacity(&without_unit)));
     let no_gpu = json!({"capacity.cluster-autoscaler.kubernetes.io/gpu-count": "0", "capacity.cluster-autoscaler.kubernetes.io/gpu-type": ""});

@@ -73,12 +73,15 @@ impl Failure {
         }
     }
 
-    /// Returns true if the server will fail every streamed list in the same way.
+    /// Returns true if the server will refuse every streamed list of this kind.
     pub(super) fn lacks_streams(&self) -> bool {
-        match self {
-            Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
-            other => matches!(other, Self::Stalled(_) | Self::Endless(_)),
-        }
+        matches!(self, Self::Api { code: 400 | 405 | 406 | 415 | 422 | 501, .. })
+    }
+
+    /// Returns true if a streamed list had begun and its end didn't come. What loses it, such as a proxy, stands before
+    /// all kinds.
+    pub(super) fn loses_end(&self) -> bool {
+        matches!(self, Self::Stalled(_) | Self::Endless(_))
     }
 
     /// Returns true if the same request may succeed later. Missing permissions count, since they are granted from

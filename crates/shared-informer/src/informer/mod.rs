@@ -27,7 +27,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -72,6 +72,8 @@ pub struct Factory {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
     texts: Arc<Interner>,
+    /// True once a streamed list has lost its end on the way from this API server.
+    streams_lose_end: Arc<AtomicBool>,
 }
 
 impl Factory {
@@ -97,6 +99,7 @@ impl Factory {
             tasks: Arc::new(Tasks::new(runtime.into())),
             registry: Arc::default(),
             texts: Arc::default(),
+            streams_lose_end: Arc::default(),
         }
     }
 
@@ -149,6 +152,7 @@ impl Factory {
                 fruitless_watches: 0,
                 expired_watches: 0,
                 streams_lists: self.settings.streaming_lists,
+                streams_lose_end: Arc::clone(&self.streams_lose_end),
                 max_per_page: None,
                 recounts: 0,
             });
@@ -342,10 +346,11 @@ pub struct Settings {
     /// server and this process. If the server doesn't support it, pages are requested. Default true.
     pub streaming_lists: bool,
     /// The time without events after which a streamed list has stalled: some servers and proxies treat the request as
-    /// a plain watch, which never reports the end of the list. From then on only pages are requested. Default 10 s.
+    /// a plain watch, which never reports the end of the list. From then on only pages are requested, of all kinds.
+    /// Default 10 s.
     pub stream_idle: Duration,
     /// The time after which a streamed list without its end is given up, however many events come: they may be those of
-    /// a plain watch on a busy kind. From then on only pages are requested. Default 120 s.
+    /// a plain watch on a busy kind. From then on only pages are requested, of all kinds. Default 120 s.
     pub stream_timeout: Duration,
     /// The number of objects per list page. Default 500.
     pub page_size: u32,

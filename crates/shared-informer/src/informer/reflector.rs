@@ -4,7 +4,14 @@
 //! A streamed list is a watch that sends every object as an event, then a bookmark at their end, then changes, all on
 //! one connection. Neither side holds a page in memory. A server that doesn't support them is asked for pages soon.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::AsyncBufRead;
 use kube::{Client, core::request};
@@ -57,8 +64,11 @@ pub(super) struct Reflector<T> {
     /// The number of consecutive watches whose version had expired. One is normal; from the second on, a pause precedes
     /// the next list.
     pub(super) expired_watches: u32,
-    /// True if lists are requested as streams.
+    /// True if lists of this scope are requested as streams.
     pub(super) streams_lists: bool,
+    /// True once a streamed list of any kind has lost its end on the way from this API server: all kinds are then
+    /// requested in pages.
+    pub(super) streams_lose_end: Arc<AtomicBool>,
     /// The page size in use after larger pages exceeded the limit of bytes; `None` for the one of the settings.
     pub(super) max_per_page: Option<u32>,
     /// The number of consecutive lists that found namespaces beyond their limit again.
@@ -485,13 +495,18 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Requests a streamed list; returns `None` if pages should be requested.
     pub(super) async fn streamed(&mut self) -> Option<Listed> {
         for _ in 0..ATTEMPTS {
-            if !self.streams_lists {
+            if !self.streams_lists || self.streams_lose_end.load(Ordering::Relaxed) {
                 return None;
             }
             let failure = match self.stream_once().await.inspect_err(|failure| self.release(failure)) {
                 Ok(listed) => return Some(listed),
                 Err(failure) => failure,
             };
+            if failure.loses_end() {
+                tracing::debug!(resource = self.progress.resource(), %failure, "streamed lists lose their end; requesting pages of all kinds");
+                self.streams_lose_end.store(true, Ordering::Relaxed);
+                return None;
+            }
             if failure.lacks_streams() {
                 tracing::debug!(resource = self.progress.resource(), %failure, "the API server has no streamed lists; requesting pages");
                 self.streams_lists = false;

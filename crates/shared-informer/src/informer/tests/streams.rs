@@ -93,6 +93,12 @@ async fn a_server_without_streamed_lists_is_asked_for_pages_from_then_on(#[case]
     assert_eq!(status.last_error, None, "that isn't a failure");
     watch.error(410, "too old");
     api.list().await.page(20, &[], None);
+    let _watch = api.watch_from(20).await.open();
+
+    // Another API server may serve another kind behind this one.
+    let query = Query::namespaced(widgets(), ["two"]);
+    let _other: Informer<Widget> = factory.informer(query, Projection::serde());
+    api.stream().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,6 +173,30 @@ async fn a_streamed_list_whose_end_never_comes_is_given_up_however_busy_it_is() 
     assert_eq!(held(&informer), ["one/1=1"]);
     api.watch_from(1_000).await.open().error(410, "too old");
     api.list().await.page(2_000, &[], None);
+}
+
+/// What loses the end, such as a proxy, stands before all kinds of the API server.
+#[rstest::rstest]
+#[case::change_before_the_end(true)]
+#[case::silence(false)]
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_streamed_lists_lose_their_end_is_asked_for_pages_of_all_kinds(#[case] changes: bool) {
+    let (factory, mut api, _informer, mut seen, watch) = begun().await;
+    watch.send("ADDED", &widget("one/a", 1, 1));
+    if changes {
+        watch.send("MODIFIED", &widget("one/a", 2, 2));
+    }
+    api.list().await.page(10, &[widget("one/a", 2, 2)], None);
+    seen.until_synced().await;
+    let _watch = api.watch_from(10).await.open();
+
+    let gadgets = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.io", "v1", "Gadget"), "gadgets");
+    let (began, clone) = (tokio::time::Instant::now(), factory.clone().with_shared_limit(None));
+    let other: Informer<Widget> = clone.informer(Query::all(gadgets), Projection::serde());
+    api.list().await.page(20, &[widget("one/g", 3, 3)], None);
+    other.wait_for_sync(PATIENCE).await.unwrap();
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    assert_eq!((held(&other), other.status().lists.streamed), (vec!["one/g=3".to_owned()], 0));
 }
 
 #[tokio::test(start_paused = true)]
