@@ -181,8 +181,9 @@ impl Api {
         Ok(GroupState { version: object.version(), managed: object.into_managed_fields() })
     }
 
-    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is
-    /// added instead of replaced. API servers record no field manager for a size of 0.
+    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a
+    /// Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is added instead of
+    /// replaced. API servers record no field manager for a size of 0.
     pub(super) async fn write_size(
         &self,
         id: &GroupId,

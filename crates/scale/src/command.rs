@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
 use arcstr::ArcStr;
@@ -38,65 +37,31 @@ impl NodeName {
 
 /// The caller that waits for a command's result.
 pub(super) struct Caller {
-    command: &'static str,
-    /// The number of Nodes that the command names.
-    nodes: Option<usize>,
-    begun: Instant,
-    trace: Context,
+    /// The command as a metric label.
+    pub(super) command: &'static str,
+    /// The number of Nodes that it names.
+    pub(super) nodes: Option<usize>,
+    /// The time at which it was asked for.
+    pub(super) begun: Instant,
+    /// The trace that it is a part of.
+    pub(super) trace: Context,
     /// The name of the client that asks.
-    client: Option<ArcStr>,
-    answer: oneshot::Sender<Result<(), ScaleError>>,
+    pub(super) client: Option<ArcStr>,
     /// Held by the call for as long as it waits.
-    waiting: Weak<()>,
+    pub(super) waiting: Weak<()>,
+    answer: oneshot::Sender<Result<(), ScaleError>>,
 }
 
 impl Caller {
     /// Returns the caller that holds `waiting`.
     pub(super) fn new(
         command: &'static str,
+        client: Option<ArcStr>,
         answer: oneshot::Sender<Result<(), ScaleError>>,
         waiting: &Arc<()>,
     ) -> Self {
         let (begun, trace, waiting) = (Instant::now(), crate::traces::current(), Arc::downgrade(waiting));
-        Self { command, nodes: None, begun, trace, client: None, answer, waiting }
-    }
-
-    /// Returns what the call holds for as long as it waits.
-    pub(super) fn waiting(&self) -> &Weak<()> {
-        &self.waiting
-    }
-
-    /// Sets the client that asks.
-    pub(super) fn requested_by(self, client: Option<ArcStr>) -> Self {
-        Self { client, ..self }
-    }
-
-    pub(super) fn client(&self) -> Option<&ArcStr> {
-        self.client.as_ref()
-    }
-
-    /// Sets the number of Nodes that the command names.
-    pub(super) fn naming(self, nodes: usize) -> Self {
-        Self { nodes: Some(nodes), ..self }
-    }
-
-    pub(super) fn nodes(&self) -> Option<usize> {
-        self.nodes
-    }
-
-    /// Returns the trace that the command is a part of.
-    pub(super) fn trace(&self) -> &Context {
-        &self.trace
-    }
-
-    /// Returns the time since the command was asked for.
-    pub(super) fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    /// Returns the command as a metric label.
-    pub(super) fn command(&self) -> &'static str {
-        self.command
+        Self { command, nodes: None, begun, trace, client, waiting, answer }
     }
 
     /// Returns true if nobody waits for the result any more.

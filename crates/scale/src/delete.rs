@@ -100,7 +100,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
         deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
         work.note_callers(deletes.iter().map(|delete| &delete.caller));
         for delete in &deletes {
-            crate::traces::asked_by(delete.caller.trace());
+            crate::traces::asked_by(&delete.caller.trace);
         }
     }
     batch.lower().await;
@@ -123,11 +123,15 @@ impl Batch<'_> {
                     None
                 }
             };
-            let (accepted, targets, size) = self.decide(std::mem::take(&mut requests)).await;
+            let view = match self.work.view() {
+                Ok(view) => view,
+                Err(error) => return self.refuse(requests, &error),
+            };
+            let (accepted, targets, size) = self.decide(&view, std::mem::take(&mut requests)).await;
             if targets.is_empty() {
                 break (accepted, targets);
             }
-            match try_size(self.work, &size.0, size.1).await {
+            match try_size(self.work, &view.version, size).await {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
                 Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
@@ -196,26 +200,19 @@ impl Batch<'_> {
     }
 
     /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused. Returns
-    /// the accepted ones, the Machines that are to go for them, and the size that results from this version.
+    /// the accepted ones, the Machines that are to go for them, and the size that results.
     async fn decide(
-        &mut self,
+        &self,
+        view: &ScaleView,
         requests: Vec<(Delete, Request)>,
-    ) -> (Vec<(Delete, Request)>, Vec<Target>, (GroupVersion, i32)) {
+    ) -> (Vec<(Delete, Request)>, Vec<Target>, i32) {
         let work = self.work;
-        let nothing = GroupVersion { uid: "".into(), resource_version: "".into(), generation: 0, replicas: 0 };
-        let view = match work.view() {
-            Ok(view) => view,
-            Err(error) => {
-                self.refuse(requests, &error);
-                return (Vec::new(), Vec::new(), (nothing, 0));
-            }
-        };
         let (mut accepted, mut targets, mut below) = (Vec::new(), Vec::new(), Vec::new());
         let mut size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
         for (delete, mut request) in requests {
             let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
             let new: Vec<_> = request.machines.iter().filter(|it| !is_known(it)).cloned().collect();
-            match self.decide_one(&view, size, &mut request, &new) {
+            match self.decide_one(view, size, &mut request, &new) {
                 Ok(to) => {
                     size = to;
                     targets.extend(new);
@@ -226,7 +223,7 @@ impl Batch<'_> {
             }
         }
         for (delete, mut request, below) in below {
-            match self.decide_below(&view, size, &mut request, below).await {
+            match self.decide_below(view, size, &mut request, below).await {
                 Ok(Some(to)) => {
                     size = to;
                     targets.extend(request.machines.iter().cloned());
@@ -236,7 +233,7 @@ impl Batch<'_> {
                 Err(error) => work.answer(delete.caller, Err(error)),
             }
         }
-        (accepted, targets, (view.version, size))
+        (accepted, targets, size)
     }
 
     /// Decides on a request that would pass the minimum. A watch that lags shows Machines that another replica of this
@@ -326,7 +323,7 @@ impl Batch<'_> {
         let removed: Vec<_> = self.removed().cloned().collect();
         if !removed.is_empty() {
             if let Err(error) = lower(work, &removed).await {
-                self.fail_removed(&error);
+                self.waiting.iter_mut().filter(|it| it.removed).for_each(|it| it.error = Some(error.clone()));
             }
             self.listed = None;
         }
@@ -352,12 +349,6 @@ impl Batch<'_> {
                 Err(error) if it.removed => it.error = Some(error.clone().of_part()),
                 Err(error) => it.error = Some(error.clone()),
             }
-        }
-    }
-
-    fn fail_removed(&mut self, error: &ScaleError) {
-        for it in self.waiting.iter_mut().filter(|it| it.removed) {
-            it.error = Some(error.clone());
         }
     }
 
@@ -466,7 +457,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
     });
     match refused {
         Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
-        None if is_tried => work.index().hold(&work.id, None),
+        None if is_tried && fates.len() > first => work.index().hold(&work.id, None),
         None => {}
     }
 }

@@ -166,8 +166,11 @@ impl Scale {
         if self.is_read_only() {
             return self.read_only_command(id).delete(&nodes);
         }
-        let named = nodes.len();
-        self.run(id, "delete", |caller| Command::Delete(Delete { nodes, caller: caller.naming(named) })).await
+        self.run(id, "delete", |mut caller| {
+            caller.nodes = Some(nodes.len());
+            Command::Delete(Delete { nodes, caller })
+        })
+        .await
     }
 
     /// Returns the last writes and refusals of the groups.
@@ -226,7 +229,7 @@ impl Scale {
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
         let ((sender, receiver), waiting) = (oneshot::channel(), Arc::new(()));
-        let caller = Caller::new(command, sender, &waiting).requested_by(self.client.clone());
+        let caller = Caller::new(command, self.client.clone(), sender, &waiting);
         turns::enqueue(&self.shared, &id, queued(caller));
         let result = receiver.await;
         // The command may look for it until the result is there.

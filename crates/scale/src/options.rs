@@ -9,7 +9,7 @@ pub struct ScaleOptions {
     pub machine_pool_deletes: MachinePoolDeletes,
     /// The handling of requests at the min size that name Machines without a Node.
     pub at_min_size: AtMinSize,
-    /// True if nothing is written, and nothing that was begun is finished: commands only report what they would do.
+    /// True if nothing is written: commands only report what they would do.
     pub read_only: bool,
 }
 

@@ -209,8 +209,8 @@ impl Work {
     /// Records the callers whose commands this turn carries out.
     pub(super) fn note_callers<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
         for caller in callers {
-            self.callers.lock().push(caller.waiting().clone());
-            self.clients.lock().extend(caller.client().cloned());
+            self.callers.lock().push(caller.waiting.clone());
+            self.clients.lock().extend(caller.client.clone());
         }
     }
 
@@ -241,7 +241,7 @@ impl Work {
 
     /// Reports the result of a command, and answers its caller.
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
-        let command = caller.command();
+        let command = caller.command;
         self.shared.metrics.count_command(command, result.as_ref().err());
         self.log_result(&caller, &result);
         if result.is_ok() {
@@ -250,7 +250,7 @@ impl Work {
         if let Err(error) = &result {
             match EventContent::of_error(command == "increase", error) {
                 Some(content) => self.report_with_code(content, Some(error.code())),
-                None => self.shared.history.answered(&self.id, command, error, caller.client()),
+                None => self.shared.history.answered(&self.id, command, error, caller.client.as_ref()),
             }
         }
         caller.answer(result);
@@ -258,9 +258,9 @@ impl Work {
 
     /// Logs one line per command with its result. The commands of a batch share its size.
     fn log_result(&self, caller: &Caller, result: &Result<(), ScaleError>) {
-        let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
-        let client = caller.client().map(ArcStr::as_str);
-        let milliseconds = caller.elapsed().as_millis();
+        let (command, nodes, group) = (caller.command, caller.nodes, &self.id);
+        let client = caller.client.as_deref();
+        let milliseconds = caller.begun.elapsed().as_millis();
         let resized = *self.resized.lock();
         let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
         let attempts = resized.map(|it| it.attempts);

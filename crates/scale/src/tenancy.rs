@@ -25,7 +25,7 @@ pub trait MayWrite: Send + Sync {
     /// memory.
     ///
     /// # Errors
-    /// The reason why they may not. What a command has logged and marked is then taken back.
+    /// The reason why they may not. What a command has marked is then taken back.
     fn may_write(&self) -> Result<(), String>;
 }
 

@@ -80,7 +80,7 @@ async fn run(mut guard: Guard) {
             }
             Command::Delete(first) => {
                 let deletes = gather(&work, first).await;
-                let span = work.api().traces().work("delete", deletes.iter().map(|delete| delete.caller.trace()));
+                let span = work.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
                 name(&span, &work);
                 Box::pin(delete::delete(&work, deletes)).with_context(span.context()).await;
                 span.close();
@@ -123,7 +123,7 @@ async fn in_turn(
         return Err(answer::abandoned(&work.id));
     }
     work.note_callers([caller]);
-    let span = work.api().traces().work(caller.command(), std::iter::once(caller.trace()));
+    let span = work.api().traces().work(caller.command, std::iter::once(&caller.trace));
     name(&span, work);
     let result = command.with_context(span.context()).await;
     match &result {

@@ -126,7 +126,7 @@ impl Keys {
         self.group == DEFAULT_GROUP
     }
 
-    /// Returns true if a rule reads this annotation on a node group. The log of deletions is kept elsewhere.
+    /// Returns true if a rule reads this annotation on a node group.
     pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
         key == PAUSED
             || key == REPLICAS_MANAGED_BY
