@@ -376,19 +376,21 @@ fn documented(arg: &Arg) -> String {
     };
     let variable = arg.get_env().map(|variable| format!("`{}`", variable.to_string_lossy())).unwrap_or_default();
     let default = arg.get_default_values().first().filter(|_| value.is_some());
-    let default = default.map(|value| format!("`{}`", value.to_string_lossy())).unwrap_or_default();
+    let default = default.map(|value| format!(". Default: `{}`", value.to_string_lossy())).unwrap_or_default();
     let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let possible =
         if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
     // A bar ends a cell, even within code.
     let [flag, help] = [flag, arg.get_help().unwrap().to_string()].map(|text| text.replace('|', "\\|"));
-    format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
+    format!("| `{flag}` | {variable} | {help}{possible}{default} |\n")
 }
 
 const HEAD: &str = "# Flags
 
-Made from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it anew. A flag wins over its
-variable; a variable that is empty counts as unset. A flag that several commands take stands once, below those of each command.
+Generated from the help texts: `UPDATE_DOCS=1 cargo test --lib cli`.
+
+A flag wins over its environment variable; an empty variable counts as unset. `DURATION` is a Go duration, such as `90s`.
+Flags that several commands take are listed once, below the commands.
 ";
 
 /// The title of the flags that some subcommands share.
@@ -402,7 +404,7 @@ fn shared_title(subcommands: &[String]) -> String {
 }
 
 fn table(rows: &[String]) -> String {
-    format!("| flag | variable | default | meaning |\n|---|---|---|---|\n{}", rows.concat())
+    format!("| flag | variable | meaning |\n|---|---|---|\n{}", rows.concat())
 }
 
 /// `docs/reference/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
@@ -442,7 +444,7 @@ fn the_documented_flags_are_those_there_are() {
             format!("[{}](#{anchor})", title.trim_start_matches("Shared by "))
         });
         let links = links.collect::<Vec<_>>().join("; ");
-        let _ = write!(text, "\n## `{name}`\n\n{about}. It shares flags with {links}.\n");
+        let _ = write!(text, "\n## `{name}`\n\n{about}. Also takes the flags shared by {links}.\n");
         text.extend(own.iter().map(|(_, rows)| format!("\n{}", table(rows))));
     }
     for (takers, rows) in groups.iter().filter(|(takers, _)| takers.len() > 1) {
