@@ -37,7 +37,9 @@ fn every_relative_link_leads_somewhere() {
     let topologies = topologies.map(|path| if path.is_dir() { path.join("README.md") } else { path });
     let others = [
         "charts/capi-autoscaler-cluster/README.md",
+        "crates/fuzz/README.md",
         "crates/shared-informer/README.md",
+        "e2e/nodes/README.md",
         "examples/fleet/README.md",
         "tests/fixtures/README.md",
         ".github/pull_request_template.md",
