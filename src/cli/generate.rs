@@ -17,7 +17,7 @@ use super::{
 /// The flags of `completions`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
 }
@@ -25,7 +25,7 @@ pub struct CompletionsArgs {
 /// The flags of `man`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ManArgs {
-    /// The directory to write them to, one page for each command; it is made where it isn't there
+    /// Directory for the pages, created if missing
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }

@@ -18,12 +18,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The flags of `log-level`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct LogLevelArgs {
-    /// New filter of the log until the server's next start: a level (off, error, warn, info, debug, trace), or
-    /// directives such as info,kube_client=debug. Without it the server's present filter is shown
+    /// New level (off, error, warn, info, debug, trace) or directives such as info,kube_client=debug, until the next
+    /// start. Default: show the present one
     #[arg(value_name = "FILTER")]
     pub filter: Option<String>,
 
-    /// URL of the server's admin listener (its --admin-listen)
+    /// URL of the server's --admin-listen
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     pub server: String,
 }

@@ -60,36 +60,33 @@ pub struct Cli {
 /// The subcommand.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Answer the Cluster Autoscaler over gRPC
+    /// Serve node groups to Cluster Autoscaler over gRPC
     Serve(Box<ServeArgs>),
-    /// Print the node groups of a running server as a table
+    /// List the node groups of a running server
     Groups(Box<GroupsArgs>),
-    /// Print the Clusters of a running server of a fleet as a table
+    /// List the Clusters of a running server of a fleet
     Clusters(ClustersArgs),
-    /// Show or change what a running server logs
+    /// Show or change the log level of a running server
     LogLevel(LogLevelArgs),
-    /// Explain node groups: what Cluster Autoscaler is answered about them, where each value comes from, and what is
-    /// wrong
+    /// Explain what Cluster Autoscaler is told about each node group, and why
     ///
-    /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
+    /// Reads the same clusters as serve, or manifests (--manifests) without a cluster.
     ///
-    /// Exit code 0: all is well. 1: a node group that is explained is left out for an error (wrong sizes, no capacity
-    /// to scale from zero, an object that can't be read) or has a problem (a value that is ignored), a manifest can't
-    /// be read, or the pod of --pod fits none of the node groups. 2: a wrong call, an ID that isn't there, clusters or
-    /// files that can't be read. What is left out on purpose, such as a paused node group, is no error.
+    /// Exit code 0: all is well; paused node groups are no error. 1: a node group has a problem or is excluded by an
+    /// error, a manifest can't be read, or the pod of --pod fits no node group. 2: a wrong call, an unknown ID, or
+    /// clusters or files that can't be read.
     Explain(Box<ExplainArgs>),
-    /// Check whether serve would work with the same flags: clusters, rights, node groups, certificates
+    /// Check whether serve would work with these flags: clusters, permissions, node groups, certificates
     ///
-    /// It takes the flags and variables of serve, asks the clusters, and writes nothing.
+    /// Writes nothing.
     ///
-    /// Exit code 0: serve would work; warnings concern single node groups, or what is to come. 1: there is an error, or
-    /// with --strict a warning. 2: a wrong call.
+    /// Exit code 0: serve would work. 1: an error, or with --strict a warning. 2: a wrong call.
     Check(Box<CheckArgs>),
-    /// Show what changes in a cluster, object by object
+    /// Watch changes in a cluster
     Watch(Box<WatchArgs>),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
-    /// Write the manual pages
+    /// Write manual pages
     Man(ManArgs),
 }
 

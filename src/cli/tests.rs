@@ -338,18 +338,23 @@ fn variable(arg: &Arg) -> String {
     arg.get_env().unwrap_or_else(|| panic!("{} has no variable", arg.get_id())).to_string_lossy().into_owned()
 }
 
+/// Returns the variable that a flag usually has.
+fn flag_variable(flag: &str) -> String {
+    format!("CAPI_AUTOSCALER_{}", flag.to_uppercase().replace('-', "_"))
+}
+
 #[test]
 fn every_flag_has_a_variable_of_its_name() {
     for arg in flags() {
-        let flag = arg.get_long().unwrap().to_owned();
-        let name = flag.to_uppercase().replace('-', "_");
-        let expected = match flag.as_str() {
+        let flag = arg.get_long().unwrap();
+        let expected = match flag {
             // Cluster Autoscaler's own names.
-            "capi-group" | "capi-version" => name,
+            "capi-group" => "CAPI_GROUP".to_owned(),
+            "capi-version" => "CAPI_VERSION".to_owned(),
+            "scale-zero-default-arch" => "CAPI_SCALE_ZERO_DEFAULT_ARCH".to_owned(),
             // OpenTelemetry's own name.
             "otlp-endpoint" => "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
-            "scale-zero-default-arch" => format!("CAPI_{name}"),
-            _ => format!("CAPI_AUTOSCALER_{name}"),
+            _ => flag_variable(flag),
         };
         assert_eq!(variable(&arg), expected);
     }
@@ -374,21 +379,28 @@ fn documented(arg: &Arg) -> String {
         (Some(long), Some(short), None) => format!("-{short}, --{long}"),
         (Some(long), Some(short), Some(value)) => format!("-{short}, --{long} {value}"),
     };
-    let variable = arg.get_env().map(|variable| format!("`{}`", variable.to_string_lossy())).unwrap_or_default();
+    // The usual variable is said once, above the tables.
+    let usual = flag_variable(arg.get_long().unwrap_or_default());
+    let variable = arg.get_env().map(|variable| variable.to_string_lossy()).filter(|variable| *variable != usual);
+    let variable = variable.map(|variable| format!(". Variable: `{variable}`")).unwrap_or_default();
     let default = arg.get_default_values().first().filter(|_| value.is_some());
-    let default = default.map(|value| format!("`{}`", value.to_string_lossy())).unwrap_or_default();
+    let default = default.map(|value| format!(". Default: `{}`", value.to_string_lossy())).unwrap_or_default();
     let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let possible =
         if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
     // A bar ends a cell, even within code.
     let [flag, help] = [flag, arg.get_help().unwrap().to_string()].map(|text| text.replace('|', "\\|"));
-    format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
+    format!("| `{flag}` | {help}{possible}{default}{variable} |\n")
 }
 
 const HEAD: &str = "# Flags
 
-Made from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it anew. A flag wins over its
-variable; a variable that is empty counts as unset. A flag that several commands take stands once, below those of each command.
+Generated from the help texts: `UPDATE_DOCS=1 cargo test --lib cli`.
+
+All flags of `serve`, on whichever command, and `--server` can be set by environment variables: `CAPI_AUTOSCALER_` and the
+flag, such as `CAPI_AUTOSCALER_MAX_STALENESS`, unless another one is named. A flag wins; an empty variable counts as unset.
+
+`DURATION` is a Go duration, such as `90s`. Flags that several commands take are listed once, below the commands.
 ";
 
 /// The title of the flags that some subcommands share.
@@ -402,7 +414,7 @@ fn shared_title(subcommands: &[String]) -> String {
 }
 
 fn table(rows: &[String]) -> String {
-    format!("| flag | variable | default | meaning |\n|---|---|---|---|\n{}", rows.concat())
+    format!("| flag | meaning |\n|---|---|\n{}", rows.concat())
 }
 
 /// `docs/reference/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
@@ -442,7 +454,7 @@ fn the_documented_flags_are_those_there_are() {
             format!("[{}](#{anchor})", title.trim_start_matches("Shared by "))
         });
         let links = links.collect::<Vec<_>>().join("; ");
-        let _ = write!(text, "\n## `{name}`\n\n{about}. It shares flags with {links}.\n");
+        let _ = write!(text, "\n## `{name}`\n\n{about}. Also takes the flags shared by {links}.\n");
         text.extend(own.iter().map(|(_, rows)| format!("\n{}", table(rows))));
     }
     for (takers, rows) in groups.iter().filter(|(takers, _)| takers.len() > 1) {

@@ -15,20 +15,19 @@ pub struct CheckArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: CheckOutput,
 
-    /// When to colour the text; auto is on a terminal, unless NO_COLOR is set
+    /// Colour the output; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// Time for all of it: a Go duration
+    /// How long the whole run may take
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
     pub timeout: String,
 
-    /// The host that Cluster Autoscaler will connect to, as in address of its --cloud-config, without the port: the
-    /// server's certificate must be for it
+    /// Host in Cluster Autoscaler's --cloud-config address, which the server's certificate must be valid for
     #[arg(long, value_name = "HOST")]
     pub server_name: Option<String>,
 
-    /// End with code 1 for warnings too
+    /// Exit with 1 for warnings too
     #[arg(long)]
     pub strict: bool,
 

@@ -21,11 +21,11 @@ use rules::text::visible;
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ClustersArgs {
-    /// URL of the server's admin listener (its --admin-listen)
+    /// URL of the server's --admin-listen
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     pub server: String,
 
-    /// Only Clusters of this namespace
+    /// Only this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct ClustersArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
 
-    /// Time to wait for an answer: a Go duration
+    /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub timeout: String,
 }

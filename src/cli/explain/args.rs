@@ -7,26 +7,25 @@ use crate::cli::{Color, IndexArgs};
 /// The flags of `explain`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// Node groups to explain: MachineDeployment/team-a/workers, md/team-a/workers, team-a/workers, or workers.
-    /// Default: every node group, and what is left out for an error
+    /// Node groups: MachineDeployment/team-a/workers, md/team-a/workers, team-a/workers or workers. Default: all, and
+    /// objects excluded by an error
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
-    /// Explain the manifests in this file, in this directory and all below it, or on standard input (-), and ask no
-    /// cluster. Repeatable
+    /// Explain these manifests instead of a cluster: a file, a directory, or - for standard input. Repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     pub manifests: Vec<String>,
 
-    /// Only node groups of this namespace. It is also that of manifests which name none (else: default)
+    /// Only this namespace; also that of manifests without one
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// Also what is left out on purpose: out of scope, paused, not autoscaled, or owned by a MachineDeployment
+    /// Show objects that are excluded on purpose too
     #[arg(long, short)]
     pub all: bool,
 
-    /// Say whether this pod would fit an empty Node of each node group: a file, or - for standard input, with a Pod, or
-    /// with what makes pods of a template (Deployment, StatefulSet, Job, CronJob …)
+    /// Does this pod fit an empty Node of each group? A Pod, or an object with a pod template such as a Deployment; -
+    /// for standard input
     #[arg(long, value_name = "FILE|-")]
     pub pod: Option<String>,
 
@@ -34,11 +33,11 @@ pub struct ExplainArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
 
-    /// When to colour the text; auto is on a terminal, unless NO_COLOR is set
+    /// Colour the output; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// Time to wait for the clusters: a Go duration
+    /// How long to wait for the clusters
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
     pub timeout: String,
 

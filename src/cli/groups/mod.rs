@@ -29,28 +29,27 @@ pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 /// The flags of `groups`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct GroupsArgs {
-    /// Only these node groups: an id, or the end of one, such as team-a/workers or workers
+    /// Node groups: an id or its end, such as team-a/workers or workers
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
-    /// URL of the server's admin listener (its --admin-listen)
+    /// URL of the server's --admin-listen
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     pub server: String,
 
-    /// Of a server of a fleet, the Cluster whose node groups are printed; the subcommand clusters prints those there
-    /// are
+    /// Cluster of a fleet; the subcommand clusters lists them
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub cluster: Option<String>,
 
-    /// Only node groups of this namespace
+    /// Only this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// Also what is left out, and why; and what is wrong with the node groups that there are
+    /// Show excluded objects and problems too
     #[arg(long, short)]
     pub all: bool,
 
-    /// Also the instances of each node group
+    /// Show instances too
     #[arg(long)]
     pub instances: bool,
 
@@ -58,15 +57,15 @@ pub struct GroupsArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
 
-    /// Go on and print again: in place on a terminal, elsewhere when something has changed
+    /// Keep printing: in place on a terminal, otherwise on changes
     #[arg(long, short)]
     pub watch: bool,
 
-    /// With --watch, how often to ask: a Go duration
+    /// How often --watch asks
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub interval: String,
 
-    /// Time to wait for an answer: a Go duration
+    /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub timeout: String,
 }

@@ -39,7 +39,7 @@ const DEFAULT_LEVEL: &str = "info";
 /// Options of the log.
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
-    /// Form of the log on standard error: auto is text on a terminal, and JSON elsewhere
+    /// Log format; auto: text on a terminal, JSON elsewhere
     #[arg(
         long,
         env = "CAPI_AUTOSCALER_LOG_FORMAT",
@@ -51,7 +51,7 @@ pub struct LogArgs {
     )]
     pub log_format: LogFormat,
 
-    /// Filter of the log: a level (off, error, warn, info, debug, trace), or directives such as info,kube_client=debug
+    /// Log level (off, error, warn, info, debug, trace) or directives such as info,kube_client=debug
     #[arg(long, env = "CAPI_AUTOSCALER_LOG_LEVEL", value_name = "FILTER", default_value = DEFAULT_LEVEL, global = true, help_heading = "Logging")]
     pub log_level: String,
 }

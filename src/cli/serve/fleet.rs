@@ -20,21 +20,19 @@ use service::listen::{ClientFiles, GrpcAddress};
 /// The flags of a fleet, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct FleetArgs {
-    /// Serve every Cluster whose labels match this selector, such as autoscaler=fleet, to its own Cluster Autoscaler
+    /// Serve every Cluster with matching labels, such as autoscaler=fleet, to its own Cluster Autoscaler
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_SELECTOR", value_name = "LABELS")]
     pub fleet_selector: Option<String>,
 
-    /// With --fleet-selector, only Clusters of these namespaces. Repeatable; several in one value are separated by
-    /// spaces
+    /// Only Clusters in these namespaces. Repeatable, or separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_NAMESPACES", value_name = "NAMESPACE")]
     pub fleet_namespaces: Vec<String>,
 
-    /// With --fleet-selector, the trust domain in the only URI of a client's certificate, which names its Cluster:
-    /// spiffe://DOMAIN/ns/NAMESPACE/cluster/NAME
+    /// Trust domain of client certificates, whose URI is spiffe://DOMAIN/ns/NAMESPACE/cluster/NAME
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN")]
     pub fleet_trust_domain: Option<String>,
 
-    /// With --fleet-selector, add to /metrics what has a series per node group, of all Clusters
+    /// Export metrics per node group, of all Clusters
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", value_parser = parse_bool)]
     pub fleet_group_metrics: bool,
 }

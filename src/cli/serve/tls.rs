@@ -15,36 +15,33 @@ use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct TlsArgs {
-    /// Serve gRPC over TLS with the certificate chain in this PEM file. It is read again when it changes
+    /// PEM file with the server's certificate chain; turns on TLS. Reloaded when it changes
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CERT_FILE", value_name = "FILE")]
     pub tls_cert_file: Option<String>,
 
-    /// The private key of --tls-cert-file, in PEM
+    /// PEM file with the key of --tls-cert-file
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE")]
     pub tls_key_file: Option<String>,
 
-    /// Take only clients whose certificate an authority in this PEM file has issued. Repeatable: an authority in any of
-    /// the files is good
+    /// PEM file with authorities of client certificates. Repeatable
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE")]
     pub tls_client_ca_file: Vec<String>,
 
-    /// With --tls-client-ca-file, take only clients whose certificate has this subject alternative name: a DNS name, or
-    /// a URI such as spiffe://domain/path. Repeatable; several in one value are separated by spaces
+    /// Admit only clients with this subject alternative name, a DNS name or URI. Repeatable, or separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME")]
     pub tls_allowed_client_names: Vec<String>,
 
-    /// With --tls-client-ca-file, take clients with one of these subject alternative names too, but only to read: they
-    /// can change no size and delete nothing, whatever other names their certificate has. Repeatable; several in one
-    /// value are separated by spaces
+    /// Admit clients with this subject alternative name for reads only, whatever other names they have. Repeatable, or
+    /// separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
     pub tls_read_only_client_names: Vec<String>,
 
-    /// Let --listen be an address that other machines can reach without TLS, or with TLS and without client
-    /// certificates: whoever reaches it can scale and delete Machines
+    /// Allow a remote --listen without TLS or without client certificates: everyone who reaches it can scale and delete
+    /// Machines
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool)]
     pub listen_allow_insecure: bool,
 
-    /// Serve gRPC reflection; auto does so on loopback and on a Unix socket only
+    /// Serve gRPC reflection; auto: on loopback and Unix sockets
     #[arg(long, env = "CAPI_AUTOSCALER_GRPC_REFLECTION", value_name = "WHEN", default_value = "auto")]
     pub grpc_reflection: Reflection,
 }

@@ -1,5 +1,5 @@
 //! Versions of Cluster Autoscaler, the protocol fields that they know, and the differences between their calls. Those
-//! were recorded from the binaries that docs/how-to/testing.md names, and checked against the sources. 1.37 behaves as
+//! were recorded from the binaries that e2e/README.md names, and checked against the sources. 1.37 behaves as
 //! 1.36 does. Only the driver uses them.
 
 use std::fmt;
