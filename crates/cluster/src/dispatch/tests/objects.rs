@@ -12,18 +12,18 @@ use shared_informer::{Event, Handler as _, Interner, Object, Projection};
 use super::super::CoreKind;
 use index::{Feed, IndexFeed, Sink, objects::merge};
 
-pub const CLUSTERS: CoreKind = CoreKind::Cluster;
-pub const DEPLOYMENTS: CoreKind = CoreKind::Scalable(ScalableKind::MachineDeployment);
-pub const SETS: CoreKind = CoreKind::Scalable(ScalableKind::MachineSet);
-pub const POOLS: CoreKind = CoreKind::Scalable(ScalableKind::MachinePool);
-pub const MACHINES: CoreKind = CoreKind::Machine;
-pub const KINDS: [CoreKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
+pub(super) const CLUSTERS: CoreKind = CoreKind::Cluster;
+pub(super) const DEPLOYMENTS: CoreKind = CoreKind::Scalable(ScalableKind::MachineDeployment);
+pub(super) const SETS: CoreKind = CoreKind::Scalable(ScalableKind::MachineSet);
+pub(super) const POOLS: CoreKind = CoreKind::Scalable(ScalableKind::MachinePool);
+pub(super) const MACHINES: CoreKind = CoreKind::Machine;
+pub(super) const KINDS: [CoreKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
 
-pub type Id = (CoreKind, ObjectKey);
+pub(super) type Id = (CoreKind, ObjectKey);
 
 /// The place of an object's Cluster in it.
 #[derive(Clone, Copy, Debug)]
-pub enum Names<'a> {
+pub(super) enum Names<'a> {
     InSpec(&'a str),
     ByLabel(&'a str),
     /// Nowhere; it may have an owner.
@@ -32,7 +32,7 @@ pub enum Names<'a> {
 
 impl Names<'static> {
     /// Returns one of the ways in which an object of this kind names its Cluster.
-    pub fn choose(kind: CoreKind, choice: u8) -> Self {
+    pub(super) fn choose(kind: CoreKind, choice: u8) -> Self {
         use ScalableKind::{MachineDeployment, MachinePool, MachineSet};
         let owner = match (kind, choice % 3) {
             (CoreKind::Machine, 0) => Some((MachineSet, "o0")),
@@ -50,7 +50,7 @@ impl Names<'static> {
 }
 
 /// Returns an object that decodes or doesn't. Its content changes with its version.
-pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decodes: bool) -> Value {
+pub(super) fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decodes: bool) -> Value {
     let mut object = json!({
         "metadata": {
             "namespace": &*key.namespace, "name": &*key.name,
@@ -83,14 +83,14 @@ pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decode
 }
 
 /// A delivery of an informer that waits.
-pub enum Waiting<T> {
+pub(super) enum Waiting<T> {
     Event(Event<T>),
     Synced,
 }
 
 /// An informer of one kind: a store, and the queue of a feed. Events of one object that wait are merged, as a real
 /// informer's.
-pub struct FakeInformer<T: IndexFeed, S: Sink<T>> {
+pub(super) struct FakeInformer<T: IndexFeed, S: Sink<T>> {
     kind: T::Kind,
     projection: Projection<T>,
     sink: Arc<S>,
@@ -100,21 +100,21 @@ pub struct FakeInformer<T: IndexFeed, S: Sink<T>> {
 }
 
 impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
-    pub fn new(sink: &Arc<S>, kind: T::Kind, projection: Projection<T>) -> Self {
+    pub(super) fn new(sink: &Arc<S>, kind: T::Kind, projection: Projection<T>) -> Self {
         let feed = Feed::new(Arc::clone(sink), kind.clone(), HashSet::new());
         Self { kind, projection, sink: Arc::clone(sink), store: BTreeMap::new(), queue: Vec::new(), feed }
     }
 
-    pub fn kind(&self) -> &T::Kind {
+    pub(super) fn kind(&self) -> &T::Kind {
         &self.kind
     }
 
-    pub fn object(&self, key: &ObjectKey) -> &Arc<Object<T>> {
+    pub(super) fn object(&self, key: &ObjectKey) -> &Arc<Object<T>> {
         &self.store[key]
     }
 
     /// Adds or updates an object. One with another uid replaces the one under its name.
-    pub fn set(&mut self, json: &Value) {
+    pub(super) fn set(&mut self, json: &Value) {
         let object = Arc::new(self.projection.read(&json.to_string(), &Interner::default()).unwrap());
         match self.store.insert(object.key(), Arc::clone(&object)) {
             Some(old) if old.metadata.uid == object.metadata.uid => self.push(Event::Updated { old, new: object }),
@@ -127,24 +127,24 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
         }
     }
 
-    pub fn delete(&mut self, key: &ObjectKey) {
+    pub(super) fn delete(&mut self, key: &ObjectKey) {
         if let Some(last) = self.store.remove(key) {
             self.push(Event::Deleted { last, found_by_relist: false });
         }
     }
 
     /// Returns the keys of the objects of a namespace.
-    pub fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+    pub(super) fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
         self.store.keys().filter(|key| *key.namespace == *namespace).cloned().collect()
     }
 
     /// Returns an object as it is now, if it exists.
-    pub fn current(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
+    pub(super) fn current(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
         self.store.get(key).cloned()
     }
 
     /// Lists again, with a feed that replaces the one before; what waited for that one is lost.
-    pub fn relist(&mut self) {
+    pub(super) fn relist(&mut self) {
         self.feed = Feed::new(Arc::clone(&self.sink), self.kind.clone(), self.feed.keys().take());
         self.queue.clear();
         for object in self.store.values() {
@@ -154,7 +154,7 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
     }
 
     /// Shows a test the next event, and delivers it; returns false if there is none.
-    pub fn deliver(&mut self, show: impl FnOnce(&Waiting<T>)) -> bool {
+    pub(super) fn deliver(&mut self, show: impl FnOnce(&Waiting<T>)) -> bool {
         if self.queue.is_empty() {
             return false;
         }
