@@ -81,54 +81,6 @@ fn standard_input_is_read_as_a_file_is() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Kubermatic's machine-controller keeps revisions under the domain of its own API group.
-#[rstest]
-#[case::under_way(1, 1, true)]
-#[case::done(0, 2, false)]
-fn a_rollout_in_kubermatics_api_group_is_seen(#[case] old: i32, #[case] new: i32, #[case] is_seen: bool) {
-    let set = |revision: u16, replicas: i32| {
-        format!(
-            "
-- apiVersion: cluster.k8s.io/v1alpha1
-  kind: MachineSet
-  metadata:
-    name: pool-a-{revision}
-    namespace: kube-system
-    annotations:
-      machinedeployment.clusters.k8s.io/revision: \"{revision}\"
-      machinedeployment.clusters.k8s.io/desired-replicas: \"2\"
-    ownerReferences:
-    - {{apiVersion: cluster.k8s.io/v1alpha1, kind: MachineDeployment, name: pool-a, controller: true, uid: a}}
-  spec: {{replicas: {replicas}}}
-  status: {{replicas: {replicas}}}"
-        )
-    };
-    let deployment = "apiVersion: v1
-kind: List
-items:
-- apiVersion: cluster.k8s.io/v1alpha1
-  kind: MachineDeployment
-  metadata:
-    name: pool-a
-    namespace: kube-system
-    uid: a
-    annotations:
-      cluster.k8s.io/cluster-api-autoscaler-node-group-min-size: \"1\"
-      cluster.k8s.io/cluster-api-autoscaler-node-group-max-size: \"5\"
-      capacity.cluster-autoscaler.kubernetes.io/cpu: \"4\"
-      capacity.cluster-autoscaler.kubernetes.io/memory: 16Gi
-      machinedeployment.clusters.k8s.io/revision: \"2\"
-  spec: {replicas: 2}";
-    let directory = tempfile::tempdir().unwrap();
-    let manifests = directory.path().join("dump.yaml");
-    fs::write(&manifests, format!("{deployment}{}{}", set(1, old), set(2, new))).unwrap();
-    let output = command(&["-f", manifests.to_str().unwrap()]).env("CAPI_GROUP", "cluster.k8s.io").output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let printed = printed(&output);
-    assert!(printed.contains("MachineDeployment/kube-system/pool-a"), "{printed}");
-    assert_eq!(printed.contains("rolling out"), is_seen, "{printed}");
-}
-
 /// The commands of docs/reference/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test
 /// program explain::` writes them anew.
 #[test]
