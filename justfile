@@ -34,7 +34,7 @@ fuzz target='quantity':
     mkdir -p crates/fuzz/corpus/{{target}} && cargo fuzz run {{target}} --fuzz-dir crates/fuzz -s none crates/fuzz/corpus/{{target}} crates/fuzz/corpus-kept/{{target}} -- -max_total_time=60
 
 # Runs one benchmark
-bench name='read_path':
+bench name='reads':
     cargo bench --bench {{name}}
 
 # Runs everything that must hold before a change lands

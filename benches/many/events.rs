@@ -76,15 +76,6 @@ impl Events {
         api.patch(&machines(), namespace, name, PatchKind::Merge, Subresource::Main, body).expect("a change");
         Sent { group: format!("MachineDeployment/{namespace}/{cluster}-group-0000"), instance }
     }
-
-    /// Sends so many events.
-    pub(crate) async fn send_all(&self, world: &World<'_>, count: usize) {
-        let mut ticks = ticks();
-        for number in 0..count {
-            ticks.tick().await;
-            self.send(world, 0, number);
-        }
-    }
 }
 
 /// Returns the processor time of a Machine's event in each of two fleets. Their events alternate, since times of both

@@ -51,11 +51,6 @@ fn targets(args: &Args) -> Option<Targets> {
     }
 }
 
-/// Returns true at a size that has targets of times and memory.
-pub(crate) fn is_full(args: &Args) -> bool {
-    targets(args).is_some()
-}
-
 /// Prints the figures of one Cluster and of all, with the processor times of an event.
 pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], costs: [Duration; 2]) {
     let targets = targets(args);

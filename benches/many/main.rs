@@ -1,12 +1,12 @@
 //! A fleet at full size: the release binary serves many Clusters of a sandbox in this process, to autoscalers in a
-//! process of their own. One Cluster by the same code stands beside it, and processes that serve one Cluster each.
+//! process of their own. One Cluster by the same code stands beside it.
 //! Linux only, run by hand; it needs CAP_SYS_NICE, for measured processes in real time:
 //!
 //! ```console
 //! cargo bench --bench fleet                                      # 1,000 Clusters of 6 Nodes, some 25 minutes
 //! cargo bench --bench fleet -- --clusters 100 --machines 1000
-//! cargo bench --bench fleet -- --part secret --part reconnect    # these parts alone
-//! cargo bench --bench fleet -- --clusters 20 --processes 3 --turn 1 --turns 1 --rest 1
+//! cargo bench --bench fleet -- --part secret --part slow         # these parts alone
+//! cargo bench --bench fleet -- --clusters 20 --turn 1 --turns 1 --rest 1
 //! ```
 //!
 //! The parts, in this order:
@@ -21,13 +21,9 @@
 //!   - `annotations`: a MachineDeployment has ten thousand annotations, which change 50 times a second.
 //!   - `endless-client`, `endless-clients`: one autoscaler calls without end, or three do, whom a thread can't answer
 //!     all.
-//! - `reconnect`: all connections are closed, and all autoscalers connect at once, from an address each and then from
-//!   one, with the pauses of gRPC; the time until a Refresh of each is answered.
-//! - `processes`: a process for each Cluster. `selectors`: two with different selectors, as beyond one process.
 //!
 //! It fails when the number of watches grows with that of Clusters, when an answer names anything of another Cluster,
-//! when the program isn't ready beside an ailment, or, at full size, when a target is missed, also one of the
-//! comparison with 50 processes.
+//! when the program isn't ready beside an ailment, or, at full size, when a target is missed.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -45,10 +41,7 @@ mod environment;
 mod events;
 mod figures;
 mod parts;
-mod processes;
 mod program;
-mod reconnect;
-mod selectors;
 mod turns;
 mod world;
 
@@ -57,13 +50,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Parser;
 use tokio::runtime::Runtime;
 
-use self::{
-    figures::Figures,
-    parts::Part,
-    program::{Program, Served},
-    turns::Turns,
-    world::World,
-};
+use self::{figures::Figures, parts::Part, program::Program, turns::Turns, world::World};
 
 /// The options of the bench.
 #[derive(Clone, Debug, Parser)]
@@ -77,9 +64,6 @@ pub(crate) struct Args {
     /// The number of Machines of each.
     #[arg(long, default_value_t = 6)]
     machines: usize,
-    /// The number of processes of one Cluster each that a fleet of as many is compared with; 0 for none.
-    #[arg(long, default_value_t = 50)]
-    processes: usize,
     /// The number of calls that all autoscalers make in a second, if they can.
     #[arg(long, default_value_t = 5_000)]
     rate: usize,
@@ -114,16 +98,7 @@ fn main() {
         runtime.block_on(callers::process(folder)).expect("the autoscalers play");
         return;
     }
-    let mut missed = Vec::new();
-    if args.has(Part::Size) || args.has_turns() || args.has(Part::Reconnect) {
-        missed.extend(with_a_fleet(&runtime, &args));
-    }
-    if args.has(Part::Processes) && args.processes > 0 {
-        missed.extend(processes::compare(&runtime, &args));
-    }
-    if args.has(Part::Selectors) {
-        missed.extend(selectors::compare(&runtime, &args));
-    }
+    let missed = with_a_fleet(&runtime, &args);
     assert!(missed.is_empty(), "{}", missed.join("; "));
 }
 
@@ -158,14 +133,6 @@ fn with_a_fleet(runtime: &Runtime, args: &Args) -> Vec<String> {
     if args.has_turns() {
         missed.extend(fleet.in_turns(args));
     }
-    if args.has(Part::Reconnect) {
-        println!();
-        for have_addresses in [true, false] {
-            let again = reconnect::measure(&fleet.world, &fleet.program, args, have_addresses);
-            again.print();
-            missed.extend(again.missed(figures::is_full(args)));
-        }
-    }
     missed
 }
 
@@ -180,7 +147,7 @@ pub(crate) struct Fleet<'a> {
 impl<'a> Fleet<'a> {
     fn start(runtime: &'a Runtime, args: &Args) -> Self {
         let world = World::start(runtime, args.clusters, args.machines);
-        let program = Program::start(&world, Served::all_of(&world));
+        let program = Program::start(&world);
         let ready = world.block_on(program.ready());
         let nodes = world.block_on(program.all_nodes(&world));
         Self { world, program, ready, nodes }

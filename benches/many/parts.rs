@@ -25,12 +25,6 @@ pub(crate) enum Part {
     EndlessClient,
     /// Three autoscalers call without end
     EndlessClients,
-    /// All autoscalers connect again at once
-    Reconnect,
-    /// As many processes of one Cluster each
-    Processes,
-    /// Two processes with different selectors
-    Selectors,
 }
 
 impl Part {
@@ -59,7 +53,7 @@ impl Part {
             Self::Annotations => "10,000 annotations",
             Self::EndlessClient => "an endless client",
             Self::EndlessClients => "three endless clients",
-            Self::Size | Self::Reconnect | Self::Processes | Self::Selectors => "",
+            Self::Size => "",
         }
     }
 

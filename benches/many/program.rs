@@ -1,7 +1,6 @@
 //! The release binary in a process of its own.
 
 use std::{
-    collections::BTreeMap,
     fs,
     net::SocketAddr,
     process::Command,
@@ -12,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sandbox::clusters::ClusterOf;
 use testkit::{Wait, try_get};
 use tokio::{
     task::JoinHandle,
@@ -34,64 +32,37 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(100);
 /// The series of a Cluster whose Nodes are in sync begin with this and end with 1.
 const NODES_IN_SYNC: &str = "capi_autoscaler_provider_fleet_cluster_nodes_synced{";
-/// The series of connections that ended in their handshake.
-const REFUSED: &str = "capi_autoscaler_provider_tls_refused_connections_total{";
 /// The time between two looks at its readiness, and that in which it must answer.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The Clusters that a process serves.
-#[derive(Clone, Copy)]
-pub(crate) enum Served<'a> {
-    /// Those that a selector matches, and their number.
-    Fleet(&'a str, usize),
-    One(&'a ClusterOf),
-}
-
-impl Served<'_> {
-    /// Returns all Clusters of a world.
-    pub(crate) fn all_of(world: &World<'_>) -> Self {
-        Self::Fleet(SELECTOR, world.clusters().len())
-    }
-}
-
 /// A running process of the program.
 pub(crate) struct Program {
     process: testkit::Program,
-    /// The number of Clusters of a fleet; `None` for one without.
-    fleet: Option<usize>,
+    /// The number of its Clusters.
+    clusters: usize,
     began: Instant,
     pub(crate) grpc: SocketAddr,
     http: SocketAddr,
 }
 
 impl Program {
-    pub(crate) fn start(world: &World<'_>, served: Served<'_>) -> Self {
+    pub(crate) fn start(world: &World<'_>) -> Self {
         let sandbox = world.sandbox();
         let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
         command.envs(environment::of_image());
         command.args(["serve", "--no-events", "--admin-listen=none", "--log-format=json"]);
         command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]);
         command.arg(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
-        let fleet = match served {
-            Served::Fleet(selector, count) => {
-                command.arg(format!("--fleet-selector={selector}"));
-                command.arg(format!("--fleet-trust-domain={TRUST_DOMAIN}"));
-                for (flag, file) in ["cert", "key", "client-ca"].iter().zip(FILES) {
-                    command.arg(format!("--tls-{flag}-file={}", sandbox.folder().join(file).display()));
-                }
-                Some(count)
-            }
-            Served::One(cluster) => {
-                command.arg(format!("--cluster={}", cluster.text()));
-                None
-            }
-        };
+        command.arg(format!("--fleet-selector={SELECTOR}")).arg(format!("--fleet-trust-domain={TRUST_DOMAIN}"));
+        for (flag, file) in ["cert", "key", "client-ca"].iter().zip(FILES) {
+            command.arg(format!("--tls-{flag}-file={}", sandbox.folder().join(file).display()));
+        }
         let began = Instant::now();
         let process = testkit::Program::start(&mut command);
         let address = |message| world.block_on(process.address(message)).parse().expect("an address");
         let (http, grpc) = (address("serving HTTP"), address("serving gRPC"));
-        Self { process, fleet, began, grpc, http }
+        Self { process, clusters: world.clusters().len(), began, grpc, http }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -125,17 +96,6 @@ impl Program {
         Readiness { counts, looking }
     }
 
-    /// Returns the number of connections that ended in their handshake, by reason.
-    pub(crate) async fn refused(&self) -> BTreeMap<String, u64> {
-        let (_, metrics) = try_get(&self.http.to_string(), "/metrics").await.expect("metrics");
-        let series = metrics.lines().filter_map(|line| line.strip_prefix(REFUSED)?.split_once("} "));
-        let counts = series.filter_map(|(labels, count)| {
-            let reason = labels.split('"').nth(1)?;
-            Some((reason.to_owned(), count.parse::<f64>().ok()? as u64))
-        });
-        counts.collect()
-    }
-
     pub(crate) fn processor_time(&self) -> Duration {
         self.process.process().processor_time()
     }
@@ -152,20 +112,17 @@ impl Program {
         self.age()
     }
 
-    /// Waits until the Nodes of all Clusters are in sync, and returns its age then. A process of one Cluster is ready
-    /// once they are.
+    /// Waits until the Nodes of all Clusters are in sync, and returns its age then.
     pub(crate) async fn all_nodes(&self, world: &World<'_>) -> Duration {
         Wait::new("all watches").within(PATIENCE).every(INTERVAL).condition(|| world.all_are_watched()).await;
-        if let Some(all) = self.fleet {
-            let address = self.http.to_string();
-            let wait = Wait::new("all Nodes").within(PATIENCE).every(BETWEEN_SCRAPES);
-            wait.value(async || {
-                let (_, metrics) = try_get(&address, "/metrics").await.ok()?;
-                let is_in_sync = |line: &&str| line.starts_with(NODES_IN_SYNC) && line.ends_with(" 1");
-                (metrics.lines().filter(is_in_sync).count() == all).then_some(())
-            })
-            .await;
-        }
+        let address = self.http.to_string();
+        let wait = Wait::new("all Nodes").within(PATIENCE).every(BETWEEN_SCRAPES);
+        wait.value(async || {
+            let (_, metrics) = try_get(&address, "/metrics").await.ok()?;
+            let is_in_sync = |line: &&str| line.starts_with(NODES_IN_SYNC) && line.ends_with(" 1");
+            (metrics.lines().filter(is_in_sync).count() == self.clusters).then_some(())
+        })
+        .await;
         self.age()
     }
 

@@ -1,7 +1,6 @@
 //! The autoscalers in a process of their own, and turns with and without an attack on their provider.
 
 use std::{
-    net::Ipv4Addr,
     process::{Command as Process, Stdio},
     thread,
     time::{Duration, Instant},
@@ -12,7 +11,7 @@ use testkit::Piped;
 use crate::{
     Args,
     ailments::Ailing,
-    callers::{Autoscaler, Command, Plan, Report},
+    callers::{Autoscaler, MEASURE, Plan, Report},
     parts::Part,
     program::Program,
     world::World,
@@ -100,9 +99,9 @@ impl Playing {
         report
     }
 
-    /// Commands, and returns the first report after that.
-    fn after(&mut self, command: Command) -> Report {
-        self.process.write_line(command.text());
+    /// Measures anew, and returns the report of that.
+    fn measure(&mut self) -> Report {
+        self.process.write_line(MEASURE);
         self.commands += 1;
         loop {
             let report = self.next();
@@ -113,27 +112,12 @@ impl Playing {
     }
 }
 
-/// Returns an address of loopback for each number.
-fn own_address(number: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number as u32)
-}
-
 impl<'w> Turns<'w> {
     pub(crate) fn start(world: &'w World<'w>, program: &'w Program, args: &Args) -> Self {
-        Self::start_at(world, program, args, false)
-    }
-
-    /// Starts autoscalers that have an address each, or all the same one.
-    pub(crate) fn start_at(world: &'w World<'w>, program: &'w Program, args: &Args, have_addresses: bool) -> Self {
         let turn = Duration::from_secs(args.turn);
         let calls = args.clusters * (CALLS + args.machines);
         let pause = Duration::from_secs_f64(calls as f64 / args.rate as f64).max(SHORTEST);
-        let mut plan = Plan { provider: program.grpc, pause, report: turn, ..world.plan.clone() };
-        if have_addresses {
-            for (number, caller) in plan.callers.iter_mut().enumerate() {
-                caller.address = Some(own_address(number).into());
-            }
-        }
+        let plan = Plan { provider: program.grpc, pause, report: turn, ..world.plan.clone() };
         let callers = Playing::start(world, "all", &plan);
         Self { world, program, callers, turn, plan }
     }
@@ -145,24 +129,10 @@ impl<'w> Turns<'w> {
             let report = self.callers.next();
             if report.served == all {
                 let age = self.program.age();
-                let report = self.callers.after(Command::Measure);
+                let report = self.callers.measure();
                 return (age, self.calls(&report));
             }
             assert!(began.elapsed() < PATIENCE, "only {} of {all} are served", report.served);
-        }
-    }
-
-    /// Closes all connections, lets all autoscalers connect at once, and returns the time until a Refresh of each was
-    /// answered.
-    pub(crate) fn reconnect(&mut self) -> Duration {
-        let began = Instant::now();
-        let mut report = self.callers.after(Command::Reconnect);
-        loop {
-            if let Some(millis) = report.again {
-                return Duration::from_millis(millis);
-            }
-            assert!(began.elapsed() < PATIENCE, "only {} are served again", report.served);
-            report = self.callers.next();
         }
     }
 
@@ -174,7 +144,7 @@ impl<'w> Turns<'w> {
     /// Returns the calls of a turn, once a change has settled.
     fn measured(&mut self) -> Calls {
         thread::sleep(SETTLE);
-        let report = self.callers.after(Command::Measure);
+        let report = self.callers.measure();
         self.calls(&report)
     }
 

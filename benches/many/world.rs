@@ -4,12 +4,10 @@ use std::{fs, future::Future, net::SocketAddr, time::Duration};
 
 use sandbox::{
     Settings, Times,
-    api::{PatchKind, Resource, Subresource},
     clock::Clock,
     clusters::{ClusterOf, Clusters, ClustersOptions},
     requests::Request,
 };
-use serde_json::json;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use crate::{
@@ -17,14 +15,10 @@ use crate::{
     certificates::{Authority, HOST},
 };
 
-/// The label of the Clusters to serve, its value, and the value of those that a second process serves.
+/// The label of the Clusters to serve, and its value.
 const LABEL: &str = "autoscaler";
 const FLEET: &str = "fleet";
-const SECOND: &str = "fleet-b";
-/// The selectors of the first, the second, and both.
 pub(crate) const SELECTOR: &str = "autoscaler=fleet";
-pub(crate) const SECOND_SELECTOR: &str = "autoscaler=fleet-b";
-pub(crate) const BOTH_SELECTOR: &str = "autoscaler in (fleet,fleet-b)";
 /// Of ten Clusters, the number of those that may be ill, and aren't measured.
 const ILL: usize = 3;
 
@@ -75,7 +69,6 @@ impl<'a> World<'a> {
                 cluster: cluster.name.clone(),
                 certificate: pair.certificate,
                 key: pair.key,
-                address: None,
                 foreign: (count > 1).then(|| foreign(&all[(number + 1) % count])),
                 is_measured: !may_be_ill(number),
                 is_endless: false,
@@ -128,27 +121,6 @@ impl<'a> World<'a> {
             management: self.clusters.management().requests().count(is_watch),
             workload: self.clusters().iter().map(of_cluster).max().unwrap_or_default(),
         }
-    }
-
-    /// Forgets the requests so far.
-    pub(crate) fn forget_requests(&self) {
-        self.clusters.management().requests().clear();
-        for cluster in self.clusters() {
-            cluster.workload.requests().clear();
-        }
-    }
-
-    /// Labels every other Cluster over to the second process, and returns their number.
-    pub(crate) fn label_over(&self) -> usize {
-        let resource = Resource::new("cluster.x-k8s.io", "v1beta2", "clusters");
-        let api = self.clusters.management().api();
-        let others = self.clusters().iter().skip(1).step_by(2);
-        for cluster in others.clone() {
-            let body = json!({"metadata": {"labels": {LABEL: SECOND}}});
-            let (namespace, name) = (&cluster.namespace, &cluster.name);
-            api.patch(&resource, namespace, name, PatchKind::Merge, Subresource::Main, body).expect("a label");
-        }
-        others.count()
     }
 }
 

@@ -1,9 +1,6 @@
 //! Installs Cluster API's CRDs, reduced to one version of its contract, and infrastructure templates of our own.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -57,16 +54,6 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
     for crd in names {
         let name = crd.metadata.name.context("a CRD without name")?;
         established(objects, &name).await?;
-    }
-    Ok(())
-}
-
-/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are
-/// served.
-pub async fn install_files(objects: &Objects, files: &[PathBuf]) -> Result<()> {
-    for file in files {
-        let crd = objects.create(only(file, Contract::V1Beta2)?).await?;
-        established(objects, &crd.metadata.name.context("a CRD without name")?).await?;
     }
     Ok(())
 }

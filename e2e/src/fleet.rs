@@ -16,6 +16,7 @@ use tokio::{
 use crate::{
     installed::Connector,
     provider::{Caller, Provider},
+    users::base64,
 };
 
 /// The host in the program's certificate.
@@ -45,6 +46,19 @@ impl Authority {
         params.subject_alt_names = names;
         params.extended_key_usages = vec![usage];
         Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+
+    /// Returns a Secret with a certificate for one name, as cert-manager writes it: a host's is of a server, a URI's of a client.
+    pub fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
+        let is_client = matches!(name, SanType::URI(_));
+        let usage = if is_client { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
+        let (certificate, key) = self.issue(vec![name], usage)?;
+        let data = json!({
+            "tls.crt": base64(certificate.as_bytes()),
+            "tls.key": base64(key.as_bytes()),
+            "ca.crt": base64(self.pem.as_bytes()),
+        });
+        Ok(json!({ "kind": "Secret", "metadata": { "name": secret }, "data": data }))
     }
 
     /// Writes the program's certificate to a directory, and returns the flags of a fleet of the Clusters with a label.

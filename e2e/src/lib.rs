@@ -31,7 +31,6 @@ pub mod machines;
 pub mod nodes;
 pub mod objects;
 pub mod pool;
-pub mod ports;
 pub mod process;
 pub mod program;
 pub mod promtool;

@@ -153,6 +153,12 @@ impl Objects {
         self.client.clone()
     }
 
+    /// Returns the version of Cluster API's contract that it writes.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        self.contract
+    }
+
     /// Returns its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place},
+    objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Objects, Place},
     proto::ExternalGrpcNode,
     world::World,
 };
@@ -13,6 +13,8 @@ const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+/// The label of its Nodes.
+pub(crate) const MADE_UP: &str = "e2e.capi-autoscaler-provider.io/made-up";
 
 /// The kind of the group's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,15 @@ pub struct Pool {
     has_machines: bool,
     annotations: Map<String, Value>,
     template: (String, String),
+    unschedulable: bool,
+}
+
+/// The Cluster in which a group is created.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    objects: &'a Objects,
+    cluster: &'a str,
+    unschedulable: bool,
 }
 
 /// A group that was created.
@@ -78,6 +89,7 @@ impl Pool {
             has_machines: false,
             annotations: Map::new(),
             template: ("DevMachineTemplate".to_owned(), "none".to_owned()),
+            unschedulable: false,
         }
         .bounds(0, 10)
     }
@@ -149,11 +161,24 @@ impl Pool {
         self
     }
 
-    /// Creates the group and its objects.
+    /// Keeps Pods off its Nodes, where a scheduler runs.
+    #[must_use]
+    pub fn unschedulable(mut self) -> Self {
+        self.unschedulable = true;
+        self
+    }
+
+    /// Creates the group and its objects in a scenario's Cluster.
     pub async fn create(self, world: &World) -> Result<Group> {
         world.create_cluster().await?;
+        self.create_in(&world.objects, &world.cluster).await
+    }
+
+    /// Creates the group and its objects in an existing Cluster.
+    pub async fn create_in(self, objects: &Objects, cluster: &str) -> Result<Group> {
+        let site = Site { objects, cluster, unschedulable: self.unschedulable };
         let mut group = Group {
-            id: format!("{}/{}/{}", self.scalable.kind(), world.namespace, self.name),
+            id: format!("{}/{}/{}", self.scalable.kind(), site.objects.namespace(), self.name),
             kind: self.scalable.kind(),
             name: self.name.clone(),
             machines: Vec::new(),
@@ -161,32 +186,32 @@ impl Pool {
         };
         match self.scalable {
             Scalable::MachineDeployment => {
-                let owner = self.create_scalable(world, "MachineDeployment", None).await?;
-                let owner = self.create_scalable(world, "MachineSet", Some(owner)).await?;
-                self.create_machines(world, &owner, &mut group).await?;
+                let owner = self.create_scalable(site, "MachineDeployment", None).await?;
+                let owner = self.create_scalable(site, "MachineSet", Some(owner)).await?;
+                self.create_machines(site, &owner, &mut group).await?;
             }
             Scalable::MachineSet => {
-                let owner = self.create_scalable(world, "MachineSet", None).await?;
-                self.create_machines(world, &owner, &mut group).await?;
+                let owner = self.create_scalable(site, "MachineSet", None).await?;
+                self.create_machines(site, &owner, &mut group).await?;
             }
             Scalable::MachinePool if self.has_machines => {
-                let owner = self.create_machine_pool(world).await?;
-                self.create_machines(world, &owner, &mut group).await?;
+                let owner = self.create_machine_pool(site).await?;
+                self.create_machines(site, &owner, &mut group).await?;
             }
             Scalable::MachinePool => {
                 for number in 0..self.running {
                     let owner = json!({ "kind": "MachinePool", "name": self.name });
-                    group.nodes.push(create_node(world, &format!("{}-{number}", self.name), &owner).await?);
+                    group.nodes.push(create_node(site, &format!("{}-{number}", self.name), &owner).await?);
                 }
-                self.create_machine_pool(world).await?;
+                self.create_machine_pool(site).await?;
             }
         }
         Ok(group)
     }
 
     /// Creates the `MachineDeployment` or `MachineSet`, and returns an owner reference to it.
-    async fn create_scalable(&self, world: &World, kind: &str, owner: Option<Value>) -> Result<Value> {
-        let mut labels = json!({ CLUSTER_NAME: world.cluster, "pool": self.name });
+    async fn create_scalable(&self, site: Site<'_>, kind: &str, owner: Option<Value>) -> Result<Value> {
+        let mut labels = json!({ CLUSTER_NAME: site.cluster, "pool": self.name });
         let mut annotations = json!(self.annotations);
         let mut name = self.name.clone();
         if owner.is_some() {
@@ -195,7 +220,7 @@ impl Pool {
             // The MachineDeployment controller sets this annotation, and copies the others.
             annotations["machinedeployment.clusters.x-k8s.io/revision"] = json!("1");
         }
-        let mut spec = self.spec(world);
+        let mut spec = self.spec(site);
         spec["selector"] = json!({ "matchLabels": { "pool": self.name } });
         let object = json!({
             "kind": kind,
@@ -208,12 +233,12 @@ impl Pool {
             "spec": spec,
             "status": { "replicas": self.machines },
         });
-        let created = world.objects.create(object).await?;
-        Ok(owner_reference(world, kind, &name, created.metadata.uid.as_deref()))
+        let created = site.objects.create(object).await?;
+        Ok(owner_reference(site, kind, &name, created.metadata.uid.as_deref()))
     }
 
-    async fn create_machines(&self, world: &World, owner: &Value, group: &mut Group) -> Result<()> {
-        let reference = |kind: &str, name: &str| match world.plane.contract {
+    async fn create_machines(&self, site: Site<'_>, owner: &Value, group: &mut Group) -> Result<()> {
+        let reference = |kind: &str, name: &str| match site.objects.contract() {
             Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": kind, "name": name }),
             Contract::V1Beta2 | Contract::MachineApi => json!({ "name": name }),
         };
@@ -223,75 +248,73 @@ impl Pool {
                 "kind": "Machine",
                 "metadata": {
                     "name": name,
-                    "labels": { CLUSTER_NAME: world.cluster, "pool": self.name },
+                    "labels": { CLUSTER_NAME: site.cluster, "pool": self.name },
                     "ownerReferences": [owner],
                     "finalizers": ["machine.cluster.x-k8s.io"],
                 },
                 "spec": {
-                    "clusterName": world.cluster,
+                    "clusterName": site.cluster,
                     "bootstrap": { "dataSecretName": "none" },
-                    "infrastructureRef": reference_to(world, "DevMachine", &name),
+                    "infrastructureRef": reference_to(site, "DevMachine", &name),
                 },
                 "status": { "phase": "Provisioning" },
             });
             if number < self.running {
-                let node = create_node(world, &name, owner).await?;
+                let node = create_node(site, &name, owner).await?;
                 machine["spec"]["providerID"] = json!(node.provider_id);
                 machine["status"] = json!({ "phase": "Running", "nodeRef": reference("Node", &node.name) });
                 group.nodes.push(node);
             }
-            world.objects.create(machine).await?;
+            site.objects.create(machine).await?;
             group.machines.push(name);
         }
         Ok(())
     }
 
     /// Creates the `MachinePool`, and returns an owner reference to it.
-    async fn create_machine_pool(&self, world: &World) -> Result<Value> {
-        let mut spec = self.spec(world);
-        let ids = (0..self.running).map(|number| provider_id(&node_name(world, &format!("{}-{number}", self.name))));
+    async fn create_machine_pool(&self, site: Site<'_>) -> Result<Value> {
+        let mut spec = self.spec(site);
+        let ids = (0..self.running).map(|number| provider_id(&node_name(site, &format!("{}-{number}", self.name))));
         spec["providerIDList"] = json!(ids.collect::<Vec<_>>());
         let object = json!({
             "kind": "MachinePool",
             "metadata": {
                 "name": self.name,
-                "labels": { CLUSTER_NAME: world.cluster },
+                "labels": { CLUSTER_NAME: site.cluster },
                 "annotations": self.annotations,
             },
             "spec": spec,
             "status": { "replicas": self.machines },
         });
-        let created = world.objects.create(object).await?;
-        Ok(owner_reference(world, "MachinePool", &self.name, created.metadata.uid.as_deref()))
+        let created = site.objects.create(object).await?;
+        Ok(owner_reference(site, "MachinePool", &self.name, created.metadata.uid.as_deref()))
     }
 
-    fn spec(&self, world: &World) -> Value {
+    fn spec(&self, site: Site<'_>) -> Value {
         let (kind, name) = &self.template;
         json!({
-            "clusterName": world.cluster,
+            "clusterName": site.cluster,
             "replicas": self.replicas,
             "template": {
                 "metadata": { "labels": { "pool": self.name } },
                 "spec": {
-                    "clusterName": world.cluster,
+                    "clusterName": site.cluster,
                     "bootstrap": { "dataSecretName": "none" },
-                    "infrastructureRef": reference_to(world, kind, name),
+                    "infrastructureRef": reference_to(site, kind, name),
                 },
             },
         })
     }
 }
 
-impl Group {}
-
 /// Returns a reference to an infrastructure object in the form of the contract version.
-fn reference_to(world: &World, kind: &str, name: &str) -> Value {
-    match world.plane.contract {
+fn reference_to(site: Site<'_>, kind: &str, name: &str) -> Value {
+    match site.objects.contract() {
         Contract::V1Beta1 => json!({
             "apiVersion": format!("{INFRASTRUCTURE_GROUP}/v1beta2"),
             "kind": kind,
             "name": name,
-            "namespace": world.namespace,
+            "namespace": site.objects.namespace(),
         }),
         Contract::V1Beta2 | Contract::MachineApi => json!({
             "apiGroup": INFRASTRUCTURE_GROUP,
@@ -301,9 +324,9 @@ fn reference_to(world: &World, kind: &str, name: &str) -> Value {
     }
 }
 
-fn owner_reference(world: &World, kind: &str, name: &str, uid: Option<&str>) -> Value {
+fn owner_reference(site: Site<'_>, kind: &str, name: &str, uid: Option<&str>) -> Value {
     json!({
-        "apiVersion": Place::of(kind, world.plane.contract).resource.api_version,
+        "apiVersion": Place::of(kind, site.objects.contract()).resource.api_version,
         "kind": kind,
         "name": name,
         "uid": uid,
@@ -313,8 +336,8 @@ fn owner_reference(world: &World, kind: &str, name: &str, uid: Option<&str>) -> 
 }
 
 /// Returns a name that is unique in the cluster, since Nodes are cluster-scoped.
-fn node_name(world: &World, machine: &str) -> String {
-    format!("{}-{machine}", world.cluster)
+fn node_name(site: Site<'_>, machine: &str) -> String {
+    format!("{}-{machine}", site.cluster)
 }
 
 fn provider_id(node: &str) -> String {
@@ -322,12 +345,12 @@ fn provider_id(node: &str) -> String {
 }
 
 /// Creates a ready Node that Cluster API has annotated, and returns it as Cluster Autoscaler would send it.
-async fn create_node(world: &World, machine: &str, owner: &Value) -> Result<ExternalGrpcNode> {
-    let name = node_name(world, machine);
+async fn create_node(site: Site<'_>, machine: &str, owner: &Value) -> Result<ExternalGrpcNode> {
+    let name = node_name(site, machine);
     let provider_id = provider_id(&name);
     let mut annotations = json!({
-        format!("{CAPI_GROUP}/cluster-name"): world.cluster,
-        format!("{CAPI_GROUP}/cluster-namespace"): world.namespace,
+        format!("{CAPI_GROUP}/cluster-name"): site.cluster,
+        format!("{CAPI_GROUP}/cluster-namespace"): site.objects.namespace(),
         format!("{CAPI_GROUP}/owner-kind"): owner["kind"],
         format!("{CAPI_GROUP}/owner-name"): owner["name"],
     });
@@ -336,15 +359,15 @@ async fn create_node(world: &World, machine: &str, owner: &Value) -> Result<Exte
     }
     let node = json!({
         "kind": "Node",
-        "metadata": { "name": name, "annotations": annotations },
-        "spec": { "providerID": provider_id },
+        "metadata": { "name": name, "labels": { MADE_UP: "" }, "annotations": annotations },
+        "spec": { "providerID": provider_id, "unschedulable": site.unschedulable },
         "status": {
             "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
             "allocatable": { "cpu": "4", "memory": "16Gi", "pods": "110" },
             "conditions": [{ "type": "Ready", "status": "True" }],
         },
     });
-    world.objects.create(node).await?;
+    site.objects.create(node).await?;
     let annotations = annotations
         .as_object()
         .into_iter()

@@ -1,10 +1,12 @@
-//! Child processes that never outlive the tests.
+//! Child processes that never outlive the tests, and free ports for them.
 
 use std::{
     fs::{self, File},
     io::Write,
+    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
@@ -77,16 +79,6 @@ impl Process {
         self.signal(Signal::TERM)
     }
 
-    /// Stops it where it is (SIGSTOP), as a busy machine may, until [`Self::thaw`].
-    pub fn freeze(&self) -> Result<()> {
-        self.signal(Signal::STOP)
-    }
-
-    /// Lets it go on (SIGCONT).
-    pub fn thaw(&self) -> Result<()> {
-        self.signal(Signal::CONT)
-    }
-
     fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.child), signal)
             .with_context(|| format!("sending {signal:?} to {}", self.name))
@@ -134,4 +126,23 @@ pub fn tail(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(LINES);
     lines[from..].join("\n")
+}
+
+/// Free ports are below the range that the kernel uses for outgoing connections: a server that is restarted on its port must
+/// not find it taken by a client's connection.
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 10_000;
+
+/// Returns a free port on 127.0.0.1, once per process.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Concurrent processes start their search at different ports.
+    let offset = u16::try_from(std::process::id() % u32::from(COUNT))?;
+    (0..COUNT)
+        .map(|_| {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+            FIRST + (offset + step) % COUNT
+        })
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .context("no free port on 127.0.0.1")
 }

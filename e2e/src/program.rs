@@ -12,8 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
-    ports::free_port,
-    process::{Process, tail},
+    process::{Process, free_port, tail},
     provider::Provider,
 };
 

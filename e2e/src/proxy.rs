@@ -44,8 +44,6 @@ struct Held {
     watches: bool,
     writes: bool,
     deletes: bool,
-    /// True if the ends of streamed lists are lost.
-    list_ends: bool,
     /// True if no connection is carried at all.
     all: bool,
     /// The number of times that all open connections were cut.
@@ -116,11 +114,6 @@ impl Proxy {
     /// Releases the answers to patches.
     pub fn release_writes(&self) {
         self.held.send_modify(|held| held.writes = false);
-    }
-
-    /// Loses the ends of streamed lists from now on: their bookmarks arrive as any other.
-    pub fn lose_list_ends(&self) {
-        self.held.send_modify(|held| held.list_ends = true);
     }
 
     /// Cuts all connections, and refuses new ones. When this returns, nothing is carried any more.
@@ -222,7 +215,7 @@ async fn answers(
     let mut part = vec![0; PART];
     loop {
         let length = server.read(&mut part).await?;
-        let part = part.get_mut(..length).filter(|part| !part.is_empty()).context("the server is gone")?;
+        let part = part.get(..length).filter(|part| !part.is_empty()).context("the server is gone")?;
         let carried = carried.load(Ordering::Relaxed);
         if carried == Carried::Watch as u8 {
             gate.wait_for(|held| !held.watches).await?;
@@ -231,18 +224,7 @@ async fn answers(
         } else if carried == Carried::Delete as u8 {
             gate.wait_for(|held| !held.deletes).await?;
         }
-        if gate.borrow().list_ends {
-            lose_list_ends(part);
-        }
         client.write_all(part).await?;
-    }
-}
-
-/// Makes the annotation of each list's end another one of the same length.
-fn lose_list_ends(part: &mut [u8]) {
-    const END: &[u8] = b"k8s.io/initial-events-end";
-    while let Some(at) = part.windows(END.len()).position(|window| window == END) {
-        part[at + END.len() - 3..][..3].copy_from_slice(b"???");
     }
 }
 

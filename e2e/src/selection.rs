@@ -39,26 +39,3 @@ impl Selection {
         trials.retain(|trial| filters.iter().any(|filter| is_met(trial.name(), filter)));
     }
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::none(&[], &["a::one", "a::two", "b::one"], None)]
-    #[case::one(&["a::"], &["a::one", "a::two", "b::one"], Some("a::"))]
-    #[case::two(&["a::", "b::"], &["a::one", "a::two", "b::one"], None)]
-    #[case::two_that_overlap(&["a::o", "one"], &["a::one", "b::one"], None)]
-    #[case::with_options_between(&["--skip", "x", "a::two", "--test-threads=1", "b::"], &["a::two", "b::one"], None)]
-    #[case::exact(&["--exact", "one", "b::one"], &["b::one"], None)]
-    fn any_number_of_filters_selects(#[case] line: &[&str], #[case] left: &[&str], #[case] filter: Option<&str>) {
-        let mut selection = Selection::try_parse_from(["suite"].iter().chain(line)).unwrap();
-        let mut trials: Vec<_> = ["a::one", "a::two", "b::one"].map(|name| Trial::test(name, || Ok(()))).into();
-        selection.select(&mut trials);
-        assert_eq!(trials.iter().map(Trial::name).collect::<Vec<_>>(), left);
-        assert_eq!(selection.arguments.filter.as_deref(), filter);
-    }
-}

@@ -105,14 +105,6 @@ impl World {
         self.programs.report("check", &self.kubeconfig()?, flags, environment)
     }
 
-    /// Runs `explain` for the scenario's namespace, with both kubeconfigs. Problems of a group aren't errors here.
-    pub fn explain(&self) -> Result<Value> {
-        let (kubeconfig, scope) = (self.kubeconfig()?, self.scope());
-        let workload = format!("--workload-kubeconfig={}", kubeconfig.display());
-        let (_, report) = self.programs.report("explain", &kubeconfig, &[&scope, &workload], &[])?;
-        Ok(report)
-    }
-
     /// Writes the kubeconfig of the scenario's user to a file.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.programs.directory().join("kubeconfig");

@@ -5,7 +5,7 @@ use std::{
     fs,
     future::Future,
     io::{self, Write as _},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use proto::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot, watch},
+    sync::{Semaphore, mpsc, oneshot},
     task::JoinSet,
     time::{Interval, MissedTickBehavior, interval, interval_at, sleep},
 };
@@ -40,11 +40,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The number of calls that an autoscaler without end has under way.
 const ENDLESS: usize = 64;
 
-/// The first pause after a connection has failed of those that connect again all at once, the factor of the next ones,
-/// the part by which each is longer or shorter, and the longest time of an attempt: those of gRPC.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const FACTOR: f64 = 1.6;
-const JITTER: f64 = 0.2;
+/// The longest time of an attempt: that of gRPC.
 const CONNECT: Duration = Duration::from_secs(20);
 
 /// The autoscalers of a process.
@@ -71,8 +67,6 @@ pub(crate) struct Autoscaler {
     /// Its certificate and key, in PEM.
     pub(crate) certificate: String,
     pub(crate) key: String,
-    /// The address that it connects from; any if it has none of its own.
-    pub(crate) address: Option<IpAddr>,
     /// Name and providerID of a Node of another Cluster.
     pub(crate) foreign: Option<(String, String)>,
     /// True if its calls are measured.
@@ -81,35 +75,14 @@ pub(crate) struct Autoscaler {
     pub(crate) is_endless: bool,
 }
 
-/// A command to all autoscalers, as a line of text.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Command {
-    /// Measure anew: the next report begins now.
-    Measure,
-    /// Close all connections, and connect all at once.
-    Reconnect,
-}
-
-impl Command {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Measure => "measure",
-            Self::Reconnect => "reconnect",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Measure, Self::Reconnect].into_iter().find(|command| command.text() == text)
-    }
-}
+/// The command to all autoscalers to measure anew, as a line of text: the next report begins now.
+pub(crate) const MEASURE: &str = "measure";
 
 /// The state of the autoscalers since the last report or command.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Report {
     /// The number of commands so far.
     pub(crate) commands: u64,
-    /// The time in ms from the command to reconnect until a Refresh of each has been answered.
-    pub(crate) again: Option<u64>,
     /// The autoscalers whose last loop came to its end.
     pub(crate) served: usize,
     /// Those whose last loop was denied.
@@ -150,12 +123,6 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Totals {
     commands: u64,
-    /// The number of times that all have connected again, the beginning of the last one, the number of those who
-    /// have, and the time until all had.
-    wave: u64,
-    wave_began: Option<Instant>,
-    refreshed: usize,
-    again: Option<Duration>,
     last: Vec<(Outcome, usize, usize)>,
     took: Vec<u32>,
     crossed: u64,
@@ -163,36 +130,16 @@ struct Totals {
 }
 
 impl Totals {
-    fn begin(&mut self, command: Command) {
+    fn begin(&mut self) {
         self.commands += 1;
         self.took.clear();
         self.endless = 0;
-        if command == Command::Reconnect {
-            self.wave += 1;
-            (self.wave_began, self.refreshed, self.again) = (Some(Instant::now()), 0, None);
-            self.last.fill((Outcome::None, 0, 0));
-        }
     }
 
-    fn note(&mut self, number: usize, wave: u64, mut seen: Seen) {
+    fn note(&mut self, number: usize, mut seen: Seen) {
         self.crossed += seen.crossed;
-        // A loop that began on a connection of before.
-        if wave != self.wave {
-            return;
-        }
         self.last[number] = (seen.outcome, seen.groups, seen.instances);
         self.took.append(&mut seen.took);
-    }
-
-    /// Notes that the first Refresh of one that has connected again is answered.
-    fn note_refresh(&mut self, wave: u64) {
-        if wave != self.wave {
-            return;
-        }
-        self.refreshed += 1;
-        if self.refreshed == self.last.len() {
-            self.again = self.wave_began.map(|began| began.elapsed());
-        }
     }
 }
 
@@ -210,9 +157,9 @@ pub(crate) async fn process(folder: &Path) -> anyhow::Result<()> {
     let (commanded, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         // An input that can't be read has ended.
-        for command in io::stdin().lines().map_while(Result::ok).filter_map(|line| Command::parse(&line)) {
+        for _ in io::stdin().lines().map_while(Result::ok).filter(|line| line == MEASURE) {
             // The receiver ends with the process.
-            let _ = commanded.send(command);
+            let _ = commanded.send(());
         }
         drop(ended);
     });
@@ -229,28 +176,22 @@ pub(crate) async fn process(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Plays the autoscalers of a plan. Never returns; drop the future to stop.
-pub(crate) async fn play(plan: Plan, mut commands: mpsc::UnboundedReceiver<Command>, mut report: impl FnMut(Report)) {
+pub(crate) async fn play(plan: Plan, mut commands: mpsc::UnboundedReceiver<()>, mut report: impl FnMut(Report)) {
     let plan = Arc::new(plan);
     let totals = Shared::default();
     locked(&totals).last = vec![(Outcome::None, 0, 0); plan.callers.len()];
     let connecting = Arc::new(Semaphore::new(CONNECTING));
-    let (again, _) = watch::channel(0);
     let mut callers = JoinSet::new();
     for number in 0..plan.callers.len() {
         let (plan, totals, connecting) = (Arc::clone(&plan), Arc::clone(&totals), Arc::clone(&connecting));
-        callers.spawn(Caller { plan, number, totals, connecting }.follow(again.subscribe()));
+        callers.spawn(Caller { plan, number, totals, connecting }.follow());
     }
     let mut ticks = interval(plan.report);
     ticks.tick().await;
     loop {
         tokio::select! {
-            Some(command) = commands.recv() => {
-                let wave = {
-                    let mut totals = locked(&totals);
-                    totals.begin(command);
-                    totals.wave
-                };
-                again.send_if_modified(|known| std::mem::replace(known, wave) != wave);
+            Some(()) = commands.recv() => {
+                locked(&totals).begin();
                 ticks.reset();
             }
             _ = ticks.tick() => report(reported(&totals)),
@@ -265,7 +206,6 @@ fn reported(totals: &Shared) -> Report {
     let count = |outcome: Outcome| totals.last.iter().filter(|last| last.0 == outcome).count();
     let mut report = Report {
         commands: totals.commands,
-        again: totals.again.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         served: count(Outcome::Served),
         denied: count(Outcome::Denied),
         groups: totals.last.iter().map(|last| last.1).sum(),
@@ -293,7 +233,7 @@ struct Caller {
 }
 
 impl Caller {
-    async fn follow(self, mut waves: watch::Receiver<u64>) {
+    async fn follow(self) {
         // They begin at different times, as autoscalers do, and stay apart: those that have waited for the same thing
         // must not go on together.
         let part = u32::try_from(self.number).unwrap_or_default();
@@ -302,20 +242,13 @@ impl Caller {
         let mut turns = interval_at(tokio::time::Instant::now() + first, pause);
         turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
         turns.tick().await;
-        loop {
-            let wave = *waves.borrow_and_update();
-            tokio::select! {
-                () = self.call(wave, &mut turns) => {}
-                // Its connection is closed, whatever is under way. The sender lives as long as this task.
-                _ = waves.changed() => {}
-            }
-        }
+        self.call(&mut turns).await;
     }
 
     /// Connects, and makes loop after loop.
-    async fn call(&self, wave: u64, turns: &mut Interval) {
+    async fn call(&self, turns: &mut Interval) {
         let own = &self.plan.callers[self.number];
-        let mut client = if wave == 0 { self.connected_in_turn().await } else { self.connected_at_once(wave).await };
+        let mut client = self.connected_in_turn().await;
         if own.is_endless {
             return call_without_end(&client, &self.totals).await;
         }
@@ -330,7 +263,7 @@ impl Caller {
             if !own.is_measured {
                 seen.took.clear();
             }
-            locked(&self.totals).note(self.number, wave, seen);
+            locked(&self.totals).note(self.number, seen);
             turns.tick().await;
         }
     }
@@ -348,26 +281,6 @@ impl Caller {
             }
         }
     }
-
-    /// Connects at once, as all others do, with the pauses of gRPC.
-    async fn connected_at_once(&self, wave: u64) -> Client {
-        let mut pause = FIRST_PAUSE;
-        // The pauses of different callers differ.
-        let mut part = self.number;
-        loop {
-            // A server that has closed the connection in the handshake shows it at the first call only.
-            if let Ok(mut client) = connect(&self.plan, &self.plan.callers[self.number]).await
-                && client.refresh(ask(RefreshRequest {})).await.is_ok()
-            {
-                locked(&self.totals).note_refresh(wave);
-                return client;
-            }
-            part = (part * 31 + 17) % 101;
-            let spread = 1.0 - JITTER + 2.0 * JITTER * f64::from(u8::try_from(part).unwrap_or_default()) / 100.0;
-            sleep(pause.mul_f64(spread)).await;
-            pause = pause.mul_f64(FACTOR);
-        }
-    }
 }
 
 /// Connects an autoscaler to the provider.
@@ -377,7 +290,7 @@ pub(crate) async fn connect(plan: &Plan, own: &Autoscaler) -> Result<Client, ton
         .identity(Identity::from_pem(&own.certificate, &own.key))
         .domain_name(&plan.host);
     let endpoint = Endpoint::from_shared(format!("https://{}", plan.provider))?.tls_config(tls)?;
-    let endpoint = endpoint.local_address(own.address).connect_timeout(CONNECT);
+    let endpoint = endpoint.connect_timeout(CONNECT);
     Ok(CloudProviderClient::new(endpoint.connect().await?))
 }
 

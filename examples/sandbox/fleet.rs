@@ -322,7 +322,6 @@ fn plan(clusters: &Clusters, authority: &Authority, provider: SocketAddr) -> any
             cluster: cluster.name.clone(),
             certificate: pair.certificate,
             key: pair.key,
-            address: None,
             foreign,
             is_measured: true,
             is_endless: false,

@@ -88,9 +88,3 @@ fn the_index_of_the_documentation_links_each_page_once_under_its_part() {
         assert_eq!(linked, pages);
     }
 }
-
-#[test]
-fn every_page_of_the_documentation_is_in_a_part() {
-    let outside: Vec<_> = markdown("docs").into_iter().filter(|path| !path.ends_with("docs/README.md")).collect();
-    assert_eq!(outside, Vec::<std::path::PathBuf>::new());
-}

@@ -101,23 +101,6 @@ fn alerts_and_dashboard_name_metrics_and_labels_that_there_are() {
 }
 
 #[test]
-fn the_dashboard_begins_with_what_an_operator_asks_first() {
-    let panels = panels();
-    let rows = panels.iter().filter(|panel| panel["type"] == "row").map(|row| text(&row["title"]));
-    assert_eq!(
-        rows.take(4).collect::<Vec<_>>(),
-        [
-            "Is it called, and in sync?",
-            "Which node groups are left out, and why?",
-            "What was written?",
-            "What was refused?"
-        ]
-    );
-    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
-}
-
-#[test]
 fn each_alert_has_a_section_of_the_runbook_that_it_links() {
     let runbook = read("docs/how-to/runbook.md");
     let anchors = anchors(&runbook);

@@ -1,28 +1,10 @@
 //! Checks the commands, flags and rights that the README names.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{read, root, yaml};
-
-#[test]
-fn the_readme_names_the_test_commands_that_ci_runs() {
-    let readme = read("README.md");
-    for command in ["cargo test", "cargo test -p e2e"] {
-        let named = readme.lines().any(|line| {
-            line.strip_prefix(command).is_some_and(|rest| rest.is_empty() || rest.trim_start().starts_with('#'))
-        });
-        assert!(named, "README.md has no line with the command {command}");
-    }
-    // Without the checks in the sources there is nothing to compare.
-    let Ok(ci) = fs::read_to_string(root().join(".ci/run")) else { return };
-    let plain = ci.replace(" --locked", "");
-    for command in ["cargo test", "cargo test -p e2e"] {
-        let run = plain.lines().any(|line| line.trim().trim_start_matches("step ") == command);
-        assert!(run, ".ci/run doesn't run {command}");
-    }
-}
+use super::{read, yaml};
 
 #[test]
 fn the_readme_names_flags_that_there_are() {

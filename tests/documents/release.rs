@@ -3,7 +3,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -137,19 +136,6 @@ fn a_version_that_disagrees_is_refused_by_file_value_and_remedy() {
 }
 
 #[test]
-fn a_place_that_has_lost_its_version_is_named() {
-    let Some(copy) = Copy::new() else { return };
-    copy.replace(CHART, &format!("appVersion: {VERSION}\n"), "");
-    let message = copy.fail(&["check"]);
-    assert!(message.contains(&format!("{CHART}: appVersion is missing")), "{message}");
-
-    let tag = format!("capi-autoscaler-provider:{VERSION}");
-    fs::write(copy.path(TUTORIAL), copy.read(TUTORIAL).replace(&tag, "capi-autoscaler-provider")).unwrap();
-    let message = copy.fail(&["check"]);
-    assert!(message.contains(&format!("{TUTORIAL}: tag of the image is missing")), "{message}");
-}
-
-#[test]
 fn a_tag_is_refused_unless_all_places_have_its_version_and_the_changelog_is_closed() {
     let Some(copy) = Copy::new() else { return };
     copy.succeed(&["prepare", VERSION]);
@@ -228,22 +214,6 @@ fn one_command_prepares_this_version_and_a_later_one() {
 }
 
 #[test]
-fn sentences_that_a_release_makes_untrue_are_named_in_documents_and_examples() {
-    let Some(copy) = Copy::new() else { return };
-    let values = "examples/topologies/management-cluster/provider-values.yaml";
-    fs::create_dir_all(copy.path(values).parent().unwrap()).unwrap();
-    fs::write(copy.path(values), "image:\n  # There is no published image yet: name one.\n").unwrap();
-    fs::write(copy.path("SECURITY.md"), "**Not run yet:** no workflow has run.\n").unwrap();
-    copy.commit();
-    let output = copy.run(&["prepare", VERSION]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{message}");
-    for place in [format!("{values}:2"), "SECURITY.md:1".to_owned()] {
-        assert!(message.contains(&format!("change in the same commit: {place}:")), "{place}: {message}");
-    }
-}
-
-#[test]
 fn links_of_notes_lead_to_the_documents_of_the_tag() {
     let Some(copy) = Copy::new() else { return };
     let mut command = Command::new(copy.path(SCRIPT));
@@ -253,39 +223,6 @@ fn links_of_notes_lead_to_the_documents_of_the_tag() {
     let documents = format!("](https://github.com/some/where/blob/v{VERSION}/docs/");
     assert!(notes.contains(&documents), "{notes}");
     assert!(!notes.contains("](docs/") && !notes.contains("](SECURITY"), "{notes}");
-}
-
-#[test]
-fn nothing_is_prepared_from_a_changed_tree_for_an_earlier_version_or_a_tag_that_is_there() {
-    let Some(copy) = Copy::new() else { return };
-    let message = copy.fail(&["prepare", "0.0.1"]);
-    assert!(message.contains(&format!("version is {VERSION}, later than 0.0.1")), "{message}");
-    let message = copy.fail(&["prepare", "v9.8.7"]);
-    assert!(message.contains("v9.8.7 is no version"), "{message}");
-    copy.git(&["tag", "v9.8.7"]);
-    let message = copy.fail(&["prepare", "9.8.7"]);
-    assert!(message.contains("the tag v9.8.7 is there already"), "{message}");
-    fs::write(copy.path("new"), "").unwrap();
-    let message = copy.fail(&["prepare", VERSION]);
-    assert!(message.contains("the work tree has changes"), "{message}");
-    assert_eq!(copy.git(&["status", "--porcelain"]).trim(), "?? new");
-}
-
-#[test]
-fn an_image_without_a_digest_is_neither_signed_nor_verified_nor_tagged() {
-    let Some(copy) = Copy::new() else { return };
-    let image = "registry.example.com/image";
-    for step in [
-        &["sign", image][..],
-        &["verify", "x:1"],
-        &["tag", "x:1", VERSION],
-        &["sbom", image, "linux/amd64", VERSION, "f"],
-    ] {
-        let message = copy.fail(step);
-        assert!(message.contains("has no digest, and what a tag leads to can change"), "{step:?}: {message}");
-    }
-    let message = copy.fail(&["package", VERSION, image, "sha256:12", "here"]);
-    assert!(message.contains("sha256:12 is no digest"), "{message}");
 }
 
 /// The jobs of the workflow by name, or nothing where it isn't part of the sources.
@@ -360,43 +297,6 @@ fn files_of_other_jobs_come_beside_the_checkout_of_a_job_that_may_write() {
 }
 
 #[test]
-fn a_version_before_a_release_is_published_as_one_and_never_as_the_latest() {
-    let Some(jobs) = jobs() else { return };
-    let (_, publish) = jobs.iter().find(|(name, _)| name == "publish").unwrap();
-    let script = steps(publish).pop().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let program = |path: &str, text: &str| {
-        let path = directory.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    program(SCRIPT, "echo notes");
-    program("bin/gh", "printf '%s\\n' \"$@\"");
-    let path = format!("{}/bin:{}", directory.path().display(), std::env::var("PATH").unwrap());
-    for (version, expected) in [("1.2.3", false), ("1.2.3-rc.1", true)] {
-        let mut command = Command::new("bash");
-        command.args(["-e", "-o", "pipefail", "-c", &script]).current_dir(directory.path()).env("PATH", &path);
-        for name in ["IMAGE", "CHARTS", "IMAGE_DIGEST", "CHART_DIGEST", "CLUSTER_CHART_DIGEST"] {
-            command.env(name, name.to_lowercase());
-        }
-        command.env("VERSION", version).env("GITHUB_REF_NAME", format!("v{version}")).env("RUNNER_TEMP", "/temp");
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let arguments: Vec<_> = printed.lines().collect();
-        assert_eq!(arguments[..3], ["release", "create", &format!("v{version}")], "{printed}");
-        for option in ["--prerelease", "--latest=false"] {
-            assert_eq!(arguments.contains(&option), expected, "{version}: {printed}");
-        }
-        for architecture in ["amd64", "arm64"] {
-            let file = format!("/temp/sbom/capi-autoscaler-provider-{version}-linux-{architecture}.spdx.json");
-            assert!(arguments.contains(&file.as_str()), "{printed}");
-        }
-    }
-}
-
-#[test]
 fn image_and_chart_have_no_tag_before_they_are_signed_and_verified() {
     let Some(jobs) = jobs() else { return };
     let tags = [".ci/release tag", "imagetools create", "crane tag", "docker push", "helm push", "gh release create"];
@@ -446,25 +346,4 @@ fn a_signature_counts_only_of_this_workflow_in_this_repository_for_this_tag() {
         assert!(script.contains(option), "it verifies without {option}");
     }
     assert!(!script.contains("-identity-regexp"), "an expression may match another workflow");
-}
-
-#[test]
-fn the_workflow_and_the_test_on_a_registry_run_the_same_steps() {
-    let Some(jobs) = jobs() else { return };
-    let mut used: Vec<_> = jobs
-        .iter()
-        .flat_map(|(_, job)| steps(job))
-        .flat_map(|step| {
-            let calls: Vec<_> =
-                step.split(".ci/release ").skip(1).map(|call| call.split(' ').next().unwrap().to_owned()).collect();
-            calls
-        })
-        .collect();
-    used.sort();
-    used.dedup();
-    assert_eq!(used, ["check", "notes", "package", "push", "sbom", "sign", "tag", "verify"]);
-    let rehearsal = read("e2e/tests/nodes/release.rs");
-    for step in used {
-        assert!(rehearsal.contains(&format!("\"{step}\"")), "the test on a registry doesn't run {step}");
-    }
 }

@@ -65,21 +65,6 @@ fn the_migration_guide_removes_the_annotation_that_the_program_writes() {
 }
 
 #[test]
-fn image_and_workflows_are_built_with_one_rust_that_is_new_enough() {
-    let image = read("Dockerfile");
-    let version = between(&image, "rust:", "-");
-    let numbers = |text: &str| text.split('.').map(|number| number.parse::<u32>().unwrap()).collect::<Vec<_>>();
-    let manifest = read("Cargo.toml");
-    let oldest = between(&manifest, "rust-version = \"", "\"");
-    assert!(numbers(version) >= numbers(oldest), "the image is built with Rust {version}, older than {oldest}");
-    for (path, workflow) in workflows() {
-        for line in workflow.lines().filter_map(|line| line.trim().strip_prefix("RUST_VERSION: ")) {
-            assert_eq!(line.trim_matches('"'), version, "{path} and Dockerfile name two versions of Rust");
-        }
-    }
-}
-
-#[test]
 fn the_image_is_built_from_every_member_of_the_workspace() {
     let ignore = read(".dockerignore");
     let manifest = read("Cargo.toml");
@@ -108,17 +93,6 @@ fn every_action_is_pinned_by_its_commit_and_names_its_version() {
     }
 }
 
-#[test]
-fn cargo_deny_is_of_one_version_in_ci_and_in_the_workflow() {
-    let Ok(ci) = fs::read_to_string(root().join(".ci/run")) else { return };
-    let version = between(&ci, "deny_version=", "\n");
-    for (path, workflow) in workflows() {
-        for line in workflow.lines().filter(|line| line.contains("cargo install cargo-deny")) {
-            assert!(line.ends_with(&format!("--version {version}")), "{path}: {line}, and .ci/run has {version}");
-        }
-    }
-}
-
 /// A size that wraps around would be written to a cluster.
 #[test]
 fn arithmetic_is_checked_for_overflow_in_what_is_released() {
@@ -128,36 +102,4 @@ fn arithmetic_is_checked_for_overflow_in_what_is_released() {
     let image = profile("dist");
     assert!(image.contains("inherits = \"release\"") && !image.contains("overflow-checks"), "{image}");
     assert!(read("Dockerfile").contains("--profile dist"));
-}
-
-/// A profile inherits the levels of crates from `release`.
-#[test]
-fn crates_are_optimized_less_in_the_first_build_alone() {
-    // A table ends with an empty line, the last one too.
-    let manifest = read("Cargo.toml") + "\n";
-    let crates_at = |level: u8, profile: &str| -> BTreeSet<String> {
-        let table = between(&manifest, &format!("\n[profile.{profile}.package]\n"), "\n\n").lines();
-        table.filter_map(|line| line.strip_suffix(&format!(" = {{ opt-level = {level} }}"))).map(Into::into).collect()
-    };
-    let lowered = crates_at(1, "release");
-    assert!(lowered.contains("sandbox"), "{lowered:?}");
-    // The image has neither, and only the first command builds the demonstration.
-    for (profile, absent) in
-        [("dist", &["demonstration", "sandbox"][..]), ("bench", &["demonstration"]), ("simulation", &["demonstration"])]
-    {
-        let optimized = crates_at(3, profile);
-        let missing: Vec<_> = lowered.difference(&optimized).filter(|name| !absent.contains(&name.as_str())).collect();
-        assert!(missing.is_empty(), "{missing:?} are set back to level 3 in the profile {profile}");
-    }
-}
-
-#[test]
-fn the_changelog_has_a_section_for_this_version_below_what_is_unreleased() {
-    let changelog = read("CHANGELOG.md");
-    let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    assert_eq!(sections[0], "[Unreleased]");
-    let (version, date) = sections[1].split_once(" - ").unwrap();
-    assert_eq!(version, format!("[{}]", env!("CARGO_PKG_VERSION")));
-    let is_date = date.len() == 10 && date.chars().all(|c| c == '-' || c.is_ascii_digit());
-    assert!(is_date || date == "not released yet", "{date}");
 }

@@ -12,7 +12,6 @@ mod watches;
 use std::{fmt, path::Path, sync::Arc};
 
 use allocation_counter::measure;
-use change_stream::changes::ObjectJson;
 use index::{Change, Index};
 use rules::capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
@@ -67,23 +66,6 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     long["spec"]["other"] = json!({"a": {"b": ["c"]}});
     let projection = Machine::projection(&context);
     assert_eq!(allocations(&projection, &long), allocations(&projection, &machine));
-}
-
-/// Half the text of many objects are managed fields, which `watch` seldom looks at.
-#[test]
-fn managed_fields_of_a_watched_object_cost_the_same_however_many_they_are() {
-    let with = |fields: usize| {
-        let fields: Value = (0..fields).map(|number| (format!("f:{number}"), json!({}))).collect();
-        let managers = json!([{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsV1": fields}]);
-        json!({"metadata": {"name": "one", "managedFields": managers}, "spec": {"a": 1}}).to_string()
-    };
-    let allocations = |json: &str| {
-        let mut read = None;
-        let counted = measure(|| read = serde_json::from_str::<ObjectJson>(json).ok()).count_total;
-        assert!(read.is_some());
-        counted
-    };
-    assert_eq!(allocations(&with(1)), allocations(&with(1_000)));
 }
 
 /// However many Machines its group has and the others have.
@@ -194,65 +176,4 @@ fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
         println!("{name}: {each} bytes for each object");
         assert!(each <= MOST, "{name}: {each} bytes are held for each object");
     }
-}
-
-/// Whatever a Machine and its Node take in the index, with their texts and their places in all tables, counts. The
-/// number of them fills the tables as a hundred thousand do: three quarters.
-#[test]
-fn a_machine_and_its_node_take_few_bytes() {
-    const GROUPS: usize = 125;
-    const EACH: usize = 100;
-    let (context, index) = (Context::new(DEFAULT_GROUP), Index::new(Rules::new(Scope::All)));
-    let management = "management-v1beta2.yaml";
-    let named = |kind: &str, name: &str| {
-        let mut found = object(management, kind);
-        found["metadata"]["name"] = json!(name);
-        found
-    };
-    let owned = |kind: &str, name: &str, owner: &str| {
-        let mut found = named(kind, name);
-        found["metadata"]["ownerReferences"][0]["name"] = json!(owner);
-        found
-    };
-    for (kind, scalable) in
-        [("MachineDeployment", ScalableKind::MachineDeployment), ("MachineSet", ScalableKind::MachineSet)]
-    {
-        let projection = ScalableResource::projection(scalable, &context);
-        for number in 0..GROUPS {
-            let found = match scalable {
-                ScalableKind::MachineSet => owned(kind, &format!("md-{number}-x9wfq"), &format!("md-{number}")),
-                ScalableKind::MachineDeployment | ScalableKind::MachinePool => named(kind, &format!("md-{number}")),
-            };
-            let read = projection.read(&found.to_string(), &context.interner).unwrap();
-            index.apply(Change::Scalable(read.content.unwrap()));
-        }
-    }
-    let (machines, nodes) = (Machine::projection(&context), Node::projection(&context));
-    let (machine, node) = (object(management, "Machine"), object("workload-nodes.yaml", "Node"));
-    let add = |number: usize| {
-        let (set, place) = (format!("prod-md-{:04}-x9wfq", number / EACH), number.wrapping_mul(2_654_435_761));
-        let name = format!("{set}-{:07x}", place & 0xfff_ffff);
-        let uid = format!("{number:08x}-95ee-43d9-b9a3-c86079a72f87");
-        let provider_id = format!("aws:///eu-central-1a/i-0{number:08x}9b4bf4b17");
-        let node_name =
-            format!("ip-10-{}-{}-{}.eu-central-1.compute.internal", number >> 16, number >> 8 & 255, number & 255);
-        let (mut machine, mut node) = (machine.clone(), node.clone());
-        machine["metadata"]["name"] = json!(name);
-        machine["metadata"]["ownerReferences"][0]["name"] = json!(format!("md-{}-x9wfq", number / EACH));
-        machine["status"]["nodeRef"]["name"] = json!(node_name);
-        node["metadata"]["name"] = json!(node_name);
-        node["metadata"]["annotations"]["cluster.x-k8s.io/machine"] = json!(name);
-        node["metadata"]["annotations"]["cluster.x-k8s.io/cluster-namespace"] = json!("team-a");
-        for object in [&mut machine, &mut node] {
-            object["metadata"]["uid"] = json!(uid);
-            object["spec"]["providerID"] = json!(provider_id);
-        }
-        let machine = machines.read(&machine.to_string(), &context.interner).unwrap();
-        let node = nodes.read(&node.to_string(), &context.interner).unwrap();
-        index.apply(Change::Machine(machine.content.unwrap()));
-        index.apply(Change::Node(node.content.unwrap()));
-    };
-    let taken = measure(|| (0..GROUPS * EACH).for_each(add)).bytes_current;
-    let each = usize::try_from(taken).unwrap() / (GROUPS * EACH);
-    assert!(each <= 620, "a Machine and its Node take {each} bytes");
 }

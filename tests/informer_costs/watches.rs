@@ -62,8 +62,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Returns a watch with one line for each Machine, in a chunk of its own or all in one.
-    fn new(in_chunks: bool) -> Self {
+    /// Returns a watch with one line for each Machine, all of a round in one chunk.
+    fn new() -> Self {
         let machine = object("management-v1beta2.yaml", "Machine");
         let line = |round: usize, number: usize| {
             let mut machine = machine.clone();
@@ -72,10 +72,7 @@ impl Watch {
             let kind = if round == 0 { "ADDED" } else { "MODIFIED" };
             format!("{{\"type\":\"{kind}\",\"object\":{machine}}}\n")
         };
-        let round = |round: usize| {
-            let lines = (0..MACHINES).map(|number| line(round, number));
-            if in_chunks { lines.map(Bytes::from).collect() } else { vec![lines.collect::<String>().into()] }
-        };
+        let round = |round: usize| vec![(0..MACHINES).map(|number| line(round, number)).collect::<String>().into()];
         Self { rounds: (0..=ROUNDS).map(round).collect(), go: Arc::default() }
     }
 
@@ -102,14 +99,6 @@ impl Watch {
             std::future::ready(Ok::<_, Infallible>(watch.clone().answer(request.uri())))
         };
         Client::new(tower::service_fn(server), "default")
-    }
-
-    /// Returns a client that gets them over a connection.
-    async fn connected_client(&self) -> Client {
-        let watch = self.clone();
-        let answer = move |uri: Uri| std::future::ready(watch.clone().answer(&uri));
-        let (address, _) = testkit::serve(axum::Router::new().fallback(answer)).await;
-        Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
     }
 }
 
@@ -175,31 +164,13 @@ fn follow(watch: &Watch, client: Client, runtime: &Runtime) -> Costs {
 fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_once() {
     let runtime = unhurried();
     let _entered = runtime.enter();
-    let watch = Watch::new(false);
+    let watch = Watch::new();
     let Costs { allocations, informer, handler } = follow(&watch, watch.client(), &runtime);
     // One is the old object of a handler's event, of which the store keeps only the content.
     assert!(allocations <= 11, "an event takes {allocations} allocations");
     // It is polled once more, since it yields to other tasks of its thread.
     assert!(informer <= 2 * ROUNDS, "{informer} polls of the informer for {ROUNDS} parts of a watch");
     assert!(handler <= ROUNDS, "{handler} polls of the handler for {ROUNDS} parts of a watch");
-}
-
-/// An API server sends each event in a chunk of its own.
-#[test]
-fn lines_in_chunks_that_come_together_are_applied_together() {
-    let over_a_connection = Builder::new_current_thread().enable_all().build().unwrap();
-    for (runtime, connected) in [(unhurried(), false), (over_a_connection, true)] {
-        let _entered = runtime.enter();
-        let watch = Watch::new(true);
-        let client = if connected { runtime.block_on(watch.connected_client()) } else { watch.client() };
-        let Costs { allocations, informer, handler } = follow(&watch, client, &runtime);
-        println!("{allocations} allocations, {informer} polls of the informer, {handler} of the handler");
-        // Over a connection those of the client and of the server, which are on the same thread, count too.
-        assert!(allocations <= 11, "an event takes {allocations} allocations");
-        // Before each chunk it yields to the task of the connection.
-        assert!(informer <= (MACHINES + 4) * ROUNDS, "{informer} polls of the informer for {ROUNDS} rounds");
-        assert!(handler <= 2 * ROUNDS, "{handler} polls of the handler for {ROUNDS} rounds");
-    }
 }
 
 /// Returns the allocations of a first list that is streamed, from the request until the handler has it all.

@@ -1,9 +1,6 @@
 //! A fleet as its autoscalers meet it: over TLS, by certificates that name their Clusters.
 
-mod certificates;
-mod writes;
-
-use std::{fs, io, net::SocketAddr, path::Path, process, sync::Arc, time::Duration};
+use std::{fs, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use app::{App, Config, StartError};
 use capi_autoscaler_provider::cli::{Cli, Command};
@@ -13,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use proto::cloud_provider_client::CloudProviderClient;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustls::{
-    ClientConfig, DEFAULT_VERSIONS, RootCertStore, SupportedProtocolVersion,
+    ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use serde_json::json;
@@ -53,26 +50,21 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn issue(&self, names: Vec<SanType>, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    fn issue(&self, names: Vec<SanType>) -> Pair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
     }
 
     fn of_uris(&self, uris: &[&str]) -> Pair {
-        self.of_uris_with(uris, |_| {})
-    }
-
-    fn of_uris_with(&self, uris: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {
-        self.issue(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect(), change)
+        self.issue(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect())
     }
 
     fn of_server(&self) -> Pair {
-        self.issue(vec![SanType::DnsName(HOST.try_into().unwrap())], |_| {})
+        self.issue(vec![SanType::DnsName(HOST.try_into().unwrap())])
     }
 }
 
@@ -86,19 +78,10 @@ fn key(pem: &str) -> PrivateKeyDer<'static> {
 
 /// Returns the TLS of a client with this certificate, of servers that `authority` has certified.
 fn connector(authority: &Authority, own: &Pair) -> TlsConnector {
-    connector_speaking(DEFAULT_VERSIONS, authority, own)
-}
-
-/// The same with these versions of TLS.
-fn connector_speaking(
-    versions: &[&'static SupportedProtocolVersion],
-    authority: &Authority,
-    own: &Pair,
-) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
     let mut config = builder.with_client_auth_cert(vec![der(&own.certificate)], key(&own.key)).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -258,57 +241,4 @@ async fn a_fleet_is_never_served_to_clients_without_certificates() {
         assert!(matches!(started, Err(StartError::Unauthenticated)), "without {without}");
     }
     assert!(!dir.path().join("grpc.sock").exists());
-}
-
-/// Runs a subcommand of the program against an admin listener, and returns its output if it succeeds, else its error.
-async fn says(admin: SocketAddr, flags: &[&str]) -> Result<String, String> {
-    let mut command = process::Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
-    command.args(flags).args(["--server", &format!("http://{admin}")]).env_clear();
-    let output = timeout(LIMIT, tokio::task::spawn_blocking(move || command.output())).await.unwrap().unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
-    let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
-    let address = clusters().await.serve().await;
-    let running = Running::start(config(dir.path(), address, &tls(dir.path(), &servers, &clients))).await;
-    let mut stage = client(&servers, &clients.of_uris(&[STAGE]), running.grpc);
-    until_served(&mut stage).await;
-    let admin = running.app.admin_address().unwrap();
-    let fleet: page::state::FleetState =
-        serde_json::from_str(&says(admin, &["clusters", "-o", "json"]).await.unwrap()).unwrap();
-    let of_stage = fleet.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
-    let caller = &of_stage.callers[0];
-    assert_eq!((caller.uri.as_deref(), caller.peer.as_deref()), (Some(STAGE), Some("127.0.0.1")), "{of_stage:?}");
-    assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
-    assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
-
-    let table = says(admin, &["clusters"]).await.unwrap();
-    assert!(
-        table.starts_with("CLUSTER ") && table.contains("team-a/other") && table.contains("team-a/stage"),
-        "{table}"
-    );
-    let groups = says(admin, &["groups", "--cluster", "team-a/stage"]).await.unwrap();
-    assert!(groups.contains("team-a/stage-workers") && !groups.contains("other-workers"), "{groups}");
-    let error = says(admin, &["groups", "--cluster", "team-a/none"]).await.unwrap_err();
-    assert!(error.contains("Cluster \"team-a/none\" isn't served here: clusters and /debug/clusters list"), "{error}");
-    let error = says(admin, &["groups"]).await.unwrap_err();
-    assert!(error.contains("choose a Cluster by cluster=NAMESPACE/NAME"), "{error}");
-
-    for (path, parts) in [
-        ("/", &["<h1>Clusters</h1>", "team-a/stage", "team-a/other"] as &[&str]),
-        ("/?cluster=team-a/stage", &["<h1>Node groups of team-a/stage</h1>", "team-a/stage-workers"]),
-        ("/groups/MachineDeployment/team-a/stage-workers?cluster=team-a/stage", &["all node groups of team-a/stage"]),
-    ] {
-        let (status, page) = testkit::get(&admin.to_string(), path).await;
-        assert_eq!(status, 200, "{path}: {page}");
-        let page = page.replace("<wbr>", "");
-        for part in parts {
-            assert!(page.contains(part), "{path}: {part}: {page}");
-        }
-    }
-    drop(stage);
-    running.end().await;
 }

@@ -42,21 +42,6 @@ fn the_demonstration_shows_all_examples_and_scales_one_up_and_down() {
 }
 
 #[test]
-fn a_fleet_too_large_for_a_table_is_counted() {
-    let text = printed(&["--groups=40", "--machines=3"]);
-    // 40 of the fleet and 4 of the examples, with 2 and 1 Nodes, and the Machine of the invalid one.
-    assert!(text.contains("\n44 node groups, 124 Machines, 124 Nodes\n"), "{text}");
-    assert!(text.ends_with("with its Machine; 0 left\n"), "{text}");
-}
-
-#[test]
-fn manifests_that_are_not_there_are_named() {
-    let output = demonstration(&["--once", "--manifests=no/such/folder"]).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && error.starts_with("error: can't read no/such/folder"), "{error}");
-}
-
-#[test]
 fn a_fleet_with_clusters_of_each_ailment_is_served_and_nothing_crosses() {
     let text = printed(&["--clusters=6", "--machines=2", "--ill=67"]);
     for expected in [

@@ -272,19 +272,6 @@ async fn no_value_of_a_secret_is_shown_or_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_defined_while_it_runs_is_picked_up() {
-    let world = World::start().await;
-    let mut watching = world.watch(&["-o", "json"]).await;
-    world.api.load(&definition("MachinePool")).unwrap();
-    world.create("MachinePool", "pool", json!({}));
-    let line = watching.json().await;
-    assert_eq!((&line["type"], &line["kind"], &line["name"]), (&json!("ADDED"), &json!("MachinePool"), &json!("pool")));
-    assert_eq!(line["initial"], Value::Null);
-    watching.terminate();
-    assert!(watching.ended().await.0.success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn queued_notifications_are_sent_within_five_seconds_of_sigterm() {
     let world = World::start().await;
     let (url, received) = receiver().await;
@@ -338,44 +325,6 @@ async fn a_receiver_with_tls_is_trusted_by_the_systems_roots_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_goes_away_ends_it_quietly() {
-    let world = World::start().await;
-    let mut watching = world.watch(&["machines"]).await;
-    watching.lines.close();
-    // The line that detects the missing reader is the one after it went.
-    let mut n = 0;
-    while watching.process.child().try_wait().unwrap().is_none() {
-        world.create("Machine", &format!("m{n}"), json!({}));
-        n += 1;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(n < 1000, "it goes on");
-    }
-    let (status, said) = watching.ended().await;
-    assert!(status.success() && !said.contains("rror"), "{said}");
-}
-
-#[rstest::rstest]
-#[case::there("here", false)]
-#[case::missing("gone", true)]
-#[tokio::test(flavor = "multi_thread")]
-async fn watch_names_the_watched_kinds_and_warns_of_a_missing_cluster(#[case] name: &str, #[case] warned: bool) {
-    let world = World::start().await;
-    world.api.load(&definition("Cluster")).unwrap();
-    world.create("Cluster", "here", json!({}));
-    let labels = json!({"cluster.x-k8s.io/cluster-name": name});
-    let metadata = json!({"name": "first-of-it", "namespace": "default", "labels": labels});
-    world.create("Machine", "first-of-it", json!({"metadata": metadata}));
-    let cluster = format!("default/{name}");
-    let mut watching = Watching::spawn(world.command(&["--show-initial", "--cluster", &cluster]));
-    while !watching.line().await.contains("first-of-it") {}
-    watching.terminate();
-    let (status, said) = watching.ended().await;
-    assert!(status.success() && said.contains("watching clusters.cluster.x-k8s.io"), "{said}");
-    assert!(said.contains("MachinePool.cluster.x-k8s.io (not served yet)"), "{said}");
-    assert_eq!(said.contains(&format!("Cluster {cluster} doesn't exist")), warned, "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_is_one_line_and_exit_code_1() {
     let world = World::start().await;
     let fault = Fault::refuse(403, "Forbidden", "machines is forbidden: User \"u\" cannot list resource \"machines\"");
@@ -386,14 +335,4 @@ async fn a_missing_right_is_one_line_and_exit_code_1() {
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.starts_with("error: forbidden to list machines.cluster.x-k8s.io in namespace default: "), "{said}");
     assert!(output.stdout.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_not_served_is_one_line_and_exit_code_1() {
-    let world = World::start().await;
-    let mut command = world.command(&["machnies"]);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("serves no resource \"machnies\"; it serves machines.cluster.x-k8s.io"), "{said}");
 }

@@ -5,20 +5,18 @@ use std::{sync::Arc, time::Duration};
 use app::{App, Config};
 use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
-use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
-    BEHAVIOUR_LABEL, Contract, Sandbox, SandboxOptions,
+    BEHAVIOUR_LABEL, Sandbox, SandboxOptions,
     api::{PatchKind, Resource, Selection, Subresource},
     clock::Clock,
 };
 use serde_json::{Value, json};
-use service::listen::{GrpcAddress, Shutdown};
+use service::listen::Shutdown;
 use testkit::{get, until};
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::sync::OnceCell;
 use tonic::transport::{Channel, Endpoint};
-use tower::service_fn;
 
 /// The start of the clusters' clock, as a time before now.
 const BEFORE: Duration = Duration::from_secs(3 * 3600);
@@ -28,7 +26,6 @@ pub(crate) struct World {
     pub(crate) sandbox: Sandbox,
     pub(crate) server: App,
     pub(crate) clock: Clock,
-    pub(crate) version: &'static str,
     shutdown: Shutdown,
     channel: OnceCell<Channel>,
 }
@@ -38,7 +35,6 @@ impl World {
     /// that aren't given have free ports.
     pub(crate) async fn start(options: SandboxOptions, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
         let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
-        let contract = options.settings.contract;
         let sandbox = Sandbox::start(SandboxOptions { clock: clock.clone(), ..options }).await.unwrap();
         prepare(&sandbox);
         let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
@@ -53,8 +49,7 @@ impl World {
         let server = App::start(config, shutdown.clone()).await.unwrap();
         let http = server.http_address().to_string();
         until("in sync", async || (get(&http, "/readyz").await.0 == 200).then_some(())).await;
-        let version = if contract == Contract::V1Beta1 { "v1beta1" } else { "v1beta2" };
-        Self { sandbox, server, clock, version, shutdown, channel: OnceCell::new() }
+        Self { sandbox, server, clock, shutdown, channel: OnceCell::new() }
     }
 
     /// Starts the program on these objects.
@@ -69,8 +64,11 @@ impl World {
     }
 
     pub(crate) async fn client(&self) -> CloudProviderClient<Channel> {
-        let channel = self.channel.get_or_init(|| connect(self.server.grpc_address()));
-        CloudProviderClient::new(channel.await.clone())
+        let connect = async || {
+            let endpoint = Endpoint::from_shared(format!("http://{}", self.server.grpc_address())).unwrap();
+            endpoint.connect().await.unwrap()
+        };
+        CloudProviderClient::new(self.channel.get_or_init(connect).await.clone())
     }
 
     /// Lets the controllers work for this long.
@@ -84,7 +82,7 @@ impl World {
 
     /// Changes an object as another user.
     pub(crate) fn change(&self, plural: &'static str, name: &str, patch: Value) {
-        let resource = Resource::new("cluster.x-k8s.io", self.version, plural);
+        let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
         let api = self.sandbox.management().api();
         api.patch(&resource, "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
@@ -99,35 +97,9 @@ impl World {
         };
         nodes.iter().map(node).collect()
     }
-
-    /// Returns the reason and note of the Events on a MachineDeployment.
-    pub(crate) fn events_on(&self, name: &str) -> Vec<(String, String)> {
-        let events = Resource::new("events.k8s.io", "v1", "events");
-        let events = self.sandbox.management().api().list(&events, &Selection::default()).unwrap();
-        let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
-        let of_it = events.iter().filter(|event| event["regarding"]["name"] == name);
-        of_it.map(|event| (text(event, "reason"), text(event, "note"))).collect()
-    }
 }
 
-/// Connects to either kind of address.
-async fn connect(address: &GrpcAddress) -> Channel {
-    match address {
-        GrpcAddress::Tcp(address) => {
-            Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
-        }
-        GrpcAddress::Unix(path) => {
-            let path = path.clone();
-            let connector = service_fn(move |_| {
-                let stream = UnixStream::connect(path.clone());
-                async { stream.await.map(TokioIo::new) }
-            });
-            Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
-        }
-    }
-}
-
-pub(crate) fn name(object: &Value) -> String {
+fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
 }
 

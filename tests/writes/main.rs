@@ -1,10 +1,10 @@
-//! Writes through the whole program on a sandbox: the number of their requests, what is left when a process is killed in
-//! the middle of them, and that `--read-only` makes none.
+//! Writes through the whole program on a sandbox: the number of their requests, and what is left when a process is killed
+//! in the middle of them.
+
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod kill;
 mod proxied;
-mod read_only;
 mod requests;
 mod world;
 

@@ -121,33 +121,16 @@ impl World {
             ..SandboxOptions::default()
         };
         let sandbox = Sandbox::start(options).await.unwrap();
+        let kubeconfig = sandbox.management_kubeconfig();
         let mut world = Self { sandbox, copies: Vec::new() };
         for _ in 0..start.copies {
-            let copy = world.start_copy(&[]).await;
-            world.copies.push(copy);
+            world.add_copy_by(&kubeconfig).await;
         }
         world
     }
 
-    /// Starts another copy with additional flags, and returns its number.
-    pub(crate) async fn add_copy(&mut self, flags: &[&str]) -> usize {
-        let copy = self.start_copy(flags).await;
-        self.copies.push(copy);
-        self.copies.len() - 1
-    }
-
     /// Starts another copy that uses this kubeconfig of the management cluster, and returns its number.
     pub(crate) async fn add_copy_by(&mut self, kubeconfig: &Path) -> usize {
-        let copy = self.start_copy_by(kubeconfig, &[]).await;
-        self.copies.push(copy);
-        self.copies.len() - 1
-    }
-
-    async fn start_copy(&self, more: &[&str]) -> Copy {
-        self.start_copy_by(&self.sandbox.management_kubeconfig(), more).await
-    }
-
-    async fn start_copy_by(&self, kubeconfig: &Path, more: &[&str]) -> Copy {
         let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
         let flags = [
             "x",
@@ -158,16 +141,15 @@ impl World {
             "--admin-listen=none",
             &kubeconfig,
         ];
-        let Command::Serve(args) = Cli::try_parse_from(flags.iter().chain(more)).unwrap().command else {
-            panic!("serve was asked for")
-        };
+        let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
         let config = Config::try_from(*args).unwrap();
         let server = App::start(config, shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
         until("in sync", in_sync).await;
-        Copy { server, shutdown, client }
+        self.copies.push(Copy { server, shutdown, client });
+        self.copies.len() - 1
     }
 
     pub(crate) async fn stop(self) {
@@ -179,11 +161,6 @@ impl World {
 
     pub(crate) fn client(&self, copy: usize) -> CloudProviderClient<Channel> {
         self.copies[copy].client.clone()
-    }
-
-    /// Returns the address of a copy's probes.
-    pub(crate) fn http_address(&self, copy: usize) -> std::net::SocketAddr {
-        self.copies[copy].server.http_address()
     }
 
     /// Returns the objects of a kind.
@@ -223,16 +200,6 @@ impl World {
     pub(crate) async fn increase(&self, copy: usize, delta: i32, deadline: Duration) -> Result<(), Status> {
         let request = proto::NodeGroupIncreaseSizeRequest { id: GROUP.to_owned(), delta };
         self.client(copy).node_group_increase_size(within(request, deadline)).await.map(drop)
-    }
-
-    pub(crate) async fn decrease(&self, copy: usize, delta: i32, deadline: Duration) -> Result<(), Status> {
-        let request = proto::NodeGroupDecreaseTargetSizeRequest { id: GROUP.to_owned(), delta };
-        self.client(copy).node_group_decrease_target_size(within(request, deadline)).await.map(drop)
-    }
-
-    pub(crate) async fn target_size(&self, copy: usize) -> i64 {
-        let request = proto::NodeGroupTargetSizeRequest { id: GROUP.to_owned() };
-        self.client(copy).node_group_target_size(request).await.unwrap().into_inner().target_size.into()
     }
 
     /// Waits until a copy shows `size` instances, each of them a Machine and none a replica without one.

@@ -12,7 +12,7 @@ use sandbox::autoscaler::UNINITIALIZED;
 use serde_json::{Value, json};
 
 use super::{BACKOFF, PAUSE, Settings, Version};
-use crate::{ports::free_port, process::Process};
+use crate::process::{Process, free_port};
 
 /// The environment variable that names binaries of Cluster Autoscaler, separated as in `PATH`.
 pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";

@@ -11,8 +11,7 @@ use crate::{
     go::Components,
     infrastructure::{self, Infrastructure, Times, kinds},
     objects::{Contract, Objects},
-    ports::free_port,
-    process::Process,
+    process::{Process, free_port},
     users::User,
 };
 

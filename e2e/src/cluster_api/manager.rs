@@ -21,8 +21,7 @@ use crate::{
     control_plane::{ControlPlane, http_get},
     go::Components,
     objects::Objects,
-    ports::free_port,
-    process::Process,
+    process::{Process, free_port},
     users::User,
     wait::eventually,
 };
@@ -116,16 +115,6 @@ impl Manager {
     #[must_use]
     pub fn log(&self) -> &Path {
         self.process.log()
-    }
-
-    /// Stops its process where it is, until [`Self::thaw`]: controllers and webhooks alike.
-    pub fn freeze(&self) -> Result<()> {
-        self.process.freeze()
-    }
-
-    /// Lets its process go on.
-    pub fn thaw(&self) -> Result<()> {
-        self.process.thaw()
     }
 
     async fn ready(&mut self, name: &str, health: u16) -> Result<()> {

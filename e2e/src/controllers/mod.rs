@@ -4,11 +4,8 @@
 
 mod backend;
 pub mod groups;
-mod host;
 pub mod instances;
 pub mod machines;
 pub mod running;
 pub mod suite;
 pub mod testbed;
-
-pub use host::Host;

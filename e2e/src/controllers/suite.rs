@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Failed, Trial};
 use tokio::{
@@ -19,7 +19,7 @@ use tokio::{
     sync::{Mutex, Semaphore},
 };
 
-use super::{host::Host, testbed::Testbed};
+use super::testbed::Testbed;
 use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
@@ -64,8 +64,6 @@ pub enum Runs {
     InMemory,
     /// In existing clusters, if they are named.
     Existing,
-    /// The same in clusters that are started for it, where the driver scales. By `--ignored` only, since it takes long.
-    HandedOver,
 }
 
 /// A scenario.
@@ -129,10 +127,6 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::Simulated => trials.push(trial(&suite, scenario, "simulated", Backend::Simulated)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
-            Runs::HandedOver => {
-                let trial = trial(&suite, scenario, "handed-over", Backend::HandedOver);
-                trials.push(trial.with_ignored_flag(true));
-            }
             Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
             Runs::ScaledAsEach => {
                 trials.extend(scaled(&suite, scenario, &named));
@@ -197,8 +191,6 @@ enum Backend {
     InMemory(PathBuf),
     /// In these clusters.
     Existing(Clusters),
-    /// In clusters that are started for it, but are opaque to it.
-    HandedOver,
 }
 
 /// The outcome of the first attempt, which counts for all: a failure that took minutes is not repeated for each
@@ -237,26 +229,14 @@ impl Suite {
         let _turn = match backend {
             Backend::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
             Backend::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
-            Backend::Scaled(Autoscaler::Driver(_))
-            | Backend::InMemory(_)
-            | Backend::HandedOver
-            | Backend::Real
-            | Backend::Simulated => None,
+            Backend::Scaled(Autoscaler::Driver(_)) | Backend::InMemory(_) | Backend::Real | Backend::Simulated => None,
         };
-        let host = match backend {
-            Backend::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
-            Backend::Existing(_) | Backend::Scaled(_) | Backend::InMemory(_) | Backend::Real | Backend::Simulated => {
-                None
-            }
-        };
-        let handed_over = host.as_ref().map(|host| Backend::Existing(host.clusters.clone()));
-        let testbed = self.runtime.block_on(self.testbed(handed_over.as_ref().unwrap_or(backend), name));
-        let testbed = testbed.map_err(|error| failed(&error))?;
+        let testbed = self.runtime.block_on(self.testbed(backend, name));
+        let testbed = testbed.map_err(|error| Failed::from(format!("{error:#}")))?;
         let body = AssertUnwindSafe(|| self.runtime.block_on((scenario.body)(&testbed)));
         let outcome = catch_unwind(body).unwrap_or_else(|panic| Err(panic_message(&*panic)));
         // Logs are kept before objects are removed.
-        let kept = testbed.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
-        let kept = kept.context("keeping its logs");
+        let kept = testbed.keep_logs().context("keeping its logs");
         let left = self.runtime.block_on(testbed.leave()).context("taking away what it has made");
         // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
@@ -266,17 +246,6 @@ impl Suite {
             let _ = fs::write(testbed.directory().join("failure.txt"), &failure);
             failure.into()
         })
-    }
-
-    /// Starts clusters to be handed over, whose logs are next to the scenario's.
-    async fn host(&self, name: &str) -> Result<Host> {
-        let directory = self.logs.join(format!("{}-host", name.replace("::", "/")));
-        if directory.exists() {
-            fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
-        }
-        fs::create_dir_all(&directory)?;
-        let driver = Autoscaler::Driver(DRIVEN);
-        Host::start(self.components()?, self.program()?, directory, driver).await
     }
 
     fn program(&self) -> Result<PathBuf> {
@@ -295,7 +264,6 @@ impl Suite {
             Backend::Simulated => return Testbed::simulated(program, logs).await,
             Backend::Real => (false, None),
             Backend::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
-            Backend::HandedOver => bail!("nothing has been handed over"),
             Backend::Existing(clusters) => {
                 let number = self.tenants.fetch_add(1, Ordering::Relaxed);
                 return Testbed::existing(clusters, number, program, logs).await;
@@ -337,10 +305,6 @@ impl Suite {
         self.shared.blocking_lock().take();
         self.in_memory.blocking_lock().take();
     }
-}
-
-fn failed(error: &anyhow::Error) -> Failed {
-    format!("{error:#}").into()
 }
 
 /// Starts a component unless it is started; a failed attempt isn't repeated.

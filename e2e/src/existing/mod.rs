@@ -9,6 +9,5 @@ mod tenant;
 pub use clusters::{CLUSTER, Clusters, MANAGEMENT, WORKERS, WORKLOAD};
 pub(crate) use status::Status;
 pub use status::write_status;
-pub(crate) use tenant::PODS;
 pub use tenant::TIMEOUT;
 pub use tenant::Tenant;

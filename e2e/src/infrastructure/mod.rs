@@ -6,17 +6,19 @@
 //! machines, the same as in the sandbox, so that a scenario can run on both. It must never do the work of Cluster API's
 //! own controllers.
 
-mod bootstrap;
-mod clusters;
+mod at_once;
 pub mod kinds;
 mod kubelet;
 mod machines;
 mod nodes;
 mod pools;
-mod steps;
-mod templates;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
@@ -80,7 +82,7 @@ pub struct Infrastructure {
 /// The state that its controllers share.
 struct World {
     settings: Settings,
-    steps: steps::Steps,
+    steps: Steps,
 }
 
 /// The reason for a failed reconcile, which is retried.
@@ -102,14 +104,14 @@ impl Infrastructure {
     /// Starts the provider. Its kinds must be installed: see [`kinds::install`].
     #[must_use]
     pub fn start(settings: Settings) -> Self {
-        let world = Arc::new(World { settings, steps: steps::Steps::default() });
+        let world = Arc::new(World { settings, steps: Steps::default() });
         let mut provider = Self { world, tasks: JoinSet::new() };
-        provider.control("LoopbackCluster", clusters::cluster);
-        provider.control("LoopbackConfig", bootstrap::config);
-        provider.control("LoopbackControlPlane", clusters::control_plane);
+        provider.control("LoopbackCluster", at_once::cluster);
+        provider.control("LoopbackConfig", at_once::config);
+        provider.control("LoopbackControlPlane", at_once::control_plane);
         provider.control("LoopbackMachinePool", pools::pool);
         provider.control("LoopbackMachine", machines::machine);
-        provider.control("LoopbackMachineTemplate", templates::template);
+        provider.control("LoopbackMachineTemplate", at_once::template);
         let world = Arc::clone(&provider.world);
         provider.tasks.spawn(kubelet::run(world));
         provider
@@ -193,4 +195,20 @@ fn condition(object: &DynamicObject, ready: bool, reason: &str, message: &str) -
         "message": message,
         "lastTransitionTime": object.metadata.creation_timestamp,
     }])
+}
+
+/// The start times of the steps of all objects: times in objects have a resolution of a second, and machines here are
+/// faster.
+#[derive(Default)]
+struct Steps(Mutex<HashMap<(String, &'static str), Instant>>);
+
+impl Steps {
+    /// Returns the remaining part of `takes` at a step of an object, or `None` when it is over. The first call begins
+    /// the step.
+    fn left(&self, object: &str, step: &'static str, takes: Duration) -> Option<Duration> {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *steps.entry((object.to_owned(), step)).or_insert_with(Instant::now);
+        let left = takes.saturating_sub(since.elapsed());
+        (!left.is_zero()).then_some(left)
+    }
 }

@@ -53,20 +53,3 @@ fn name_of(process: &Path) -> Option<String> {
     let concerns = PROGRAMS.iter().any(|known| name.starts_with(known)) || read("cgroup")?.contains("docker");
     concerns.then_some(name)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(all: &[&str]) -> Leftovers {
-        Leftovers(all.iter().map(|&one| one.to_owned()).collect())
-    }
-
-    #[test]
-    fn a_resource_that_was_there_before_is_no_leftover_and_a_new_one_is() {
-        let before = of(&["container a", "mount /x"]);
-        of(&["container a"]).assert_none_since(&before).unwrap();
-        let error = of(&["container a", "network n"]).assert_none_since(&before).unwrap_err();
-        assert_eq!(error.to_string(), "left behind: [\"network n\"]");
-    }
-}

@@ -2,20 +2,15 @@
 //! network, and must leave nothing behind.
 
 mod cluster;
-mod firewall;
-mod groups;
 mod leftovers;
 mod release;
 pub(crate) mod suite;
 mod testbed;
 
-pub(crate) use self::groups::fake_nodes;
 pub use self::{
     cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
-    firewall::remove_kube_router,
-    groups::Group,
     leftovers::Leftovers,
     release::{Connection, Outside, Release},
     suite::{Scenario, VARIABLE},
-    testbed::{Body, Testbed, run},
+    testbed::{Body, Testbed, create_group, run},
 };

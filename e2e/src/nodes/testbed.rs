@@ -10,10 +10,13 @@ use futures::future::LocalBoxFuture;
 use serde_json::json;
 
 use super::{
-    Cluster, Purpose, Release, fake_nodes,
+    Cluster, Purpose, Release,
     suite::{self, Scenario, Shared, VARIABLE},
 };
-use crate::objects::Objects;
+use crate::{
+    objects::Objects,
+    pool::{Group, MADE_UP, Pool},
+};
 
 /// The body of a scenario.
 pub type Body = for<'a> fn(&'a Testbed<'a>) -> LocalBoxFuture<'a, Result<()>>;
@@ -81,9 +84,19 @@ impl Shared for Cluster {
     }
 }
 
+/// Creates a MachineDeployment of the Cluster `prod` with this many running Machines. No machine is behind them, and the
+/// scheduler puts no Pod on their Nodes.
+pub async fn create_group(objects: &Objects, name: &str, size: usize) -> Result<Group> {
+    let label = format!("node.cluster.x-k8s.io/pool={name}");
+    let group = Pool::new(name).sized().capacity("labels", &label).running(size).unschedulable();
+    group.create_in(objects, "prod").await
+}
+
 /// Removes the Nodes and Machines of a scenario, and its namespace with all Pods.
 async fn clear(testbed: &Testbed<'_>) -> Result<()> {
-    fake_nodes(&testbed.objects).await?;
+    for node in testbed.objects.list("Node", MADE_UP).await? {
+        testbed.objects.remove("Node", &node.metadata.name.context("a Node without name")?).await?;
+    }
     for machine in testbed.objects.list("Machine", "").await? {
         let name = machine.metadata.name.context("a Machine without name")?;
         testbed.objects.patch("Machine", &name, json!({ "metadata": { "finalizers": null } })).await?;

@@ -63,28 +63,6 @@ fn the_certificate_names_the_cluster_by_one_uri_and_nothing_else() {
     assert_eq!(names(&objects, "Role"), ["team-b/prod-autoscaler-kubeconfig"]);
 }
 
-/// The general policy of the fleet's release permits what this chart asks for.
-#[test]
-fn the_policy_allows_this_certificate_alone_and_the_fleets_own_allows_it_too() {
-    let objects = render(&prod().set("certificate.policy", json!({ "create": true })));
-    let [certificate] = of_kind(&objects, "Certificate")[..] else { panic!("not one Certificate") };
-    let [policy] = of_kind(&objects, "CertificateRequestPolicy")[..] else { panic!("not one policy") };
-    let asked = &certificate["spec"];
-    let allowed = json!({ "uris": { "required": true, "values": asked["uris"] }, "usages": asked["usages"] });
-    assert_eq!(policy["spec"]["allowed"], allowed);
-    let selector = json!({ "issuerRef": asked["issuerRef"], "namespace": { "matchNames": ["team-a"] } });
-    assert_eq!(policy["spec"]["selector"], selector);
-    assert!(rights(&objects).contains("policy.cert-manager.io/certificaterequestpolicies use"));
-
-    let fleet = render(&Values::of_fleet("provider-values.yaml").unwrap());
-    let general = &of_kind(&fleet, "CertificateRequestPolicy")[0]["spec"];
-    assert_eq!(general["selector"]["issuerRef"], asked["issuerRef"]);
-    assert_eq!(general["allowed"]["usages"], asked["usages"]);
-    let rule = general["allowed"]["uris"]["validations"][0]["rule"].as_str().unwrap();
-    let prefix = rule.split('\'').nth(1).unwrap();
-    assert!(asked["uris"][0].as_str().unwrap().starts_with(&format!("{prefix}team-a/cluster/")), "{rule}");
-}
-
 #[test]
 fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     let objects = render(&prod());
@@ -105,53 +83,6 @@ fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     assert_eq!(rights(&render(&without)), std::collections::BTreeSet::new());
     let notes = helm().notes(&without).unwrap();
     assert!(notes.contains("Until then Refresh fails for the first 30 seconds"), "{notes}");
-}
-
-#[test]
-fn the_cloud_config_leads_to_the_fleet_and_names_files_that_the_official_chart_mounts() {
-    let fleet = render(&Values::of_fleet("provider-values.yaml").unwrap());
-    let service = &of_kind(&fleet, "Service")[0];
-    let [name, namespace] = ["name", "namespace"].map(|key| service["metadata"][key].as_str().unwrap());
-    let address = format!("{name}.{namespace}.svc:{}", service["spec"]["ports"][0]["port"]);
-    let pem = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n";
-    let secret = "prod-autoscaler-client";
-    let cases = [
-        ("certificate", json!({}), "tls", json!([secret])),
-        ("text", json!({ "pem": pem }), "config", json!([secret])),
-        ("a ConfigMap", json!({ "configMap": "of-server" }), "tls", json!([secret, "of-server"])),
-        ("a Secret", json!({ "secret": "of-server" }), "tls", json!([secret, "of-server"])),
-    ];
-    for (case, authority, place, sources) in cases {
-        let objects = render(&prod().set("serverAuthority", authority.clone()));
-        let values = autoscaler(&objects);
-        let mounted: Vec<&Value> = values["extraVolumeMounts"].as_array().unwrap().iter().collect();
-        let directory = |volume: &str| {
-            let mount = mounted.iter().find(|mount| mount["name"] == format!("capi-autoscaler-provider-{volume}"));
-            mount.unwrap()["mountPath"].as_str().unwrap().to_owned()
-        };
-        let config = config_map(&objects, "prod-autoscaler-cloud-config");
-        let path = values["extraArgs"]["cloud-config"].as_str().unwrap();
-        assert_eq!(path, format!("{}/cloud-config.yaml", directory("config")), "{case}");
-        let expected = json!({
-            "address": address,
-            "grpc_timeout": "30s",
-            "key": format!("{}/tls.key", directory("tls")),
-            "cert": format!("{}/tls.crt", directory("tls")),
-            "cacert": format!("{}/ca.crt", directory(place)),
-        });
-        assert_eq!(parsed(&config["cloud-config.yaml"]), expected, "{case}");
-        assert_eq!(config["ca.crt"], authority["pem"], "{case}");
-        assert_eq!(values["extraVolumes"][0]["configMap"]["name"], "prod-autoscaler-cloud-config", "{case}");
-        let projected = values["extraVolumes"][1]["projected"]["sources"].as_array().unwrap();
-        let of = |source: &Value| source.as_object().unwrap().values().next().unwrap().clone();
-        let found: Vec<Value> = projected.iter().map(|source| of(source)["name"].clone()).collect();
-        assert_eq!(json!(found), sources, "{case}");
-        let files = projected.iter().flat_map(|source| of(source)["items"].as_array().unwrap().clone());
-        let mut files: Vec<String> = files.map(|file| file["path"].as_str().unwrap().to_owned()).collect();
-        files.sort();
-        let all = if place == "config" { &["tls.crt", "tls.key"][..] } else { &["ca.crt", "tls.crt", "tls.key"] };
-        assert_eq!(files, all, "{case}");
-    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     helm,
-    switches::{arguments, base, names, of_kind, pod, render, rights},
+    switches::{arguments, base, names, of_kind, render, rights},
 };
 
 const NAME: &str = "capi-autoscaler-provider";
@@ -73,86 +73,6 @@ fn all_secrets_are_granted_only_on_demand_and_loudly() {
 }
 
 #[test]
-fn only_the_server_gets_a_certificate_and_no_cloud_config_is_made() {
-    let objects = render(&everywhere());
-    assert_eq!(names(&objects, "Certificate"), [format!("capi-autoscaler-system/{NAME}-server")]);
-    assert_eq!(names(&objects, "ConfigMap"), [""; 0]);
-    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
-    assert_eq!(clients[0]["secret"]["name"], format!("{NAME}-server"), "one issuer certifies both");
-
-    // An authority of callers alone is made in this namespace, or named by its Secret.
-    let own = everywhere()
-        .set("fleet.certificateRequestPolicy.enabled", json!(false))
-        .set("tls.certManager.issuerRef", json!({}));
-    let objects = render(&own);
-    let made = ["ca", "client-ca", "server"].map(|of| format!("capi-autoscaler-system/{NAME}-{of}"));
-    assert_eq!(names(&objects, "Certificate"), made);
-    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
-    assert_eq!(clients[0]["secret"]["name"], format!("{NAME}-client-ca"));
-    let notes = helm().notes(&own).unwrap();
-    assert!(notes.contains(&format!("kind: Issuer\n    name: {NAME}-clients\n")), "{notes}");
-    assert!(notes.contains(&format!("\nserverAuthority:\n  secret: {NAME}-server\n")), "{notes}");
-    assert!(notes.contains("in namespace capi-autoscaler-system, which has the issuer"), "{notes}");
-    assert!(notes.contains("\n  name: NAME\n  namespace: NAMESPACE\n"), "{notes}");
-    assert!(notes.contains("let nobody but the platform team create Certificates"), "{notes}");
-
-    let named = everywhere().set("tls.certManager.clientIssuerRef", json!({ "kind": "ClusterIssuer", "name": "b" }));
-    let said = helm().refuse(&named).unwrap();
-    assert!(said.contains("in tls.clientAuthoritySecret"), "{said}");
-    let named = named.set("tls.clientAuthoritySecret", json!("of-callers"));
-    let notes = helm().notes(&named).unwrap();
-    assert!(notes.contains(&format!("\nserverAuthority:\n  secret: {NAME}-server\n")), "{notes}");
-    assert!(notes.contains("In each Cluster's namespace make a Secret of that name"), "{notes}");
-    let objects = render(&named);
-    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
-    assert_eq!(clients[0]["secret"]["name"], "of-callers");
-
-    let objects = render(&by_existing_secrets());
-    assert_eq!(names(&objects, "Certificate"), [""; 0]);
-    assert_eq!(pod(&objects)["volumes"][0]["secret"]["secretName"], "our-server");
-}
-
-#[test]
-fn a_policy_of_approver_policy_ties_a_certificate_to_the_namespace_that_asks_for_it() {
-    let objects = render(&everywhere());
-    let issuer = json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "capi-autoscaler-fleet" });
-    let [clusters, server] = of_kind(&objects, "CertificateRequestPolicy")[..] else { panic!("not two policies") };
-    let prefix = "spiffe://fleet.example/ns/";
-    let uris = json!({
-        "required": true,
-        "values": [format!("{prefix}*/cluster/*")],
-        "validations": [{
-            "rule": format!("self.startsWith('{prefix}' + cr.namespace + '/cluster/')"),
-            "message": "a Cluster Autoscaler gets a certificate for a Cluster of its own namespace only",
-        }],
-    });
-    let allowed = json!({ "uris": uris, "usages": ["digital signature", "client auth"] });
-    assert_eq!(clusters["spec"], json!({ "allowed": allowed, "selector": { "issuerRef": issuer } }));
-    let own = &server["spec"];
-    assert_eq!(
-        own["selector"],
-        json!({ "issuerRef": issuer, "namespace": { "matchNames": ["capi-autoscaler-system"] } })
-    );
-    let asked = of_kind(&objects, "Certificate")[0]["spec"].clone();
-    assert_eq!(own["allowed"]["dnsNames"]["values"], asked["dnsNames"]);
-    assert_eq!(own["allowed"]["usages"], asked["usages"]);
-    assert!(own["allowed"]["uris"].is_null(), "the server could be a Cluster");
-
-    let usable = of_kind(&objects, "ClusterRole").into_iter().find(|role| role["rules"][0]["verbs"] == json!(["use"]));
-    let policies = [clusters, server].map(|policy| policy["metadata"]["name"].clone());
-    assert_eq!(usable.unwrap()["rules"][0]["resourceNames"], json!(policies));
-    let bound = of_kind(&objects, "ClusterRoleBinding").into_iter();
-    let bound = bound.filter(|binding| binding["roleRef"]["name"] == usable.unwrap()["metadata"]["name"]);
-    let subjects: Vec<&Value> = bound.map(|binding| &binding["subjects"]).collect();
-    let cert_manager = json!([{ "kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager" }]);
-    assert_eq!(subjects, [&cert_manager]);
-
-    let notes = helm().notes(&everywhere().set("fleet.certificateRequestPolicy.enabled", json!(false))).unwrap();
-    let warned = "WARNING: whoever may ask ClusterIssuer capi-autoscaler-fleet for a certificate can be any Cluster";
-    assert!(notes.contains(warned) && notes.contains("set fleet.certificateRequestPolicy.enabled"), "{notes}");
-}
-
-#[test]
 fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release() {
     let example = |file: &str| objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap();
     let release = render(&everywhere());
@@ -180,21 +100,6 @@ fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release
     assert_eq!(*subject, json!({ "name": account["name"], "namespace": account["namespace"] }));
     let requests = &schema["spec"]["rules"][0]["resourceRules"][0];
     assert_eq!((&requests["namespaces"], &requests["clusterScope"]), (&json!(["*"]), &json!(true)), "lists of all");
-}
-
-#[test]
-fn cluster_autoscalers_of_the_served_namespaces_are_let_in_by_the_network_policy() {
-    let peers = |values: &Values| {
-        let objects = render(values);
-        let [policy] = of_kind(&objects, "NetworkPolicy")[..] else { panic!("not one NetworkPolicy") };
-        policy["spec"]["ingress"][0]["from"].clone()
-    };
-    let pods = json!({ "matchLabels": { "app.kubernetes.io/name": "externalgrpc-cluster-autoscaler" } });
-    assert_eq!(peers(&everywhere()), json!([{ "namespaceSelector": {}, "podSelector": pods }]));
-    let named = json!({ "matchExpressions": [{
-        "key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b", "capi-autoscaler-system"],
-    }] });
-    assert_eq!(peers(&of_two_namespaces()), json!([{ "namespaceSelector": named, "podSelector": pods }]));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     control_plane::ControlPlane,
     crds::Installed as Kinds,
+    fleet::Authority,
     go,
     helm::{Helm, Values},
     installed::Installed,
@@ -24,7 +25,7 @@ use kube::{
     Api, Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::SanType;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -38,36 +39,6 @@ const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
 
 /// The label of all objects of the fleet's release.
 const OF_FLEET: &str = "app.kubernetes.io/name=capi-autoscaler-provider";
-
-/// The authority of the server and of its callers.
-pub(crate) struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    pub(crate) fn new() -> Result<Self> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Self { pem, issuer: Issuer::new(params, key) })
-    }
-
-    /// Returns a Secret with a certificate for one name, as cert-manager writes it.
-    pub(crate) fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![name];
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        let data = json!({
-            "tls.crt": base64(certificate.as_bytes()),
-            "tls.key": base64(key.serialize_pem().as_bytes()),
-            "ca.crt": base64(self.pem.as_bytes()),
-        });
-        Ok(json!({ "kind": "Secret", "metadata": { "name": secret }, "data": data }))
-    }
-}
 
 /// A real API server with a Cluster, and all that the fleet's release needs there.
 pub(crate) struct Testbed {

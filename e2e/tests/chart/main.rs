@@ -5,7 +5,6 @@
 
 mod approver;
 mod authorities;
-mod capd;
 mod cluster;
 mod cluster_chart;
 mod fleet;

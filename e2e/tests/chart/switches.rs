@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use e2e::helm::Values;
 use serde_json::{Value, json};
 
-use crate::{helm, topologies::EXAMPLES};
+use crate::helm;
 
 /// Returns a release for one Cluster in its namespace, with the Pod's token.
 pub(crate) fn base() -> Values {
@@ -45,11 +45,6 @@ pub(crate) fn pod(objects: &[Value]) -> Value {
 
 pub(crate) fn arguments(objects: &[Value]) -> Vec<String> {
     serde_json::from_value(pod(objects)["containers"][0]["args"].clone()).unwrap()
-}
-
-fn cloud_config(objects: &[Value]) -> Value {
-    let [map] = of_kind(objects, "ConfigMap")[..] else { panic!("not one ConfigMap") };
-    serde_yaml::from_str(map["data"]["cloud-config.yaml"].as_str().unwrap()).unwrap()
 }
 
 /// Returns the rules of Roles and ClusterRoles, as `group/resource verb`.
@@ -187,35 +182,6 @@ fn read_only_grants_what_reads_and_nothing_that_writes() {
 }
 
 #[test]
-fn without_tls_the_program_is_started_so_and_the_cloud_config_names_no_certificate() {
-    let values = base().set("tls.enabled", json!(false));
-    let objects = render(&values);
-    assert!(arguments(&objects).contains(&"--listen-allow-insecure".to_owned()));
-    assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--tls")));
-    assert_eq!(names(&objects, "Secret"), [""; 0]);
-    assert_eq!(
-        cloud_config(&objects),
-        json!({ "address": "capi-autoscaler-provider.team-a.svc:8086", "grpc_timeout": "30s" })
-    );
-    assert!(helm().notes(&values).unwrap().contains("WARNING: gRPC is served without TLS"));
-}
-
-#[test]
-fn the_network_policy_lets_cluster_autoscaler_in_and_can_be_left_out() {
-    let objects = render(&base().set("clusterAutoscaler.namespace", json!("autoscaling")));
-    let [policy] = of_kind(&objects, "NetworkPolicy")[..] else { panic!("not one NetworkPolicy") };
-    let grpc = &policy["spec"]["ingress"][0];
-    assert_eq!(grpc["ports"], json!([{ "port": "grpc", "protocol": "TCP" }]));
-    let peer = json!({
-        "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "autoscaling" } },
-        "podSelector": { "matchLabels": { "app.kubernetes.io/name": "externalgrpc-cluster-autoscaler" } },
-    });
-    assert_eq!(grpc["from"], json!([peer]));
-    let without = render(&base().set("networkPolicy.enabled", json!(false)));
-    assert_eq!(names(&without, "NetworkPolicy"), [""; 0]);
-}
-
-#[test]
 fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
     for (nodes, granted) in
         [(None, Some("prod-kubeconfig")), (Some("{cluster}-nodes"), Some("prod-nodes")), (Some("none"), None)]
@@ -251,25 +217,6 @@ pub(crate) fn flags_of(command: &str) -> BTreeSet<String> {
     let cells = lines.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     // Some have a short form before the long one.
     cells.map(|(flag, _)| flag.split(' ').find(|word| word.starts_with("--")).unwrap_or(flag).to_owned()).collect()
-}
-
-#[test]
-fn every_flag_that_the_deployment_passes_is_one_of_serve() {
-    let known = flags_of("serve");
-    let mut rendered: Vec<Vec<Value>> =
-        EXAMPLES.iter().map(|(name, namespace)| render(&Values::of_topology(name, namespace).unwrap())).collect();
-    rendered.push(render(&base().set("tls.enabled", json!(false)).set("readOnly", json!(true))));
-    rendered.push(render(&base().set("autoDiscovery", json!({ "labels": [{ "color": "green" }] }))));
-    let all = json!({ "autoDiscovery": { "allClusters": true }, "rbac": { "clusterScoped": true } });
-    rendered.push(render(&Values::new("team-a", all)));
-    for objects in rendered {
-        let arguments = arguments(&objects);
-        assert_eq!(arguments[0], "serve");
-        for argument in &arguments[1..] {
-            let flag = argument.split('=').next().unwrap();
-            assert!(known.contains(flag), "{argument} is no flag of serve");
-        }
-    }
 }
 
 #[test]

@@ -12,8 +12,6 @@ struct Chart {
     directory: &'static str,
     /// Sections that the chart defines, whose values need a comment each. Everything else is a single value.
     sections: &'static [&'static str],
-    /// The number of values with comments, at least.
-    values: usize,
     release: fn() -> Values,
 }
 
@@ -39,7 +37,6 @@ const CHARTS: [Chart; 2] = [
             "metrics.prometheusRule",
             "metrics.dashboard",
         ],
-        values: 60,
         release: one_cluster,
     },
     Chart {
@@ -55,7 +52,6 @@ const CHARTS: [Chart; 2] = [
             "serverAuthority",
             "autoscaler",
         ],
-        values: 30,
         release: of_a_fleet,
     },
 ];
@@ -119,34 +115,6 @@ fn every_default_is_in_the_schema_and_every_value_of_a_section_has_a_default() {
                 }
             }
         });
-    }
-}
-
-#[test]
-fn every_value_has_a_comment() {
-    for chart in CHARTS {
-        let text = chart.read("values.yaml");
-        let mut path: Vec<&str> = Vec::new();
-        let mut commented = false;
-        let mut seen = 0;
-        for line in text.lines() {
-            let content = line.trim_start();
-            let indent = (line.len() - content.len()) / 2;
-            let key =
-                content.split_once(':').map(|(key, _)| key).filter(|key| !key.contains([' ', '#', '-', '{', '/']));
-            if let Some(key) = key {
-                path.truncate(indent);
-                let section = path.join(".");
-                let documented = section.is_empty() || chart.sections.contains(&section.as_str());
-                path.push(key);
-                if documented && !chart.sections.contains(&path.join(".").as_str()) {
-                    assert!(commented, "{}/values.yaml: {} has no comment", chart.directory, path.join("."));
-                    seen += 1;
-                }
-            }
-            commented = content.starts_with('#');
-        }
-        assert!(seen > chart.values, "only {seen} values of {} were looked at", chart.directory);
     }
 }
 

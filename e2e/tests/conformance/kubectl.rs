@@ -1,6 +1,6 @@
 //! Sessions of kubectl, which learns a server's kinds by discovery and prints the tables that the server renders.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     conformance::Session,
     kubectl::{Kubectl, assert_lines, cells},
@@ -11,19 +11,14 @@ use serde_json::{Value, json};
 
 pub(crate) fn sessions() -> Vec<Session> {
     sessions![
-        kubectl::lists_what_there_is_to_work_with,
         kubectl::gets_objects_in_many_forms,
-        kubectl::selects_and_sorts,
         kubectl::watches_changes,
         kubectl::describes,
         kubectl::scales,
         kubectl::labels_annotates_and_patches,
         kubectl::applies_and_deletes_what_files_say,
-        kubectl::replaces_with_the_version_it_read,
         kubectl::waits_for_conditions_and_deletes,
         kubectl::cordons_nodes,
-        kubectl::makes_core_objects,
-        kubectl::brings_a_kind_and_takes_it_away,
         kubectl::says_what_went_wrong,
     ]
     .into()
@@ -101,27 +96,6 @@ async fn create(kubectl: &Kubectl, name: &str, replicas: u8) -> Result<()> {
     Ok(())
 }
 
-async fn lists_what_there_is_to_work_with(kubectl: &Kubectl) -> Result<()> {
-    install(kubectl).await?;
-    let said = kubectl.run("api-resources").await?;
-    assert_lines(&said, &["configmaps cm v1 true ConfigMap", "nodes no v1 false Node"])?;
-    let said = kubectl.run(&format!("api-resources --api-group={GROUP} -o wide")).await?;
-    let rows = cells(&said);
-    let row = rows.get(1).with_context(|| said.clone())?;
-    ensure!(row[..5] == ["gears", "gr", &format!("{GROUP}/v1"), "true", "Gear"] && row[6] == "all", "{said}");
-    let verbs: Vec<&str> = row[5].split(',').collect();
-    for verb in ["create", "delete", "get", "list", "patch", "update", "watch"] {
-        ensure!(verbs.contains(&verb), "no {verb} in {said}");
-    }
-    let said = kubectl.run("api-versions").await?;
-    assert_lines(&said, &["apiextensions.k8s.io/v1", &format!("{GROUP}/v1"), "v1"])?;
-    let said = kubectl.run("version").await?;
-    ensure!(said.contains("Server Version: v1."), "{said}");
-    // A server need not explain its kinds, but must not break kubectl.
-    let _ = kubectl.run("explain gears").await;
-    Ok(())
-}
-
 async fn gets_objects_in_many_forms(kubectl: &Kubectl) -> Result<()> {
     create(kubectl, "a", 3).await?;
     create(kubectl, "b", 0).await?;
@@ -159,30 +133,6 @@ async fn gets_objects_in_many_forms(kubectl: &Kubectl) -> Result<()> {
     ensure!(all.contains(&format!("gear.{GROUP}/a")), "{all}");
     let chunks = kubectl.rows("get gears --chunk-size=1").await?;
     ensure!(chunks.len() == 2, "{chunks:?}");
-    Ok(())
-}
-
-async fn selects_and_sorts(kubectl: &Kubectl) -> Result<()> {
-    for (name, replicas) in [("a", 3), ("b", 2), ("c", 1)] {
-        create(kubectl, name, replicas).await?;
-    }
-    let rows = [
-        ("get gears -l app=b -o name", "b"),
-        ("get gears -l app!=b -o name", "a c"),
-        ("get gears --selector app -o name", "a b c"),
-        ("get gears --field-selector metadata.name=c -o name", "c"),
-        ("get gears --sort-by=.spec.replicas -o name", "c b a"),
-    ];
-    for (command, expected) in rows {
-        let said = kubectl.run(command).await?;
-        let names: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once('/')?.1)).collect();
-        ensure!(names.join(" ") == expected, "kubectl {command} printed {said}");
-    }
-    let labels = kubectl.run("get gears -L app").await?;
-    ensure!(cells(&labels)[0] == ["NAME", "REPLICAS", "AGE", "APP"] && cells(&labels)[1][3] == "a", "{labels}");
-    let everywhere = kubectl.run("get gears -A -l app=a").await?;
-    ensure!(cells(&everywhere)[0][0] == "NAMESPACE", "{everywhere}");
-    ensure!(cells(&everywhere).iter().any(|row| row[..2] == [kubectl.namespace(), "a"]), "{everywhere}");
     Ok(())
 }
 
@@ -313,17 +263,6 @@ async fn applies_and_deletes_what_files_say(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-async fn replaces_with_the_version_it_read(kubectl: &Kubectl) -> Result<()> {
-    create(kubectl, "a", 3).await?;
-    let mut object: Value = serde_json::from_str(&kubectl.run("get gear a -o json").await?)?;
-    object["spec"]["replicas"] = json!(4);
-    let said = kubectl.run_on("replace -f", &object).await?;
-    ensure!(said == format!("gear.{GROUP}/a replaced\n"), "{said}");
-    let error = kubectl.run_on("replace -f", &object).await.err().context("an old version was taken")?.to_string();
-    ensure!(error.contains("Conflict"), "{error}");
-    Ok(())
-}
-
 async fn waits_for_conditions_and_deletes(kubectl: &Kubectl) -> Result<()> {
     create(kubectl, "a", 3).await?;
     let mut wait = kubectl.start("wait gear/a --for=condition=Ready --timeout=20s")?;
@@ -361,50 +300,6 @@ async fn cordons_nodes(kubectl: &Kubectl) -> Result<()> {
     assert_lines(&said, &[&format!("Name: {name}"), "Taints: a=b:NoSchedule"])?;
     kubectl.run(&format!("delete node {name}")).await?;
     Ok(())
-}
-
-async fn makes_core_objects(kubectl: &Kubectl) -> Result<()> {
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "a": "1" } });
-    let secret =
-        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a" }, "stringData": { "a": "1" } });
-    for (object, expected) in [(map, "configmap/a created"), (secret, "secret/a created")] {
-        let said = kubectl.run_on("create -f", &object).await?;
-        ensure!(said.trim() == expected, "kubectl printed {said}");
-    }
-    let said = kubectl.run("run a --image=registry.invalid/a --restart=Never").await?;
-    ensure!(said.trim() == "pod/a created", "kubectl printed {said}");
-    let data = kubectl.run("get configmap a -o jsonpath={.data.a}").await?;
-    ensure!(data == "1", "{data}");
-    let data = kubectl.run("get secret a -o jsonpath={.data.a}").await?;
-    ensure!(data == "MQ==", "{data}");
-    let said = kubectl.run("describe configmap a").await?;
-    assert_lines(&said, &["Name: a", "a:", "1"])?;
-    let phase = kubectl.run("get pod a -o jsonpath={.status.phase}").await?;
-    ensure!(phase == "Pending", "{phase}");
-    let said = kubectl.run("delete configmap,secret,pod a").await?;
-    ensure!(said.lines().count() == 3, "{said}");
-    Ok(())
-}
-
-async fn brings_a_kind_and_takes_it_away(kubectl: &Kubectl) -> Result<()> {
-    kubectl.run_on("apply -f", &definition("Lever", "lv")).await?;
-    let name = format!("crd/levers.{GROUP}");
-    kubectl.run(&format!("wait --for=condition=Established {name}")).await?;
-    let mut lever = gear("a", &json!({ "replicas": 1 }));
-    lever["kind"] = json!("Lever");
-    eventually("a lever made", SOON, async || kubectl.run_on("create -f", &lever).await).await?;
-    ensure!(kubectl.rows("get lv").await?.len() == 1, "not one lever");
-    let table = kubectl.run(&format!("get {name}")).await?;
-    ensure!(cells(&table)[0] == ["NAME", "CREATED AT"], "{table}");
-    kubectl.run(&format!("delete {name}")).await?;
-    eventually("levers unknown", SOON, async || {
-        let said = kubectl.fail("get levers").await?;
-        // The message depends on how long kubectl caches discovery.
-        let forms = ["the server doesn't have a resource type \"levers\"", "could not find the requested resource"];
-        ensure!(forms.iter().any(|form| said.contains(form)), "{said}");
-        Ok(())
-    })
-    .await
 }
 
 async fn says_what_went_wrong(kubectl: &Kubectl) -> Result<()> {

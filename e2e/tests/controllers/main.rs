@@ -90,10 +90,7 @@ fn main() -> ExitCode {
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
     ];
-    let handed_over = plays![HandedOver:
-        idle::nothing_goes_while_a_rollout_goes_on,
-    ];
-    let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing).chain(handed_over);
+    let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing);
     let scenarios: Vec<Scenario> = named.chain(real).chain(everywhere).collect();
     let logs = |folder| Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     // Many groups at once would starve the other scenarios' controllers, so they come when those have ended.

@@ -9,12 +9,10 @@ use e2e::{
     proto::instance_status::InstanceState::{
         self, InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running,
     },
-    provider::{Provider, assert_refused, made_up_node},
+    provider::Provider,
     wait::{SOON, eventually},
     world::World,
 };
-use serde_json::json;
-use tonic::Code;
 
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 
@@ -81,28 +79,6 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     provider.shows(&[&id]).await?;
     assert_instances(&provider, &id, expected).await
-}
-
-/// A provider of Cluster API and the cloud controller may write an id with another number of slashes. By the Machine's form
-/// Cluster Autoscaler would take a running Node for one that never registered.
-pub(crate) async fn an_instance_has_its_nodes_form_of_the_id(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(2).create(world).await?;
-    let of_machine = group.nodes[0].provider_id.replace(":///", ":////");
-    let patch = json!({ "spec": { "providerID": of_machine } });
-    world.objects.patch("Machine", &group.machines[0], patch).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let expected = [0, 1].map(|number| (group.nodes[number].provider_id.clone(), Running));
-    assert_instances(&provider, &group.id, expected).await?;
-
-    let mut unregistered = made_up_node(&of_machine);
-    unregistered.annotations =
-        [("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned())].into();
-    let refused = provider.delete(&group.id, &[unregistered]).await;
-    assert_refused(refused, Code::FailedPrecondition, &[&group.machines[0]])?;
-    world.objects.assert_deleting(&[]).await?;
-    provider.delete(&group.id, &group.nodes[..1]).await?;
-    world.objects.assert_deleting(&[&group.machines[0]]).await
 }
 
 /// Waits until a group has exactly these instances, none of them with an error.

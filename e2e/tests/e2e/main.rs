@@ -8,7 +8,6 @@ mod deletes;
 mod faults;
 mod fleets;
 mod instances;
-mod learned;
 mod machine_api;
 mod moving;
 mod process;
@@ -30,22 +29,17 @@ fn main() -> ExitCode {
         instances::every_kind_of_group_is_listed_with_its_bounds,
         instances::a_real_scaling_deployment_shows_running_creating_and_deleting,
         instances::a_real_rollout_shows_the_machines_of_both_machine_sets,
-        instances::an_instance_has_its_nodes_form_of_the_id,
         sizes::an_increase_is_in_scale_and_answered_at_once,
         sizes::a_group_grows_from_zero,
         deletes::the_machines_named_are_deleted_and_the_size_is_lowered,
     ];
     let shared = scenarios![
-        learned::what_all_nodes_of_a_group_have_is_promised_from_zero,
-        learned::taints_that_nodes_lose_are_named_with_the_flag_that_they_need,
-        learned::zero_or_max_node_scaling_is_a_problem_and_is_not_sent,
         templates::status_capacity_is_found_whatever_its_plural,
         templates::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         templates::a_kind_installed_later_is_found,
         sizes::a_size_whose_answer_is_lost_is_known_to_be_written,
         sizes::a_size_set_by_someone_else_is_not_written_over,
         sizes::a_manager_that_keeps_putting_a_size_back_is_named,
-        sizes::machines_that_are_not_made_are_reported,
         deletes::fifty_deletes_at_once,
         deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
         deletes::one_that_joined_meanwhile_stays,

@@ -36,7 +36,7 @@ pub(crate) async fn a_webhook_that_does_not_answer_is_waited_for(world: &World) 
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let nowhere = json!({ "url": format!("https://127.0.0.1:{}/", e2e::ports::free_port()?) });
+    let nowhere = json!({ "url": format!("https://127.0.0.1:{}/", e2e::process::free_port()?) });
     let objects = [webhook_configuration(world, &nowhere)];
     let guard = Guard::put_up(world, &objects).await?;
     let refused = provider.increase(&group.id, 1).await;

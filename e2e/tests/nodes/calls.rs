@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use e2e::{
-    nodes::{Connection, Group, TIMEOUT, Testbed},
+    nodes::{Connection, TIMEOUT, Testbed, create_group},
     wait::every,
 };
 use sandbox::autoscaler::{Driver, Settings, Version, Workload};
@@ -93,7 +93,7 @@ impl Calls {
 
 pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
-    let group = Group::create(&testbed.objects, "workers", 0).await?;
+    let group = create_group(&testbed.objects, "workers", 0).await?;
     let pods = release.apply("install", &release.values()).await?;
     let outside = release.outside_of_all().await?;
     let connection = release.connection(&outside).await?;
@@ -141,7 +141,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
 
 pub(crate) async fn an_upgrade_fails_no_call(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
-    let group = Group::create(&testbed.objects, "workers", 2).await?;
+    let group = create_group(&testbed.objects, "workers", 2).await?;
     let pods = release.apply("install", &release.values()).await?;
     let outside = release.outside_of_all().await?;
     let connection = release.connection(&outside).await?;

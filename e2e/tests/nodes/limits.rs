@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, TIMEOUT, Testbed},
+    nodes::{TIMEOUT, Testbed, create_group},
+    pool::Group,
     wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -14,7 +15,7 @@ const GROUPS: usize = 1000;
 
 pub(crate) async fn a_thousand_groups_fit_the_default_limits(testbed: &Testbed<'_>) -> Result<()> {
     let names: Vec<_> = (0..GROUPS).map(|number| format!("group-{number:04}")).collect();
-    let made = stream::iter(&names).map(|name| Group::create(&testbed.objects, name, 1)).buffer_unordered(16);
+    let made = stream::iter(&names).map(|name| create_group(&testbed.objects, name, 1)).buffer_unordered(16);
     let made: Vec<Group> = made.try_collect().await?;
     let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;

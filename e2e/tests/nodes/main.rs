@@ -25,10 +25,11 @@ fn main() -> ExitCode {
         calls::certificates_are_renewed_while_an_autoscaler_calls,
         calls::an_upgrade_fails_no_call,
         node::a_kubelet_writes_its_node_as_it_was_recorded,
-        policy::an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_needs,
         release::image_and_chart_are_signed_before_they_have_a_tag_and_installed_by_digest,
         limits::a_thousand_groups_fit_the_default_limits,
         token::the_program_goes_on_with_the_token_that_the_kubelet_has_renewed,
+        // The last one, since its firewall stays on the Node.
+        policy::an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_needs,
     ];
     nodes::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("nodes"))
 }

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, TIMEOUT, Testbed},
+    nodes::{TIMEOUT, Testbed, create_group},
     provider::Caller,
     wait::every,
 };
@@ -47,7 +47,7 @@ pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbe
 
 /// The sidecar is that of the example, beside a container that stands for Cluster Autoscaler, which no image has here.
 pub(crate) async fn a_sidecar_serves_on_a_unix_socket(testbed: &Testbed<'_>) -> Result<()> {
-    let group = Group::create(&testbed.objects, "workers", 1).await?;
+    let group = create_group(&testbed.objects, "workers", 1).await?;
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let rights = fs::read_to_string(format!("{repository}/examples/rbac.yaml"))?;
     for document in serde_yaml::Deserializer::from_str(&rights) {

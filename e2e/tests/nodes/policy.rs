@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go,
-    nodes::{TIMEOUT, Testbed, remove_kube_router},
+    nodes::{TIMEOUT, Testbed},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 
 use crate::pod::{INTERVAL, VISIBLE_WITHIN, name, process, process_of};
 
-/// The unit of systemd that is kube-router.
-const UNIT: &str = "kube-router";
 const GRPC: u16 = 8086;
 const METRICS: u16 = 8080;
 const PROBES: u16 = 8082;
@@ -53,7 +51,7 @@ pub(crate) async fn an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_need
         let all = clients.iter().flat_map(|client| [GRPC, METRICS, PROBES].map(|port| (client, address, port, true)));
         check(&all.chain([(&own, dns.as_str(), METRICS_OF_DNS, true)]).collect::<Vec<_>>()).await?;
     }
-    let firewall = Firewall::start(testbed)?;
+    start_firewall(testbed)?;
     let outcome = async {
         // Probes, lists and watches of Pods that start now pass the firewall.
         for pod in &pods {
@@ -77,41 +75,28 @@ pub(crate) async fn an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_need
         }
         Ok(())
     };
-    // The scenarios that follow run without it, whatever was found.
     let outcome = outcome.await;
     let removed = testbed.objects.remove("Namespace", &elsewhere).await;
-    let stopped = firewall.stop().await;
-    outcome.and(stopped).and(removed)
+    outcome.and(removed)
 }
 
-/// kube-router's firewall, as a process of the Node with an administrator's rights.
-struct Firewall<'a>(&'a Testbed<'a>);
-
-impl<'a> Firewall<'a> {
-    fn start(testbed: &'a Testbed<'a>) -> Result<Self> {
-        let program = testbed.cluster.node_files()?.join("usr/local/bin/kube-router");
-        fs::copy(go::kube_router()?, &program).with_context(|| format!("copying to {}", program.display()))?;
-        let node = testbed.cluster.on_node(&["hostname"])?;
-        let firewall = Self(testbed);
-        testbed.cluster.on_node(&[
-            "systemd-run",
-            &format!("--unit={UNIT}"),
-            "kube-router",
-            "--kubeconfig=/etc/kubernetes/admin.conf",
-            &format!("--hostname-override={}", node.trim()),
-            "--run-firewall=true",
-            "--run-router=false",
-            "--run-service-proxy=false",
-        ])?;
-        Ok(firewall)
-    }
-
-    /// Takes its rules away again, for the scenarios that follow.
-    async fn stop(self) -> Result<()> {
-        self.0.cluster.on_node(&["systemctl", "stop", UNIT])?;
-        // Its own clean-up crashes where the kernel has no IPVS.
-        remove_kube_router(self.0.cluster).await
-    }
+/// Starts kube-router's firewall as a process of the Node with an administrator's rights. Its own clean-up crashes where the
+/// kernel has no IPVS, so it stays.
+fn start_firewall(testbed: &Testbed<'_>) -> Result<()> {
+    let program = testbed.cluster.node_files()?.join("usr/local/bin/kube-router");
+    fs::copy(go::kube_router()?, &program).with_context(|| format!("copying to {}", program.display()))?;
+    let node = testbed.cluster.on_node(&["hostname"])?;
+    testbed.cluster.on_node(&[
+        "systemd-run",
+        "--unit=kube-router",
+        "kube-router",
+        "--kubeconfig=/etc/kubernetes/admin.conf",
+        &format!("--hostname-override={}", node.trim()),
+        "--run-firewall=true",
+        "--run-router=false",
+        "--run-service-proxy=false",
+    ])?;
+    Ok(())
 }
 
 /// A Pod from whose network connections are tried.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go::{self, ReleasePrograms},
     helm::RELEASE,
-    nodes::{Group, Testbed},
+    nodes::{Testbed, create_group},
     process::Process,
     wait::every,
 };
@@ -161,7 +161,7 @@ async fn installed(testbed: &Testbed<'_>, registry: &Registry, chart: &str, imag
     let plain = format!("[host.\"http://{}\"]\n  capabilities = [\"pull\", \"resolve\"]\n", registry.address);
     let script = format!("mkdir -p '{hosts}' && cat >'{hosts}/hosts.toml' <<'EOF'\n{plain}EOF");
     testbed.cluster.on_node(&["sh", "-c", &script])?;
-    let group = Group::create(&testbed.objects, "workers", 1).await?;
+    let group = create_group(&testbed.objects, "workers", 1).await?;
     let release = testbed.release();
     let (from, version) = (format!("oci://{chart}"), format!("--version={VERSION}"));
     let values = ["--set=clusterAPIMode=incluster-incluster", "--set=autoDiscovery.clusterName=prod"];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     helm::RELEASE,
-    nodes::{Group, Testbed},
+    nodes::{Testbed, create_group},
     wait::every,
 };
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -23,7 +23,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
 pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_renewed(
     testbed: &Testbed<'_>,
 ) -> Result<()> {
-    let group = Group::create(&testbed.objects, "workers", 0).await?;
+    let group = create_group(&testbed.objects, "workers", 0).await?;
     let release = testbed.release();
     release.apply("install", &release.values()).await?;
     let patch = json!({ "spec": { "replicas": 1, "template": { "spec": {

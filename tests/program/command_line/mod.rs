@@ -4,7 +4,6 @@
 mod check;
 mod generated;
 mod logs;
-mod proxy;
 
 use std::{
     fs,
@@ -30,67 +29,30 @@ fn assert_fails(output: &Output, code: i32, part: &str) {
     assert!(output.stdout.is_empty());
 }
 
+/// What each flag and variable may be is tested where they are read.
 #[test]
-fn without_a_scope_it_refuses_to_start() {
-    assert_fails(&serve(&[], &[]), 2, "error: no scope is chosen");
-    let empty = [
-        ("CAPI_AUTOSCALER_CLUSTER", ""),
-        ("CAPI_AUTOSCALER_ALL_CLUSTERS", ""),
-        ("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", ""),
-    ];
-    assert_fails(&serve(&empty, &[]), 2, "error: no scope is chosen");
-    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "false")], &[]), 2, "error: no scope is chosen");
-}
-
-#[test]
-fn variables_stand_for_their_flags() {
-    let cluster = [("CAPI_AUTOSCALER_CLUSTER", "a/b")];
-    assert_fails(&serve(&cluster, &["--all-clusters"]), 2, "--cluster and --all-clusters exclude each other");
-    let all = [("CAPI_AUTOSCALER_ALL_CLUSTERS", "true")];
-    assert_fails(&serve(&all, &["--cluster", "a/b"]), 2, "--cluster and --all-clusters exclude each other");
-    let discovery = [("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", "clusterapi:a=b\nclusterapi:c")];
-    assert_fails(&serve(&discovery, &[]), 2, "\"clusterapi:c\" can't be used");
-    assert_fails(&serve(&[("CAPI_GROUP", "x")], &["--all-clusters"]), 2, "--capi-group (or CAPI_GROUP): \"x\"");
-    assert_fails(&serve(&[("CAPI_VERSION", "x")], &["--all-clusters"]), 2, "--capi-version (or CAPI_VERSION): \"x\"");
-}
-
-#[test]
-fn a_flag_wins_over_its_variable() {
-    assert_fails(&serve(&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"]), 2, "\"y\" can't be used");
-}
-
-#[test]
-fn a_typing_error_in_a_variable_is_no_yes() {
-    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[]), 2, "use true or false");
-}
-
-#[test]
-fn a_kubeconfig_that_is_not_there_ends_it_with_the_remedy() {
-    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
-    let output = serve(&[], &[&flags[..], &["--management-kubeconfig=/nonexistent/config"]].concat());
-    assert_fails(&output, 1, "management cluster: kubeconfig file /nonexistent/config: can't read it: No such file");
-    let output = serve(&[("HOME", "/nonexistent")], &flags);
-    assert_fails(&output, 1, "management cluster: no kubeconfig given, and none found: ");
-}
-
-#[test]
-fn a_price_file_that_can_not_be_used_ends_it_with_the_place() {
+fn a_wrong_start_ends_with_its_code_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("prices.yaml");
-    fs::write(&file, "instanceTypes:\n  m5.large: -1\n").unwrap();
-    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
-    let output = serve(&[("CAPI_AUTOSCALER_PRICES", file.to_str().unwrap())], &flags);
-    assert_fails(&output, 1, "prices.yaml: instanceTypes.m5.large: -1: a price must not be negative at line 2");
-    let output = serve(&[], &[&flags[..], &["--prices=/nonexistent/prices.yaml"]].concat());
-    assert_fails(&output, 1, "price file /nonexistent/prices.yaml: it can't be read: No such file");
-}
-
-#[test]
-fn an_address_that_is_taken_ends_it_with_the_remedy() {
-    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = held.local_addr().unwrap().to_string();
-    let output = serve(&[], &["--all-clusters", "--listen", &address]);
-    assert_fails(&output, 1, "choose another address with --listen");
+    let prices = dir.path().join("prices.yaml");
+    fs::write(&prices, "instanceTypes:\n  m5.large: -1\n").unwrap();
+    let (prices, held) = (prices.to_str().unwrap(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let listen = format!("--listen={}", held.local_addr().unwrap());
+    let served = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let (here, nowhere) = (served.as_slice(), "--management-kubeconfig=/nonexistent/config");
+    let no_kubeconfig = [here, &[nowhere]].concat();
+    let calls: [(&[(&str, &str)], &[&str], i32, &str); 8] = [
+        (&[], &[], 2, "error: no scope is chosen"),
+        (&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[], 2, "use true or false"),
+        (&[("CAPI_AUTOSCALER_CLUSTER", "a/b")], &["--all-clusters"], 2, "exclude each other"),
+        (&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"], 2, "\"y\" can't be used"),
+        (&[], &["--all-clusters", &listen], 1, "choose another address with --listen"),
+        (&[], &no_kubeconfig, 1, "kubeconfig file /nonexistent/config: can't read it: No such file"),
+        (&[("HOME", "/nonexistent")], here, 1, "management cluster: no kubeconfig given, and none found: "),
+        (&[("CAPI_AUTOSCALER_PRICES", prices)], here, 1, "prices.yaml: instanceTypes.m5.large: -1: a price must"),
+    ];
+    for (variables, flags, code, part) in calls {
+        assert_fails(&serve(variables, flags), code, part);
+    }
 }
 
 #[test]
@@ -160,15 +122,6 @@ fn groups(flags: &[&str]) -> Command {
     command
 }
 
-#[test]
-fn groups_says_what_to_do_where_no_server_is() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let output = groups(&["--server", &free.to_string()]).output().unwrap();
-    assert_fails(&output, 1, &format!("nothing listens at http://{free}: start a server"));
-    let output = groups(&[]).env("CAPI_AUTOSCALER_SERVER", "ftp://a").output().unwrap();
-    assert_fails(&output, 2, "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used");
-}
-
 /// Answers each request with the result of a function of its number, counted from 0, until the test ends.
 fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -217,23 +170,6 @@ fn groups_distinguishes_an_older_server_another_program_and_another_schema() {
         let server = server(move |_| (code, body.to_owned()));
         assert_fails(&groups(&["--server", &server.to_string()]).output().unwrap(), 1, part);
     }
-}
-
-#[test]
-fn groups_prints_in_the_form_that_is_asked_for() {
-    let server = server(|_| (200, state(3))).to_string();
-    let print = |flags: &[&str]| {
-        let output = groups(&[&["--server", &server], flags].concat()).output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert!(print(&[]).starts_with("ID                      MIN   SIZE   MAX"));
-    let json: serde_json::Value = serde_json::from_str(&print(&["-o", "json"])).unwrap();
-    assert_eq!(json["groups"][0]["size"], 3);
-    assert!(print(&["-o", "yaml", "b"]).contains("\n- id: MachineDeployment/a/b\n"));
-    assert_eq!(print(&["-n", "other"]), "no node groups: --all shows what is left out and why\n");
-    let output = groups(&["--server", &server, "c"]).output().unwrap();
-    assert_fails(&output, 1, "no node group is or ends in \"c\"");
 }
 
 #[test]

@@ -1,6 +1,4 @@
-//! Tests of the whole program's status page on a sandbox: in a real browser, and compared with the other views.
-mod agreement;
+//! Tests of the whole program's status page on a sandbox, in a real browser.
+
 mod browser;
-mod fleet;
 mod readable;
-mod views;

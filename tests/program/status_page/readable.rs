@@ -9,12 +9,9 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::until;
+use testkit::{get, until};
 
-use super::{
-    browser::{Browser, Screen},
-    views::{of_template, template},
-};
+use super::browser::{Browser, Screen};
 use crate::world::{World, behaving, cluster, deployment};
 
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">";
@@ -49,6 +46,45 @@ const LEAST_CONTRAST: &str = r"(() => {
   }
   return least;
 })()";
+
+impl World {
+    async fn refresh(&self) {
+        self.client().await.refresh(proto::RefreshRequest {}).await.unwrap();
+    }
+
+    /// Returns a page as HTML.
+    async fn page(&self, path: &str) -> String {
+        let (status, body) = get(&self.admin(), path).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    fn admin(&self) -> String {
+        self.server.admin_address().unwrap().to_string()
+    }
+}
+
+/// Removes the capacity annotations, and sets the kind of its infrastructure template.
+fn of_template(mut deployment: Value, kind: &str) -> Value {
+    deployment["metadata"]["annotations"].as_object_mut().unwrap().retain(|key, _| !key.starts_with("capacity."));
+    deployment["spec"]["template"]["spec"]["infrastructureRef"] =
+        json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": kind, "name": deployment["metadata"]["name"] });
+    deployment
+}
+
+/// Returns an infrastructure template that publishes its capacity.
+fn template(kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": { "name": name, "namespace": "team-a" },
+        "spec": { "template": { "spec": {} } },
+        "status": {
+            "capacity": { "cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1" },
+            "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux" },
+        },
+    })
+}
 
 /// Returns groups of each state, one of which tries to run a script.
 fn fleet() -> Vec<Value> {

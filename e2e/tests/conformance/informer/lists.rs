@@ -1,7 +1,7 @@
 //! The events that lists deliver.
 
 use anyhow::{Result, ensure};
-use e2e::informer::{EventLog, Lists, Setup};
+use e2e::informer::{Lists, Setup};
 use shared_informer::ListCounts;
 
 /// In one stream, or in as many pages as needed.
@@ -25,50 +25,6 @@ pub(crate) async fn existing_objects_are_reported_first_and_marked_as_initial(se
     };
     let asked = (setup.asked(&["sendInitialEvents=true"]), setup.asked(&["limit=2"]), setup.asked(&["continue="]));
     ensure!(asked == (streams, pages, later), "streams, pages, and pages after the first were {asked:?}");
-    Ok(())
-}
-
-/// A proxy loses the bookmark that ends a stream, and the objects change all the time, so that nothing is ever idle.
-pub(crate) async fn a_stream_whose_end_is_lost_gives_way_to_pages(setup: &Setup) -> Result<()> {
-    for name in ["a", "b", "c"] {
-        setup.create(name).await?;
-    }
-    setup.proxy.lose_list_ends();
-    let changes = async {
-        for size in 2.. {
-            setup.resize("a", size).await?;
-        }
-        Ok(())
-    };
-    let followed = tokio::select! {
-        ended = changes => return ended,
-        followed = setup.follow(setup.all()) => followed,
-    };
-    let (informer, _) = followed?;
-    ensure!(informer.store().len() == 3, "it holds {:?}", informer.store().keys());
-    let lists = informer.status().lists;
-    ensure!(lists == ListCounts { first: 1, ..ListCounts::default() }, "it made {lists:?}");
-    let streams = setup.asked(&["sendInitialEvents=true"]);
-    ensure!(streams == usize::from(setup.lists == Lists::Streamed), "it asked for {streams} streams");
-    Ok(())
-}
-
-/// Without another list.
-pub(crate) async fn a_handler_added_late_receives_what_is_there(setup: &Setup) -> Result<()> {
-    setup.create("a").await?;
-    let (informer, early) = setup.follow(setup.all()).await?;
-    setup.create("b").await?;
-    early.is(&["a was there", "synced", "b came"]).await?;
-    setup.resize("a", 2).await?;
-    early.is(&["a was there", "synced", "b came", "a has size 2"]).await?;
-    let lists = informer.status().lists;
-
-    let late = EventLog::of(&informer);
-    late.is(&["a was there", "b was there", "synced"]).await?;
-    setup.delete("a").await?;
-    late.is(&["a was there", "b was there", "synced", "a went"]).await?;
-    early.is(&["a was there", "synced", "b came", "a has size 2", "a went"]).await?;
-    ensure!(informer.status().lists == lists, "the late handler cost a list");
     Ok(())
 }
 

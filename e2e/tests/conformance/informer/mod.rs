@@ -12,8 +12,6 @@ use e2e::promises;
 pub(crate) fn run() -> ExitCode {
     e2e::informer::run(&promises![
         lists::existing_objects_are_reported_first_and_marked_as_initial,
-        lists::a_stream_whose_end_is_lost_gives_way_to_pages,
-        lists::a_handler_added_late_receives_what_is_there,
         lists::a_delete_that_was_missed_is_found_by_a_list,
         watches::every_change_is_reported,
         watches::a_watch_that_was_cut_is_resumed_without_a_list,

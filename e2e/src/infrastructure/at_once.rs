@@ -1,4 +1,6 @@
-//! Clusters: their infrastructure, and an externally managed control plane with its kubeconfig.
+//! Objects that are ready at once: Clusters with an externally managed control plane and its kubeconfig, bootstrap data for
+//! groups that must not name a Secret of their own (those of a ClusterClass; it is never read), and templates of machines,
+//! of which some providers publish the capacity.
 
 use std::sync::Arc;
 
@@ -50,4 +52,24 @@ async fn write_kubeconfig(world: &World, plane: &DynamicObject, cluster: &str) -
     let field_manager = PatchParams::apply("loopback");
     api.patch(&name, &field_manager, &Patch::Apply(secret)).await?;
     Ok(())
+}
+
+/// Reports empty bootstrap data at once.
+pub(super) async fn config(world: Arc<World>, config: Arc<DynamicObject>) -> Outcome {
+    let status = json!({
+        "initialization": { "dataSecretCreated": true },
+        "dataSecretName": "none",
+        "conditions": condition(&config, true, "Created", ""),
+    });
+    world.write(&config, json!({}), status).await?;
+    Ok(None)
+}
+
+pub(super) async fn template(world: Arc<World>, template: Arc<DynamicObject>) -> Outcome {
+    let spec = &template.data["spec"];
+    if spec["publishesCapacity"] == true {
+        let status = json!({ "capacity": spec["template"]["spec"]["capacity"] });
+        world.write(&template, json!({}), status).await?;
+    }
+    Ok(None)
 }

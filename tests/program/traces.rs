@@ -16,7 +16,34 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::*;
+use proto::ExternalGrpcNode;
+use sandbox::SandboxOptions;
+use serde_json::json;
+use testkit::until;
+
+use crate::world::{World, cluster, deployment};
+
+const GROUP: &str = "MachineDeployment/team-a/workers";
+
+/// Starts the program on a group of this size, with its traces for this collector.
+async fn start(replicas: i64, collector: &Collector) -> World {
+    let endpoint = format!("--otlp-endpoint=http://{}", collector.start().await);
+    let manifests = vec![cluster(), deployment("workers", replicas, json!({}))];
+    let options = SandboxOptions { manifests, ..SandboxOptions::default() };
+    let world = World::start(options, &["--admin-listen=none", &endpoint], |_| {}).await;
+    until("in sync", async || world.client().await.refresh(proto::RefreshRequest {}).await.ok()).await;
+    world
+}
+
+/// Waits until a Node leads to its group.
+async fn until_known(world: &World, node: &ExternalGrpcNode) {
+    let request = proto::NodeGroupForNodeRequest { node: Some(node.clone()) };
+    until("the Node's group", async || {
+        let answer = world.client().await.node_group_for_node(request.clone()).await.unwrap();
+        answer.into_inner().node_group.filter(|group| group.id == GROUP)
+    })
+    .await;
+}
 
 /// An in-memory collector of traces.
 #[derive(Clone, Default)]
@@ -75,11 +102,10 @@ fn id_of<const N: usize>(bytes: &[u8]) -> u128 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_is_a_trace_from_its_caller_to_the_api_server() {
     let collector = Collector::default();
-    let endpoint = format!("--otlp-endpoint=http://{}", collector.start().await);
-    let world = start_with(Contract::V1Beta2, vec![cluster(), workers(2, "")], &[&endpoint]).await;
+    let world = start(2, &collector).await;
     world.pass(60).await;
-    world.until_instances(2, InstanceState::InstanceRunning).await;
     let node = world.nodes().remove(0);
+    until_known(&world, &node).await;
     let mut request =
         Request::new(proto::NodeGroupDeleteNodesRequest { id: GROUP.to_owned(), nodes: vec![node.clone()] });
     request.metadata_mut().insert("traceparent", format!("00-{TRACE}-{CALLER}-01").parse().unwrap());
@@ -106,30 +132,20 @@ async fn a_delete_is_a_trace_from_its_caller_to_the_api_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_fails_has_its_code_in_its_trace() {
     let collector = Collector::default();
-    let endpoint = format!("--otlp-endpoint=http://{}", collector.start().await);
-    let world = start_with(Contract::V1Beta2, vec![cluster(), workers(1, "")], &[&endpoint]).await;
-    world.increase(100).await.unwrap_err();
+    let world = start(1, &collector).await;
+    let mut client = world.client().await;
+    let request = proto::NodeGroupIncreaseSizeRequest { id: GROUP.to_owned(), delta: 100 };
+    client.node_group_increase_size(request).await.unwrap_err();
     let rpc = collector.until_span("NodeGroupIncreaseSize").await;
     assert_eq!(attribute(&rpc, "code"), "FAILED_PRECONDITION");
     assert!(rpc.status.unwrap().message.contains("max"), "it names the bound");
     // A failed read has a span, a successful one has none.
-    world.target_size().await;
+    client.node_group_target_size(proto::NodeGroupTargetSizeRequest { id: GROUP.to_owned() }).await.unwrap();
     let nobody = proto::NodeGroupTargetSizeRequest { id: "MachineDeployment/team-a/nobody".to_owned() };
-    world.client().await.node_group_target_size(nobody).await.unwrap_err();
+    client.node_group_target_size(nobody).await.unwrap_err();
     let read = collector.until_span("NodeGroupTargetSize").await;
     assert_eq!(attribute(&read, "code"), "NOT_FOUND");
     assert_eq!(attribute(&read, "group"), "MachineDeployment/team-a/nobody");
     world.stop().await;
     assert_eq!(collector.spans().iter().filter(|span| span.name == "NodeGroupTargetSize").count(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_down_holds_up_no_command() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // It accepts connections and never answers.
-    let endpoint = format!("--otlp-endpoint=http://{}", taken.local_addr().unwrap());
-    let world = start_with(Contract::V1Beta2, vec![cluster(), workers(1, "")], &[&endpoint]).await;
-    world.increase(1).await.unwrap();
-    assert_eq!(world.target_size().await, 2);
-    world.stop().await;
 }

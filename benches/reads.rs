@@ -1,0 +1,136 @@
+//! Reads. First on the index alone, in a fleet and in one five times as large: the cost of an answer must grow with the
+//! answer and not with the fleet. Then one loop of a Cluster Autoscaler over a real connection to the service, with 200
+//! groups of 5,000 Machines and 200 empty ones, beside as many empty calls; server and client are in one process on two
+//! threads. It fails when a template's median costs more than 1.5 times that of an empty call. `--test` makes each read
+//! once.
+
+// A bench may panic: it is a test of its own input.
+#![allow(clippy::expect_used)]
+
+#[allow(dead_code, reason = "the example has a main of its own")]
+#[path = "../examples/autoscaler_loop.rs"]
+mod autoscaler_loop;
+mod fleet;
+#[path = "fleet/service.rs"]
+mod service;
+
+use std::{
+    collections::HashMap,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use clap::Parser as _;
+use index::{Change, Index, NodeQuery};
+use rules::GroupId;
+use rules::capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
+use serde_json::json;
+use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
+
+const MACHINES_PER_GROUP: usize = 25;
+const FLEETS: [usize; 2] = [200, 1_000];
+/// The time for which each read is repeated, of which the best of so many parts counts.
+const TIME: Duration = Duration::from_millis(500);
+const PARTS: u32 = 10;
+const LOOPS: usize = 3;
+const LIMIT: f64 = 1.5;
+
+fn main() {
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    for groups in FLEETS {
+        of_index(groups, if is_test { Duration::ZERO } else { TIME / PARTS });
+    }
+    if !is_test {
+        over_grpc();
+    }
+}
+
+/// Repeats a read for some time, and returns the duration of one.
+fn time(part: Duration, run: &dyn Fn()) -> Duration {
+    let began = Instant::now();
+    let mut count = 0;
+    while count == 0 || began.elapsed() < part {
+        (0..100).for_each(|_| run());
+        count += 100;
+    }
+    began.elapsed() / count
+}
+
+fn of_index(groups: usize, part: Duration) {
+    let index = Index::new(fleet::rules());
+    fleet::fill(&index, groups, MACHINES_PER_GROUP);
+    println!("{groups} groups, {} Machines, on the index alone", groups * MACHINES_PER_GROUP);
+    let id = GroupId::parse("MachineDeployment/fleet/pool-77").expect("an id");
+    let annotations = HashMap::new();
+    let name = "pool-77-abcde-7";
+    let provider_id = format!("cloud:///zone-a/{name}");
+    let query = NodeQuery { name, provider_id: &provider_id, annotations: &annotations };
+    assert_eq!(index.group_of_node(query).expect("the Node has a group").id, id);
+    assert_eq!(index.instances(&id).expect("the group answers").len(), MACHINES_PER_GROUP);
+    assert_eq!(index.groups().len(), groups);
+    let reads: [(&str, &dyn Fn()); 6] = [
+        ("group of a Node", &|| drop(black_box(index.group_of_node(black_box(query))))),
+        ("25 instances of a group", &|| drop(black_box(index.instances(black_box(&id))))),
+        ("target size", &|| {
+            black_box(index.target_size(black_box(&id)));
+        }),
+        ("template and options", &|| drop(black_box(index.served(black_box(&id))))),
+        // This answer grows with the number of groups: the list itself is shared, its copy to the wire is not.
+        ("all groups", &|| {
+            black_box(index.groups().iter().map(|group| group.text.len()).sum::<usize>());
+        }),
+        ("refresh without a change", &|| index.refresh()),
+    ];
+    for (read, run) in reads {
+        let best = (0..PARTS).map(|_| time(part, run)).min().unwrap_or_default();
+        println!("  {read:<26} {best:>10.0?}");
+    }
+}
+
+fn over_grpc() {
+    let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let shutdown = CancellationToken::new();
+    let (index, context) = (Index::new(fleet::rules()), Context::new("cluster.x-k8s.io"));
+    fleet::fill(&index, FLEETS[0], MACHINES_PER_GROUP);
+    for number in 0..FLEETS[0] {
+        index.apply(empty_group(&context, number));
+    }
+    index.refresh();
+    let server = service::serve(index, writes.handle(), &shutdown);
+    let (address, loops) = (server.address().to_string(), LOOPS.to_string());
+    let args = autoscaler_loop::Args::parse_from(["reads", "--address", &address, "--loops", &loops]);
+    let client = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let report = client.block_on(autoscaler_loop::play(&args)).expect("loops");
+    println!("\n{}", report.table(&args));
+    shutdown.cancel();
+    let ratio = report.rpcs["NodeGroupTemplateNodeInfo"].quantile(50) / report.empty.quantile(50);
+    assert!(ratio <= LIMIT, "a template answer costs {ratio:.2} empty calls, more than {LIMIT}");
+}
+
+/// Returns an empty group like real ones: a dozen labels, taints, GPUs.
+fn empty_group(context: &Context, number: usize) -> Change {
+    let prefix = "capacity.cluster-autoscaler.kubernetes.io";
+    let labels: Vec<_> = (0..12).map(|label| format!("team-{label}.example.com/purpose=batch-{number}")).collect();
+    let annotations = json!({
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
+        (format!("{prefix}/cpu")): "8",
+        (format!("{prefix}/memory")): "32Gi",
+        (format!("{prefix}/ephemeral-disk")): "100Gi",
+        (format!("{prefix}/gpu-type")): "nvidia.com/gpu",
+        (format!("{prefix}/gpu-count")): "2",
+        (format!("{prefix}/labels")): labels.join(","),
+        (format!("{prefix}/taints")): "dedicated=batch:NoSchedule,spot:NoExecute",
+        "capacity.capi-autoscaler-provider.io/overhead": "cpu=100m,memory=800Mi",
+    });
+    let meta = Meta {
+        key: ObjectKey::new("fleet", format!("rich-{number}")),
+        uid: format!("uid-{number}").into(),
+        resource_version: "1".into(),
+    };
+    let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
+    let object = ScalableResource::decode(ScalableKind::MachineDeployment, meta, &value, context);
+    Change::Scalable(Arc::new(object.expect("the object decodes")))
+}
