@@ -9,11 +9,10 @@ use std::{cmp::Reverse, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
     object::{self, Object},
-    plan::{Plan, Side},
 };
 use crate::settings::Contract;
 
@@ -237,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::{names::Names, plan::Write, testing},
+        controllers::{Write, object::Names, testing},
         settings::Settings,
     };
 
