@@ -213,7 +213,7 @@ async fn changes_during_a_cut_of_the_watches_are_seen_afterwards() {
     let world = start(Contract::V1Beta2, vec![cluster(), workers(1, "")]).await;
     world.until_instances(1, InstanceState::InstanceRunning).await;
     let management = world.sandbox.management();
-    let cut = Fault::watch(WatchFault::CutAfter(0)).on_path("/machines").unwrap();
+    let cut = Fault::watch(WatchFault::Cut).on_path("/machines").unwrap();
     let fault = management.faults().add(cut.times(3));
     let scale = json!({ "spec": { "replicas": 3 } });
     let deployments = Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");

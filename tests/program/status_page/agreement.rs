@@ -200,7 +200,7 @@ async fn every_view_shows_a_fault_in_the_same_words() {
 
     let gone = Fault::refuse(503, "ServiceUnavailable", "etcd has gone fishing");
     management.faults().add(gone.on_path("/machines").unwrap());
-    management.faults().add(Fault::watch(WatchFault::CutAfter(0)).on_path("/machines").unwrap());
+    management.faults().add(Fault::watch(WatchFault::Cut).on_path("/machines").unwrap());
     world.pass(60).await;
     Expected::of("a watch that is cut and can't be resumed").everywhere(&world, &log).await;
     management.faults().clear();
