@@ -140,7 +140,7 @@ impl Reconcile<'_> {
             if !self.is_due(referred) {
                 return;
             }
-            refer_to_node(&mut self.wanted, node.name(), self.context.settings.contract);
+            self.wanted.set("/status/nodeRef", node_reference(node.name(), self.context.settings.contract));
         }
         let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
         node_of(&self.wanted, Hardware::default()).claim(&mut labelled);
@@ -232,12 +232,12 @@ fn core_taint(taint: &Value) -> Value {
     taint
 }
 
-fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
-    let reference = match contract {
+/// Returns a reference to a Node.
+pub(super) fn node_reference(name: &str, contract: Contract) -> Value {
+    match contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
         Contract::V1Beta2 => json!({ "name": name }),
-    };
-    machine.set("/status/nodeRef", reference);
+    }
 }
 
 /// Returns true if an annotation with this prefix holds the Machine.

@@ -10,7 +10,7 @@ use super::{
     Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
-    machine_set::DefaultSize as _,
+    machine_set::set_group_defaults,
     object::{self, Object},
 };
 use crate::settings::Contract;
@@ -61,19 +61,12 @@ pub(crate) fn plan(
     sets: Vec<Arc<Value>>,
     context: &Context<'_>,
 ) -> Plan {
+    if deployment.deleting() {
+        return Plan::leave(deployment, &sets, keys::DEPLOYMENT_FINALIZER);
+    }
     let mut children: Vec<_> = sets.into_iter().map(|set| Child { set }).collect();
     let mut plan = Plan::default();
     let mut after = Value::clone(deployment);
-    if deployment.deleting() {
-        for child in children.iter().filter(|child| !child.set.deleting()) {
-            plan.delete(Side::Management, &child.set);
-        }
-        if children.is_empty() {
-            after.remove_finalizer(keys::DEPLOYMENT_FINALIZER);
-        }
-        plan.change(Side::Management, deployment, after);
-        return plan;
-    }
     set_defaults(&mut after, cluster);
     children.retain(|child| !child.set.deleting());
     children.sort_by_key(|child| (child.revision(), child.set.name().to_owned()));
@@ -110,10 +103,8 @@ pub(crate) fn plan(
 
 /// Sets the defaults that a real API would have filled in, and the Cluster as owner.
 fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
-    deployment.add_finalizer(keys::DEPLOYMENT_FINALIZER);
+    set_group_defaults(deployment, keys::DEPLOYMENT_FINALIZER);
     let cluster_name = deployment["spec"]["clusterName"].clone();
-    deployment.set_default(&object::label(keys::CLUSTER_NAME), cluster_name.clone());
-    deployment.set_default("/spec/replicas", json!(deployment.annotation_size().unwrap_or(1)));
     deployment.set_default("/spec/template/spec/clusterName", cluster_name);
     let name = deployment.name().to_owned();
     if deployment.map("/spec/selector/matchLabels").is_empty() {

@@ -13,8 +13,8 @@ use super::{
     Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
-    machine::provider_id,
-    machine_set::{DefaultSize as _, new_machine},
+    machine::{node_reference, provider_id},
+    machine_set::{new_machine, set_group_defaults},
     node::{self, Hardware, NodeOf},
     object::{self, Object},
 };
@@ -53,7 +53,7 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context
         plan.change(Side::Management, pool, wanted);
         return plan;
     }
-    set_defaults(&mut wanted);
+    set_group_defaults(&mut wanted, keys::POOL_FINALIZER);
     let behaviour = Behaviour::parse(pool.text(&label_of_template(BEHAVIOUR_LABEL)));
     let ids = resize(&mut plan, &wanted, steps, behaviour, context);
     wanted.set("/spec/providerIDList", json!(ids));
@@ -68,13 +68,6 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context
 
 fn label_of_template(key: &str) -> String {
     format!("/spec/template/metadata/labels/{}", object::escape(key))
-}
-
-fn set_defaults(pool: &mut Value) {
-    pool.add_finalizer(keys::POOL_FINALIZER);
-    let cluster = pool["spec"]["clusterName"].clone();
-    pool.set_default(&object::label(keys::CLUSTER_NAME), cluster);
-    pool.set_default("/spec/replicas", json!(pool.annotation_size().unwrap_or(1)));
 }
 
 /// Returns the current ids of the pool.
@@ -190,11 +183,7 @@ fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Cont
     let node = |id: &String| nodes.iter().find(|node| node.text("/spec/providerID") == Some(id.as_str()));
     let joined: Vec<_> = ids.iter().filter_map(node).collect();
     let ready = joined.iter().filter(|node| node::is_ready(node)).count();
-    let references = joined.iter().map(|node| match contract {
-        Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": node.name() }),
-        Contract::V1Beta2 => json!({ "name": node.name() }),
-    });
-    let references: Vec<_> = references.collect();
+    let references: Vec<_> = joined.iter().map(|node| node_reference(node.name(), contract)).collect();
     let wanted = usize::try_from(pool.number("/spec/replicas")).unwrap_or_default();
     let phase = match ids.len().cmp(&wanted) {
         std::cmp::Ordering::Less => "ScalingUp",
@@ -250,19 +239,12 @@ pub(crate) fn plan_with_machines(
     state: &mut Infrastructure,
     (ways, context): (PoolWays, &mut Context<'_>),
 ) -> Plan {
+    if pool.deleting() {
+        return Plan::leave(pool, machines, keys::POOL_FINALIZER);
+    }
     let mut plan = Plan::default();
     let mut wanted = Value::clone(pool);
-    if pool.deleting() {
-        for machine in machines.iter().filter(|machine| !machine.deleting()) {
-            plan.delete(Side::Management, machine);
-        }
-        if machines.is_empty() {
-            wanted.remove_finalizer(keys::POOL_FINALIZER);
-        }
-        plan.change(Side::Management, pool, wanted);
-        return plan;
-    }
-    set_defaults(&mut wanted);
+    set_group_defaults(&mut wanted, keys::POOL_FINALIZER);
     let replicas = usize::try_from(wanted.number("/spec/replicas")).unwrap_or_default();
     let size = follow(&mut plan, replicas, state, ways, context.now);
     for _ in machines.len()..size {

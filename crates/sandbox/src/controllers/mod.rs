@@ -19,7 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use self::object::Names;
+use self::object::{Names, Object as _};
 use crate::settings::Settings;
 
 /// The context that every controller gets besides its objects.
@@ -67,6 +67,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Plans the next step of the deletion of an object, which goes after those that it owns.
+    pub(crate) fn leave(object: &Arc<Value>, owned: &[Arc<Value>], finalizer: &str) -> Self {
+        let mut plan = Self::default();
+        for one in owned.iter().filter(|one| !one.deleting()) {
+            plan.delete(Side::Management, one);
+        }
+        let mut after = Value::clone(object);
+        if owned.is_empty() {
+            after.remove_finalizer(finalizer);
+        }
+        plan.change(Side::Management, object, after);
+        plan
+    }
+
     pub(crate) fn create(&mut self, side: Side, object: Value) {
         self.writes.push(Write::Create(side, object));
     }
