@@ -246,7 +246,7 @@ struct Seen {
 
 fn measure(variant: Variant, mut command: Command, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
     server.api().forget_history();
-    command.args(["--url", &server.url(), "--objects", &objects.to_string()]);
+    command.args(["--url", server.url(), "--objects", &objects.to_string()]);
     let mut follower = Piped::start(&mut command);
     let before: u64 = follower.line().parse().expect("its memory before");
     let listed = follower.line().parse().expect("how long its list took");

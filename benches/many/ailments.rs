@@ -111,7 +111,7 @@ impl Ill<'_> {
         let faults = self.cluster.workload.faults();
         let begun = match part {
             Part::Dead => {
-                faults.add(Fault::watch(WatchFault::CutAfter(0)));
+                faults.add(Fault::watch(WatchFault::Cut));
                 vec![faults.add(Fault::new(Effect::CutBefore))]
             }
             Part::Silent => with_a_cut(faults, Fault::new(Effect::Hold)),
@@ -169,7 +169,7 @@ impl Ill<'_> {
 /// Cuts the watch in progress once, so that the client meets the fault.
 fn with_a_cut(faults: &Faults, fault: Fault) -> Vec<FaultHandle> {
     let begun = vec![faults.add(fault)];
-    faults.add(Fault::watch(WatchFault::CutAfter(0)).times(1));
+    faults.add(Fault::watch(WatchFault::Cut).times(1));
     begun
 }
 

@@ -66,7 +66,7 @@ async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
     let own = format!("{url}\n    proxy-url: http://user:p%40ss@{}", proxy.address);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
-    let direct = sandbox::kubeconfig::kubeconfig(&url);
+    let direct = sandbox::kubeconfig::kubeconfig(url);
     let kubeconfig = direct.replace(&format!("server: {url}"), &format!("server: {own}"));
     assert_ne!(kubeconfig, direct);
     std::fs::write(&path, kubeconfig).unwrap();

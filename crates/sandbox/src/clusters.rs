@@ -16,7 +16,7 @@ use crate::{
     api::{Api, LoadError, Resource, Selection},
     clock::Clock,
     define_cluster_api,
-    engine::WorkloadApis,
+    engine::{WorkloadApis, Workloads},
     faults::{Effect, Fault, WatchFault},
     fleet::{self, Fleet, Variation},
     http::{ApiServer, ApiServers, ServedApi, ServerSettings},
@@ -114,7 +114,8 @@ impl Clusters {
             apis.insert((namespace.clone(), name.clone()), workload.api().clone());
             built.push(ClusterOf { namespace, name, workload });
         }
-        let simulation = controllers.then(|| Simulation::start_clusters(management.api(), apis, clock, settings));
+        let workload_apis = Workloads::OfClusters(Arc::new(apis));
+        let simulation = controllers.then(|| Simulation::start(management.api(), workload_apis, clock, settings));
         let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
         let started = Self { management, workloads, all: built, simulation, folder };
         started.management.write_kubeconfig(started.management_kubeconfig()).map_err(StartError::Kubeconfig)?;

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions of Cluster API's kinds, as far as a client sees them: names, versions, columns, `/status`
 //! and `/scale`. Fields aren't checked. Infrastructure and bootstrap kinds are those that the manifests name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -120,32 +120,22 @@ fn schema() -> Value {
 /// Returns the definitions of all provider kinds that objects have or refer to: templates, and the kinds created from
 /// them.
 pub(crate) fn of_providers(objects: &[Value]) -> Vec<Value> {
-    let mut kinds: BTreeSet<(String, String, String)> = BTreeSet::new();
+    let mut kinds: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for object in objects {
-        let api_version = object["apiVersion"].as_str().unwrap_or_default();
-        if let Some((group, version)) = api_version.split_once('/')
-            && is_of_provider(group)
-        {
-            kinds.insert((group.to_owned(), object.kind().to_owned(), version.to_owned()));
+        if let Some((group, version)) = object["apiVersion"].as_str().and_then(|text| text.split_once('/')) {
+            kinds.entry((group.to_owned(), object.kind().to_owned())).or_default().insert(version.to_owned());
         }
-    }
-    for object in objects {
         for reference in ["/spec/template/spec/infrastructureRef", "/spec/template/spec/bootstrap/configRef"] {
-            let Some((group, kind)) = object.pointer(reference).and_then(group_and_kind) else { continue };
-            let known = kinds.iter().any(|(known_group, known_kind, _)| *known_group == group && *known_kind == kind);
-            if is_of_provider(&group) && !known {
-                kinds.insert((group, kind, "v1beta2".to_owned()));
+            if let Some(kind) = object.pointer(reference).and_then(group_and_kind) {
+                kinds.entry(kind).or_default();
             }
         }
     }
-    let mut versions: Vec<((String, String), Vec<String>)> = Vec::new();
-    for (group, kind, version) in kinds {
-        match versions.last_mut() {
-            Some((last, all)) if *last == (group.clone(), kind.clone()) => all.push(version),
-            Some(_) | None => versions.push(((group, kind), vec![version])),
-        }
-    }
-    versions.iter().map(|((group, kind), versions)| of_provider(group, kind, versions)).collect()
+    kinds.retain(|(group, _), _| is_of_provider(group));
+    let versions = |known: BTreeSet<String>| {
+        if known.is_empty() { vec!["v1beta2".to_owned()] } else { known.into_iter().collect() }
+    };
+    kinds.into_iter().map(|((group, kind), known)| of_provider(&group, &kind, &versions(known))).collect()
 }
 
 /// Returns true if a group belongs to a Cluster API provider: providers have groups below Cluster API's own.

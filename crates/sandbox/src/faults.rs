@@ -17,7 +17,6 @@ pub struct Fault {
     writes: bool,
     path: Option<Regex>,
     token: Option<String>,
-    skip: usize,
     times: Option<usize>,
     effect: Effect,
 }
@@ -38,8 +37,6 @@ pub enum Effect {
     Hold,
     /// The connection is cut before the request is processed.
     CutBefore,
-    /// The request is processed, and the connection is cut instead of an answer.
-    CutAfter,
     /// The request is processed, and the answer waits until [`FaultHandle::release`].
     HoldAnswer,
     /// The request is answered without end, as fast as the client reads, until the fault is removed.
@@ -58,25 +55,19 @@ pub enum Effect {
 pub enum WatchFault {
     /// The connection stays open, and nothing is sent until the fault is removed.
     Stall,
-    /// The watch ends after this many more events.
-    EndAfter(usize),
-    /// The connection is cut after this many more events.
-    CutAfter(usize),
-    /// A line is sent that isn't JSON, and the watch ends.
-    Garbage,
+    /// The connection is cut.
+    Cut,
     /// An ERROR event reports that the revision has expired, and the watch ends.
     Expire,
     /// Every event is sent twice until the fault is removed.
     Duplicate,
-    /// After every event the previous state is sent again, until the fault is removed.
-    Outdated,
 }
 
 impl Fault {
     /// Creates a fault for all requests, which stays until it is removed.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
-        Self { method: None, verb: None, writes: false, path: None, token: None, skip: 0, times: None, effect }
+        Self { method: None, verb: None, writes: false, path: None, token: None, times: None, effect }
     }
 
     /// Refuses requests with a Status of this code, reason and message.
@@ -108,8 +99,7 @@ impl Fault {
         self
     }
 
-    /// Restricts the fault to one verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
-    /// `deletecollection`.
+    /// Restricts the fault to one verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     #[must_use]
     pub fn on_verb(mut self, verb: &str) -> Self {
         self.verb = Some(verb.to_owned());
@@ -137,13 +127,6 @@ impl Fault {
     #[must_use]
     pub fn without_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
-        self
-    }
-
-    /// Lets the first `count` such requests pass.
-    #[must_use]
-    pub fn after(mut self, count: usize) -> Self {
-        self.skip = count;
         self
     }
 
@@ -203,8 +186,7 @@ impl Armed {
     /// Returns true if the fault affects this request.
     fn triggers(&mut self) -> bool {
         self.seen += 1;
-        let active =
-            self.seen > self.fault.skip && self.fault.times.is_none_or(|times| self.seen - self.fault.skip <= times);
+        let active = self.fault.times.is_none_or(|times| self.seen <= times);
         if active {
             self.hits.send_modify(|hits| *hits += 1);
         }
@@ -273,16 +255,21 @@ impl Faults {
         })
     }
 
-    /// Applies the faults to a watch: new ones are added to `met`, and removed ones are removed from it.
-    pub(crate) fn apply_to_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {
+    /// Adds the faults that a watch meets to those that it has `met`, and drops those that were removed. Returns the new
+    /// ones.
+    pub(crate) fn meet(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) -> Vec<WatchFault> {
         let mut list = self.0.list.lock();
         met.retain(|id, _| list.faults.contains_key(id));
+        let mut new = Vec::new();
         for (id, armed) in &mut list.faults {
             let Effect::Watch(fault) = armed.fault.effect else { continue };
             if !met.contains_key(id) && armed.fault.is_for(about) {
-                met.insert(*id, armed.triggers().then_some(fault));
+                let fault = armed.triggers().then_some(fault);
+                met.insert(*id, fault);
+                new.extend(fault);
             }
         }
+        new
     }
 
     /// Returns a receiver that is notified when faults are added or removed.

@@ -10,14 +10,11 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, LoadError},
     controllers::{
-        CapiVersion, Context, cluster, conditions,
-        fate::Fate,
-        keys, machine, machine_deployment, machine_set,
-        names::Names,
+        CapiVersion, Context, Plan, Write, cluster, conditions, keys,
+        machine::{self, Fate},
+        machine_deployment, machine_set,
         node::Hardware,
-        object::{self, Object},
-        plan::{Plan, Write},
-        propagation,
+        object::{self, Names, Object},
     },
     definitions,
     settings::{Contract, Settings, Times},
@@ -80,7 +77,7 @@ impl Fleet {
         let cluster = maker.cluster();
         management.load_values(vec![Value::clone(&cluster)])?;
         // Controllers can only remove a propagated annotation if `managedFields` shows that they have written it.
-        let controllers = management.as_manager(propagation::MANAGER);
+        let controllers = management.as_manager(machine_deployment::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
             controllers.load_values(managed)?;
@@ -277,24 +274,28 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{api::Resource, api::Selection, clock::Clock, define_cluster_api, simulation::Simulation};
+    use crate::{
+        api::{Resource, Selection},
+        clock::Clock,
+        define_cluster_api,
+        engine::{Controllers, Workloads},
+    };
 
     #[rstest]
-    #[tokio::test]
-    async fn the_controllers_find_nothing_to_do_in_a_fleet(
+    fn the_controllers_find_nothing_to_do_in_a_fleet(
         #[values(Contract::V1Beta1, Contract::V1Beta2)] contract: Contract,
     ) {
         let clock = Clock::driven(Timestamp::UNIX_EPOCH);
         let (management, workload) = (Api::new(clock.clone()), Api::new(clock.clone()));
         define_cluster_api(&management, contract).unwrap();
+        let settings = Settings { contract, times: Times::default() };
+        let mut controllers = Controllers::live(&management, Workloads::Shared(workload.clone()), clock, settings);
         let fleet = Fleet { groups: 3, machines: 4, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };
         fleet.build(&management, &workload, contract).unwrap();
         let nodes = workload.list(&Resource::core("nodes"), &Selection::default()).unwrap();
         assert_eq!(nodes.len(), 12);
         let before = (management.revision(), workload.revision());
-        let settings = Settings { contract, times: Times::default() };
-        let simulation = Simulation::start(&management, &workload, clock, settings);
-        simulation.settle().await;
+        assert!(controllers.settle(10_000));
         assert_eq!((management.revision(), workload.revision()), before);
     }
 }

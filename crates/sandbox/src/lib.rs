@@ -13,16 +13,15 @@ pub mod faults;
 pub mod fleet;
 pub mod http;
 pub mod kubeconfig;
-mod manifests;
 pub mod recorded;
 pub mod requests;
 mod sandbox;
 mod settings;
 mod simulation;
 
+pub use api::{ManifestError, read_manifests};
 pub use controllers::CapiVersion;
 pub use definitions::define_cluster_api;
-pub use manifests::{ManifestError, read_manifests};
 pub use sandbox::{Sandbox, SandboxOptions, StartError};
 pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
 pub use simulation::Simulation;

@@ -15,6 +15,7 @@ use crate::{
     clock::Clock,
     controllers::{keys, object::Object},
     define_cluster_api, definitions,
+    engine::Workloads,
     fleet::Fleet,
     http::{ApiServer, ServerSettings},
     settings::{Settings, Times},
@@ -99,9 +100,8 @@ impl Sandbox {
             fleet.build(management.api(), workload.api(), settings.contract)?;
         }
         let times = settings.times;
-        let first = if settled { Times::ZERO } else { times };
-        let simulation =
-            Simulation::start_settled(management.api(), workload.api(), clock, Settings { times: first, ..settings });
+        let first = Settings { times: if settled { Times::ZERO } else { times }, ..settings };
+        let simulation = Simulation::start(management.api(), Workloads::Shared(workload.api().clone()), clock, first);
         let (nodes, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|object| object.kind() == "Node");
         workload.api().load_values(nodes)?;
         management.api().load_values(others)?;

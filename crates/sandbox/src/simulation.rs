@@ -1,15 +1,13 @@
 //! The task that runs the simulated controllers, which is woken by changes in either API and by the next time at which
 //! something is due. Its actions depend only on the objects and the clock, and its cost only on the changes.
 
-use std::sync::Arc;
-
 use futures::future::select_all;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     api::Api,
     clock::Clock,
-    engine::{Controller, Controllers, WorkloadApis, Workloads},
+    engine::{Controller, Controllers, Workloads},
     settings::{Settings, Times},
 };
 
@@ -31,30 +29,10 @@ enum Command {
 pub struct Simulation(mpsc::UnboundedSender<Command>);
 
 impl Simulation {
-    /// Starts the controllers of `management`, which must have Cluster API's kinds; Nodes are created and deleted in
-    /// `workload`. The controllers begin with a reconcile of all existing objects.
-    #[must_use]
-    pub fn start(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
-        let workload = Workloads::Shared(workload.clone());
-        Self::run(Controllers::live(management, workload, clock.clone(), settings, true), clock)
-    }
-
-    /// Starts the controllers as [`Simulation::start`] does, but takes existing objects as settled and reconciles them
-    /// only when they change: for fleets.
-    #[must_use]
-    pub(crate) fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
-        let workload = Workloads::Shared(workload.clone());
-        Self::run(Controllers::live(management, workload, clock.clone(), settings, false), clock)
-    }
-
-    /// Starts the controllers as [`Simulation::start_settled`] does, with a workload cluster for each Cluster.
-    #[must_use]
-    pub(crate) fn start_clusters(management: &Api, workloads: WorkloadApis, clock: Clock, settings: Settings) -> Self {
-        let workloads = Workloads::OfClusters(Arc::new(workloads));
-        Self::run(Controllers::live(management, workloads, clock.clone(), settings, false), clock)
-    }
-
-    fn run(controllers: Controllers, clock: Clock) -> Self {
+    /// Starts the controllers of `management`, which must have Cluster API's kinds. They take its objects as settled, and
+    /// reconcile them only when they change.
+    pub(crate) fn start(management: &Api, workloads: Workloads, clock: Clock, settings: Settings) -> Self {
+        let controllers = Controllers::live(management, workloads, clock.clone(), settings);
         let (commands, asked) = mpsc::unbounded_channel();
         tokio::spawn(follow(controllers, clock, asked));
         Self(commands)

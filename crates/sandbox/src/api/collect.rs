@@ -39,16 +39,6 @@ pub enum Deleted {
     Waiting(Arc<Value>),
 }
 
-impl Deleted {
-    /// Returns the object, gone or marked.
-    #[must_use]
-    pub fn object(&self) -> &Arc<Value> {
-        match self {
-            Self::Gone(object) | Self::Waiting(object) => object,
-        }
-    }
-}
-
 /// Deletes the object at `place`, and everything that is deleted with it.
 pub(crate) fn delete(
     store: &mut Store,

@@ -1,11 +1,13 @@
-//! The description of a kind: its names, its versions, its subresources; and CustomResourceDefinitions, each of which
-//! defines one. It holds no objects.
+//! The description of a kind: its names, its versions, its subresources; CustomResourceDefinitions, each of which defines
+//! one; and the core kinds that every API server has, as far as the sandbox supports them, with the defaults that the API
+//! fills into their objects, and its checks of them besides those of metadata.
 
 use std::{borrow::Cow, fmt};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::core_kinds::EXTENSIONS;
+use super::{object::text, refusal::Refusal};
 
 /// A served version of a kind, named by group, version and plural as in URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,26 +49,24 @@ impl fmt::Display for Resource {
 }
 
 /// Returns the `apiVersion` of a group and version.
-#[must_use]
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// Splits an `apiVersion` into group and version.
-#[must_use]
 pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// The paths of the values of `/scale`, such as `.spec.replicas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScalePaths {
+pub(crate) struct ScalePaths {
     /// The desired number of replicas.
-    pub spec_replicas: String,
+    pub(crate) spec_replicas: String,
     /// The observed number of replicas.
-    pub status_replicas: String,
+    pub(crate) status_replicas: String,
     /// The selector as text, if the kind has one.
-    pub label_selector: Option<String>,
+    pub(crate) label_selector: Option<String>,
 }
 
 impl Default for ScalePaths {
@@ -81,23 +81,22 @@ impl Default for ScalePaths {
 
 /// A column of a table, as `additionalPrinterColumns` describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub(crate) struct Column {
     /// The heading.
-    pub name: String,
+    pub(crate) name: String,
     /// `string`, `integer`, `date` …
-    pub kind: String,
+    pub(crate) kind: String,
     /// The description of the column's values.
-    pub description: String,
+    pub(crate) description: String,
     /// The priority; columns above 0 are only shown by `-o wide`.
-    pub priority: i64,
+    pub(crate) priority: i64,
     /// The path of the value, of plain names as `.spec.replicas`.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 impl Column {
     /// Creates a column of text that is always shown.
-    #[must_use]
-    pub fn text(name: &str, path: &str) -> Self {
+    pub(crate) fn text(name: &str, path: &str) -> Self {
         Self {
             name: name.to_owned(),
             kind: "string".to_owned(),
@@ -110,23 +109,22 @@ impl Column {
 
 /// A version under which a kind is served.
 #[derive(Debug, Clone)]
-pub struct VersionSpec {
+pub(crate) struct VersionSpec {
     /// The version, such as `v1beta2`.
-    pub name: String,
+    pub(crate) name: String,
     /// True if clients can use it.
-    pub served: bool,
+    pub(crate) served: bool,
     /// True if there is a `/status` subresource.
-    pub status: bool,
+    pub(crate) status: bool,
     /// The paths of `/scale`, if there is such a subresource.
-    pub scale: Option<ScalePaths>,
+    pub(crate) scale: Option<ScalePaths>,
     /// The columns besides name and age.
-    pub columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
 }
 
 impl VersionSpec {
     /// Creates a served version with `/status` and without `/scale`.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), served: true, status: true, scale: None, columns: Vec::new() }
     }
 }
@@ -134,83 +132,76 @@ impl VersionSpec {
 /// The API's treatment of objects where kinds differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a rule of its own that a kind has or lacks")]
-pub struct Rules {
+pub(crate) struct Rules {
     /// True if changes are counted in `metadata.generation`.
-    pub generation: bool,
+    pub(crate) generation: bool,
     /// True if a create drops the status, which is written through its subresource.
-    pub create_drops_status: bool,
+    pub(crate) create_drops_status: bool,
     /// True if an update need not name a resourceVersion.
-    pub unconditional_update: bool,
+    pub(crate) unconditional_update: bool,
     /// True if an update of an object that doesn't exist creates it.
-    pub create_on_update: bool,
+    pub(crate) create_on_update: bool,
     /// True if strategic merge patches are supported.
-    pub strategic: bool,
+    pub(crate) strategic: bool,
     /// True if a delete is answered with the object rather than a Status.
-    pub delete_returns_object: bool,
+    pub(crate) delete_returns_object: bool,
 }
 
 impl Rules {
-    /// Returns the rules of kinds that a CRD defines.
-    #[must_use]
-    pub fn custom() -> Self {
-        Self {
-            generation: true,
-            create_drops_status: true,
-            unconditional_update: false,
-            create_on_update: false,
-            strategic: false,
-            delete_returns_object: false,
-        }
-    }
+    /// The rules of kinds that a CRD defines.
+    pub(crate) const CUSTOM: Self = Self {
+        generation: true,
+        create_drops_status: true,
+        unconditional_update: false,
+        create_on_update: false,
+        strategic: false,
+        delete_returns_object: false,
+    };
 
-    /// Returns the rules of most core kinds.
-    #[must_use]
-    pub fn core() -> Self {
-        Self {
-            generation: false,
-            create_drops_status: false,
-            unconditional_update: true,
-            create_on_update: false,
-            strategic: true,
-            delete_returns_object: false,
-        }
-    }
+    /// The rules of most core kinds.
+    pub(crate) const CORE: Self = Self {
+        generation: false,
+        create_drops_status: false,
+        unconditional_update: true,
+        create_on_update: false,
+        strategic: true,
+        delete_returns_object: false,
+    };
 }
 
 /// The full description of a kind.
 #[derive(Debug, Clone)]
-pub struct KindSpec {
+pub(crate) struct KindSpec {
     /// The API group; empty for core kinds.
-    pub group: String,
+    pub(crate) group: String,
     /// The kind, such as `Machine`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The kind of lists, such as `MachineList`.
-    pub list_kind: String,
+    pub(crate) list_kind: String,
     /// The name in URLs, such as `machines`.
-    pub plural: String,
+    pub(crate) plural: String,
     /// The name in commands, such as `machine`.
-    pub singular: String,
+    pub(crate) singular: String,
     /// The short names for commands.
-    pub short_names: Vec<String>,
+    pub(crate) short_names: Vec<String>,
     /// The categories for commands, such as `cluster-api`.
-    pub categories: Vec<String>,
+    pub(crate) categories: Vec<String>,
     /// True if its objects are namespaced.
-    pub namespaced: bool,
+    pub(crate) namespaced: bool,
     /// The versions, in order of preference. Objects are stored once and served in each version with only `apiVersion`
     /// rewritten: nothing is converted.
-    pub versions: Vec<VersionSpec>,
+    pub(crate) versions: Vec<VersionSpec>,
     /// The index in `versions` of the version in which objects are stored.
-    pub storage: usize,
+    pub(crate) storage: usize,
     /// The fields besides name and namespace that field selectors may name.
-    pub selectable_fields: Vec<String>,
+    pub(crate) selectable_fields: Vec<String>,
     /// The rules in which kinds differ.
-    pub rules: Rules,
+    pub(crate) rules: Rules,
 }
 
 impl KindSpec {
     /// Creates a namespaced custom kind with one served version that has `/status`; its plural is guessed.
-    #[must_use]
-    pub fn new(group: &str, version: &str, kind: &str) -> Self {
+    pub(crate) fn new(group: &str, version: &str, kind: &str) -> Self {
         Self {
             group: group.to_owned(),
             kind: kind.to_owned(),
@@ -223,20 +214,12 @@ impl KindSpec {
             versions: vec![VersionSpec::new(version)],
             storage: 0,
             selectable_fields: Vec::new(),
-            rules: Rules::custom(),
+            rules: Rules::CUSTOM,
         }
-    }
-
-    /// Makes the kind cluster-scoped.
-    #[must_use]
-    pub fn cluster_scoped(mut self) -> Self {
-        self.namespaced = false;
-        self
     }
 
     /// Adds a `/scale` at the usual paths to all versions.
     #[cfg(test)]
-    #[must_use]
     pub(crate) fn with_scale(mut self) -> Self {
         for version in &mut self.versions {
             version.scale = Some(ScalePaths::default());
@@ -245,7 +228,6 @@ impl KindSpec {
     }
 
     /// Adds a served version, which is like the first in all but its name.
-    #[must_use]
     pub(crate) fn with_version(mut self, name: &str) -> Self {
         if let Some(first) = self.versions.first() {
             let version = VersionSpec { name: name.to_owned(), ..first.clone() };
@@ -255,8 +237,7 @@ impl KindSpec {
     }
 
     /// Returns the served version of this name.
-    #[must_use]
-    pub fn version(&self, name: &str) -> Option<&VersionSpec> {
+    pub(crate) fn version(&self, name: &str) -> Option<&VersionSpec> {
         self.versions.iter().find(|version| version.name == name && version.served)
     }
 
@@ -266,21 +247,18 @@ impl KindSpec {
     }
 
     /// Returns its resource in the version in which objects are stored.
-    #[must_use]
     pub(crate) fn storage_resource(&self) -> Resource {
         let version = self.versions.get(self.storage).map_or_else(String::new, |version| version.name.clone());
         Resource::new(self.group.clone(), version, self.plural.clone())
     }
 
     /// Returns `plural.group`, or only the plural in the core group, as messages and CRDs name the kind.
-    #[must_use]
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
 /// Returns the most likely plural of a kind: lower case, with the English ending.
-#[must_use]
 pub(crate) fn guess_plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     let vowel_before_y = ["ay", "ey", "iy", "oy", "uy"].iter().any(|ending| singular.ends_with(ending));
@@ -334,7 +312,7 @@ pub(crate) fn kind_of(definition: &Value) -> Option<KindSpec> {
         selectable_fields: selectable(&spec["versions"]),
         versions: versions.into_iter().map(|(_, version)| version).collect(),
         storage,
-        rules: Rules::custom(),
+        rules: Rules::CUSTOM,
     })
 }
 
@@ -449,11 +427,255 @@ pub(crate) fn fill_definition(definition: &mut Value, time: &str) {
     }
 }
 
+/// The group of CustomResourceDefinitions.
+pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
+
+/// A placeholder for a path: readiness, and if Pods can be scheduled.
+pub(crate) const NODE_STATUS: &str = "node status";
+/// A placeholder for a path: the roles in the labels.
+pub(crate) const NODE_ROLES: &str = "node roles";
+/// The beginning of a placeholder for a path: the address of the type that follows.
+pub(crate) const NODE_ADDRESS: &str = "node address ";
+/// A placeholder for a path: kind and name of the object that an Event is about.
+pub(crate) const EVENT_OBJECT: &str = "event object";
+
+/// A core kind in v1.
+struct CoreKind {
+    group: &'static str,
+    kind: &'static str,
+    short: &'static [&'static str],
+    categories: &'static [&'static str],
+    namespaced: bool,
+    status: bool,
+    selectable: &'static [&'static str],
+    /// Heading, path and priority of the columns between name and age.
+    columns: &'static [(&'static str, &'static str, i64)],
+    rules: Rules,
+}
+
+const PLAIN: CoreKind = CoreKind {
+    group: "",
+    kind: "",
+    short: &[],
+    categories: &[],
+    namespaced: true,
+    status: false,
+    selectable: &[],
+    columns: &[],
+    rules: Rules::CORE,
+};
+
+const CORE_KINDS: [CoreKind; 11] = [
+    CoreKind {
+        kind: "Namespace",
+        short: &["ns"],
+        namespaced: false,
+        status: true,
+        selectable: &["status.phase"],
+        columns: &[("Status", ".status.phase", 0)],
+        ..PLAIN
+    },
+    CoreKind {
+        kind: "Node",
+        short: &["no"],
+        namespaced: false,
+        status: true,
+        selectable: &["spec.unschedulable"],
+        columns: &[
+            ("Status", NODE_STATUS, 0),
+            ("Roles", NODE_ROLES, 0),
+            ("Version", ".status.nodeInfo.kubeletVersion", 0),
+            ("Internal-IP", "node address InternalIP", 1),
+            ("External-IP", "node address ExternalIP", 1),
+            ("OS-Image", ".status.nodeInfo.osImage", 1),
+            ("Kernel-Version", ".status.nodeInfo.kernelVersion", 1),
+            ("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion", 1),
+        ],
+        ..PLAIN
+    },
+    CoreKind {
+        kind: "Pod",
+        short: &["po"],
+        categories: &["all"],
+        status: true,
+        selectable: &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+        columns: &[("Status", ".status.phase", 0), ("IP", ".status.podIP", 1), ("Node", ".spec.nodeName", 1)],
+        rules: Rules { generation: true, create_drops_status: true, delete_returns_object: true, ..Rules::CORE },
+        ..PLAIN
+    },
+    CoreKind { kind: "Secret", selectable: &["type"], columns: &[("Type", ".type", 0)], ..PLAIN },
+    CoreKind { kind: "ConfigMap", short: &["cm"], ..PLAIN },
+    CoreKind {
+        selectable: &[
+            "involvedObject.apiVersion",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "reason",
+            "type",
+        ],
+        columns: &[
+            ("Type", ".type", 0),
+            ("Reason", ".reason", 0),
+            ("Object", EVENT_OBJECT, 0),
+            ("Message", ".message", 0),
+        ],
+        ..EVENT
+    },
+    CoreKind {
+        group: "events.k8s.io",
+        selectable: &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason", "type"],
+        columns: &[
+            ("Type", ".type", 0),
+            ("Reason", ".reason", 0),
+            ("Object", EVENT_OBJECT, 0),
+            ("Message", ".note", 0),
+        ],
+        ..EVENT
+    },
+    CoreKind { kind: "ServiceAccount", short: &["sa"], rules: RETURNED, ..PLAIN },
+    CoreKind {
+        kind: "Service",
+        short: &["svc"],
+        categories: &["all"],
+        status: true,
+        selectable: &["spec.clusterIP", "spec.type"],
+        columns: &[("Type", ".spec.type", 0), ("Cluster-IP", ".spec.clusterIP", 0)],
+        rules: RETURNED,
+        ..PLAIN
+    },
+    CoreKind {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        columns: &[("Holder", ".spec.holderIdentity", 0)],
+        rules: Rules { unconditional_update: false, create_on_update: true, ..Rules::CORE },
+        ..PLAIN
+    },
+    CoreKind {
+        group: EXTENSIONS,
+        kind: "CustomResourceDefinition",
+        short: &["crd", "crds"],
+        categories: &["api-extensions"],
+        namespaced: false,
+        status: true,
+        columns: &[("Created At", ".metadata.creationTimestamp", 0)],
+        rules: Rules { generation: true, create_drops_status: true, unconditional_update: false, ..Rules::CORE },
+        ..PLAIN
+    },
+];
+
+const EVENT: CoreKind =
+    CoreKind { kind: "Event", short: &["ev"], rules: Rules { create_on_update: true, ..Rules::CORE }, ..PLAIN };
+
+const RETURNED: Rules = Rules { delete_returns_object: true, ..Rules::CORE };
+
+/// Returns the core kinds.
+pub(crate) fn core_kinds() -> impl Iterator<Item = KindSpec> {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    CORE_KINDS.into_iter().map(move |core| {
+        let columns = core
+            .columns
+            .iter()
+            .map(|(name, path, priority)| Column { priority: *priority, ..Column::text(name, path) });
+        let version = VersionSpec { status: core.status, columns: columns.collect(), ..VersionSpec::new("v1") };
+        KindSpec {
+            short_names: owned(core.short),
+            categories: owned(core.categories),
+            namespaced: core.namespaced,
+            versions: vec![version],
+            selectable_fields: owned(core.selectable),
+            rules: core.rules,
+            ..KindSpec::new(core.group, "v1", core.kind)
+        }
+    })
+}
+
+/// Fills in the defaults of a kind.
+pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
+    if is_definition(kind) {
+        fill_definition(value, time);
+        return;
+    }
+    if !kind.group.is_empty() || !kind.rules.strategic {
+        return;
+    }
+    match kind.kind.as_str() {
+        "Namespace" => namespace(value),
+        "Pod" => or_insert(value, "status", json!({"phase": "Pending"})),
+        "Secret" => secret(value),
+        "Service" => {
+            or_insert(value, "spec", json!({}));
+            or_insert(&mut value["spec"], "type", json!("ClusterIP"));
+            or_insert(&mut value["spec"], "sessionAffinity", json!("None"));
+        }
+        // Objects of other kinds are stored unchanged.
+        _ => {}
+    }
+}
+
+fn or_insert(value: &mut Value, field: &str, default: Value) {
+    if value.get(field).is_none_or(Value::is_null) {
+        value[field] = default;
+    }
+}
+
+fn namespace(value: &mut Value) {
+    let name = text(value, "name").to_owned();
+    or_insert(&mut value["metadata"], "labels", json!({}));
+    or_insert(&mut value["metadata"]["labels"], "kubernetes.io/metadata.name", json!(name));
+    or_insert(value, "spec", json!({}));
+    or_insert(&mut value["spec"], "finalizers", json!(["kubernetes"]));
+    or_insert(value, "status", json!({"phase": "Active"}));
+}
+
+/// Moves `stringData` into `data`.
+fn secret(value: &mut Value) {
+    or_insert(value, "type", json!("Opaque"));
+    let Some(object) = value.as_object_mut() else { return };
+    let Some(Value::Object(texts)) = object.remove("stringData") else { return };
+    let data = object.entry("data").or_insert_with(|| json!({}));
+    for (key, text) in texts {
+        if let (Some(data), Some(text)) = (data.as_object_mut(), text.as_str()) {
+            data.insert(key, json!(BASE64_STANDARD.encode(text)));
+        }
+    }
+}
+
+/// Refuses objects of core kinds whose parts have the wrong types.
+pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal> {
+    if !kind.rules.strategic {
+        return Ok(());
+    }
+    let is_map = |value: &Value| value.is_null() || value.is_object();
+    let holds_texts =
+        |value: &Value| value.is_null() || value.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let parts = ["spec", "status"].into_iter().filter(|&part| !is_map(&value[part]));
+    let maps = ["data", "binaryData", "stringData"].into_iter().filter(|&map| !holds_texts(&value[map]));
+    match parts.chain(maps).next() {
+        None => Ok(()),
+        Some(field) => Err(Refusal::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {field} has the wrong type: {}",
+            kind.kind,
+            value["apiVersion"].as_str().unwrap_or_default(),
+            kind.kind,
+            value[field]
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
+    use rstest::rstest;
 
     #[rstest]
     #[case("Machine", "machines")]

@@ -10,13 +10,11 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 
 mod collect;
-mod core_kinds;
 mod history;
 mod kind;
 mod managed;
 mod manifests;
 mod object;
-mod page;
 mod patch;
 mod refusal;
 mod scale;
@@ -28,19 +26,16 @@ mod write;
 
 pub use collect::{DeleteOptions, Deleted};
 pub use history::{ChangeKind, Event};
-pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec};
-pub use manifests::LoadError;
+pub use kind::Resource;
+pub use manifests::{LoadError, ManifestError, read_manifests};
 pub use patch::PatchKind;
-pub use refusal::{FieldCause, Refusal};
+pub use refusal::Refusal;
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use write::Subresource;
 
-pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS};
-pub(crate) use history::{Change, Forgotten, History, seen, too_old};
-pub(crate) use kind::priority;
-pub(crate) use manifests::flatten;
+pub(crate) use history::{Change, Forgotten, History, Page, PageQuery, parse_revision, seen, too_old};
+pub(crate) use kind::{Column, EVENT_OBJECT, KindSpec, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, VersionSpec, priority};
 pub(crate) use object::{Object, text};
-pub(crate) use page::{Page, PageQuery, parse_revision};
 pub(crate) use scale::{ScaleWrite, at};
 pub(crate) use store::Target;
 
@@ -89,7 +84,7 @@ impl Api {
     #[must_use]
     pub fn with_settings(clock: Clock, settings: Settings) -> Self {
         let mut store = Store::new(settings.history);
-        for kind in core_kinds::core_kinds() {
+        for kind in kind::core_kinds() {
             store.define(kind);
         }
         let revision = watch::Sender::new(store.revision());
@@ -127,13 +122,13 @@ impl Api {
     }
 
     /// Defines a kind, or replaces its definition.
-    pub fn define(&self, kind: KindSpec) {
+    #[cfg(test)]
+    pub(crate) fn define(&self, kind: KindSpec) {
         self.shared.store.write().define(kind);
     }
 
     /// Returns all kinds, by group and plural.
-    #[must_use]
-    pub fn kinds(&self) -> Vec<Arc<KindSpec>> {
+    pub(crate) fn kinds(&self) -> Vec<Arc<KindSpec>> {
         let store = self.shared.store.read();
         let kinds: BTreeMap<_, _> = store
             .tables()
@@ -143,8 +138,7 @@ impl Api {
     }
 
     /// Returns the resource of a kind, by the `apiVersion` and `kind` of its objects.
-    #[must_use]
-    pub fn resource_of(&self, api_version: &str, kind: &str) -> Option<Resource> {
+    pub(crate) fn resource_of(&self, api_version: &str, kind: &str) -> Option<Resource> {
         let (group, version) = kind::split_api_version(api_version);
         let store = self.shared.store.read();
         let spec = Arc::clone(&store.table(store.find_kind(group, kind)?)?.spec);
@@ -193,7 +187,6 @@ impl Api {
     }
 
     /// Returns all objects with an owner of this uid, each with its resource in the version in which it is stored.
-    #[must_use]
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(Resource, Arc<Value>)> {
         let store = self.shared.store.read();
         let places = store.dependents(uid);
@@ -279,17 +272,13 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Deleted, Refusal> {
         let options = DeleteOptions { dry_run: options.dry_run || self.dry_run, ..options.clone() };
-        let mut stored = None;
-        let deleted = self.write(resource, |store, target, request| {
+        self.locked(resource, |store, target, request| {
             let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
-            let deleted = collect::delete(store, target, &place, &options, request)?;
-            let shown = Arc::clone(deleted.object());
-            stored = Some(deleted);
-            Ok(shown)
-        })?;
-        Ok(match stored {
-            Some(Deleted::Gone(_)) => Deleted::Gone(deleted),
-            Some(Deleted::Waiting(_)) | None => Deleted::Waiting(deleted),
+            let under = |object: &Arc<Value>| object::under(object, &target.api_version());
+            Ok(match collect::delete(store, target, &place, &options, request)? {
+                Deleted::Gone(object) => Deleted::Gone(under(&object)),
+                Deleted::Waiting(object) => Deleted::Waiting(under(&object)),
+            })
         })
     }
 
@@ -343,14 +332,7 @@ impl Api {
         write: impl FnOnce(&mut Store, &Target, &Request) -> Result<Arc<Value>, Refusal>,
     ) -> Result<Arc<Value>, Refusal> {
         self.locked(resource, |store, target, request| {
-            let value = write(store, target, request)?;
-            let api_version = target.api_version();
-            if value["apiVersion"] == api_version.as_str() {
-                return Ok(value);
-            }
-            let mut value = (*value).clone();
-            value["apiVersion"] = Value::String(api_version);
-            Ok(Arc::new(value))
+            Ok(object::under(&write(store, target, request)?, &target.api_version()))
         })
     }
 
@@ -391,7 +373,8 @@ impl Api {
     }
 }
 
-fn check_subresource(target: &Target, subresource: Subresource) -> Result<(), Refusal> {
+/// Refuses a subresource that a kind doesn't have.
+pub(crate) fn check_subresource(target: &Target, subresource: Subresource) -> Result<(), Refusal> {
     let there = match subresource {
         Subresource::Main => true,
         Subresource::Status => target.version.status,

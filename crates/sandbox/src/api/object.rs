@@ -149,13 +149,18 @@ impl Object {
 
     /// Returns the value with the `apiVersion` of another version.
     pub(crate) fn under(&self, api_version: &str) -> Arc<Value> {
-        if self.value().get("apiVersion").and_then(Value::as_str) == Some(api_version) {
-            return Arc::clone(self.value());
-        }
-        let mut value = Value::clone(self.value());
-        value["apiVersion"] = Value::String(api_version.to_owned());
-        Arc::new(value)
+        under(self.value(), api_version)
     }
+}
+
+/// Returns an object with the `apiVersion` of another version.
+pub(crate) fn under(value: &Arc<Value>, api_version: &str) -> Arc<Value> {
+    if value["apiVersion"] == api_version {
+        return Arc::clone(value);
+    }
+    let mut value = Value::clone(value);
+    value["apiVersion"] = Value::String(api_version.to_owned());
+    Arc::new(value)
 }
 
 /// Returns the JSON after its opening brace, and the offset of the metadata's closing brace in it.
@@ -212,54 +217,32 @@ pub(crate) fn check_types(value: &mut Value) -> Result<(), Refusal> {
         return Err(Refusal::bad_request("metadata must be an object"));
     };
     metadata.retain(|_, value| !value.is_null());
-    for (field, value) in metadata.iter() {
-        let fits = match field.as_str() {
-            "labels" | "annotations" => is_text_map(value),
-            "finalizers" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
-            "ownerReferences" | "managedFields" => {
-                value.as_array().is_some_and(|list| list.iter().all(Value::is_object))
-            }
-            "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
-            "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp"
-            | "selfLink" => value.is_string(),
-            // Unknown fields are dropped below.
-            _ => true,
-        };
-        if !fits {
-            return Err(Refusal::bad_request(format!("metadata.{field} has the wrong type: {value}")));
-        }
+    let wrong = metadata.iter().find(|(field, value)| fits(field, value) == Some(false));
+    if let Some((field, value)) = wrong {
+        return Err(Refusal::bad_request(format!("metadata.{field} has the wrong type: {value}")));
     }
-    metadata.retain(|field, value| is_field(field) && !is_empty_collection(value));
+    metadata.retain(|field, value| fits(field, value).is_some() && !is_empty(value));
     Ok(())
 }
 
-fn is_text_map(value: &Value) -> bool {
-    value.as_object().is_some_and(|map| map.values().all(Value::is_string))
+/// Returns true if a field of the metadata has the right type; `None` if there is no such field.
+fn fits(field: &str, value: &Value) -> Option<bool> {
+    Some(match field {
+        "labels" | "annotations" => value.as_object().is_some_and(|map| map.values().all(Value::is_string)),
+        "finalizers" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+        "ownerReferences" | "managedFields" => value.as_array().is_some_and(|list| list.iter().all(Value::is_object)),
+        "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
+        "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" => {
+            value.is_string()
+        }
+        _ => return None,
+    })
 }
 
-fn is_empty_collection(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty)
         || value.as_array().is_some_and(Vec::is_empty)
         || value.as_str().is_some_and(str::is_empty)
-}
-
-fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 13] = [
-        "annotations",
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "finalizers",
-        "generation",
-        "labels",
-        "managedFields",
-        "name",
-        "namespace",
-        "ownerReferences",
-        "resourceVersion",
-        "uid",
-    ];
-    FIELDS.contains(&name)
 }
 
 /// Returns the faults in the values of an object's metadata.
@@ -268,7 +251,7 @@ pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
     let mut causes = Vec::new();
     let name = metadata["name"].as_str().unwrap_or_default();
     if name.is_empty() {
-        causes.push(FieldCause::required("metadata.name", ""));
+        causes.push(FieldCause::required("metadata.name"));
     } else if let Some(why) = name_fault(kind, name) {
         causes.push(FieldCause::invalid("metadata.name", &format!("{name:?}"), why));
     }

@@ -22,33 +22,29 @@ pub struct Refusal {
 
 /// A field that is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldCause {
+pub(crate) struct FieldCause {
     /// The path of the field.
-    pub field: String,
+    pub(crate) field: String,
     /// The reason, such as `FieldValueInvalid`.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// The description of the fault.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl FieldCause {
     /// Reports an invalid value.
-    #[must_use]
-    pub fn invalid(field: &str, value: &str, why: &str) -> Self {
+    pub(crate) fn invalid(field: &str, value: &str, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self { field: field.to_owned(), reason: "FieldValueInvalid", message }
     }
 
     /// Reports a missing field.
-    #[must_use]
-    pub fn required(field: &str, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-        Self { field: field.to_owned(), reason: "FieldValueRequired", message }
+    pub(crate) fn required(field: &str) -> Self {
+        Self { field: field.to_owned(), reason: "FieldValueRequired", message: "Required value".to_owned() }
     }
 
     /// Reports a change of the field that isn't permitted.
-    #[must_use]
-    pub fn forbidden(field: &str, why: &str) -> Self {
+    pub(crate) fn forbidden(field: &str, why: &str) -> Self {
         Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
     }
 }
@@ -73,47 +69,40 @@ impl Refusal {
     }
 
     /// 404: there is no object of that name.
-    #[must_use]
-    pub fn not_found(kind: &KindSpec, name: &str) -> Self {
+    pub(crate) fn not_found(kind: &KindSpec, name: &str) -> Self {
         Self::of(404, "NotFound", format!("{} \"{name}\" not found", kind.qualified()), kind, name)
     }
 
     /// 404: there is no such kind or subresource.
-    #[must_use]
-    pub fn no_such_resource() -> Self {
+    pub(crate) fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").with(json!({}))
     }
 
     /// 405: the resource exists and doesn't support the verb.
-    #[must_use]
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
             .with(json!({}))
     }
 
     /// 409: an object of that name exists.
-    #[must_use]
     pub(crate) fn already_exists(kind: &KindSpec, name: &str) -> Self {
         Self::of(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified()), kind, name)
     }
 
     /// 409: the object isn't in the state that the request expects.
-    #[must_use]
-    pub fn conflict(kind: &KindSpec, name: &str, why: &str) -> Self {
+    pub(crate) fn conflict(kind: &KindSpec, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
         Self::of(409, "Conflict", message, kind, name)
     }
 
     /// 409: the object was written since it was read.
-    #[must_use]
-    pub fn modified(kind: &KindSpec, name: &str) -> Self {
+    pub(crate) fn modified(kind: &KindSpec, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
     /// 422: fields of the object are invalid.
-    #[must_use]
-    pub fn invalid(kind: &KindSpec, name: &str, causes: &[FieldCause]) -> Self {
+    pub(crate) fn invalid(kind: &KindSpec, name: &str, causes: &[FieldCause]) -> Self {
         let list: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let list = if let [only] = list.as_slice() { only.clone() } else { format!("[{}]", list.join(", ")) };
         let named = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
@@ -128,13 +117,11 @@ impl Refusal {
     }
 
     /// 422: a JSON patch can't be applied, for example because a `test` failed.
-    #[must_use]
     pub(crate) fn patch_failed() -> Self {
         Self::new(422, "Invalid", "the server rejected our request due to an error in our request").with(json!({}))
     }
 
     /// 415: the content type of the body isn't supported.
-    #[must_use]
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -144,7 +131,6 @@ impl Refusal {
     }
 
     /// 406: none of the accepted content types is supported.
-    #[must_use]
     pub(crate) fn not_acceptable(offered: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", offered.join(", "));
         Self::new(406, "NotAcceptable", message)
@@ -156,8 +142,7 @@ impl Refusal {
     }
 
     /// 403: the request is refused.
-    #[must_use]
-    pub fn forbidden(kind: &KindSpec, name: &str, why: &str) -> Self {
+    pub(crate) fn forbidden(kind: &KindSpec, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
         Self::of(403, "Forbidden", message, kind, name)
     }

@@ -28,7 +28,6 @@ impl Selection {
     }
 
     /// Returns true if all objects of the namespace are selected.
-    #[must_use]
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.0.is_empty() && self.fields.0.is_empty()
     }
@@ -147,13 +146,11 @@ fn label_value(text: &str) -> Option<String> {
 }
 
 /// Returns true if a text is a valid label value.
-#[must_use]
 pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= 63 && is_name_like(value))
 }
 
 /// Returns true if a text is a valid key of a label or an annotation: a name, optionally after a DNS name and a slash.
-#[must_use]
 pub(crate) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_fits = prefix.is_none_or(|prefix| !prefix.is_empty() && prefix.len() <= 253 && is_name_like(prefix));
@@ -200,7 +197,7 @@ impl FieldSelector {
     }
 
     /// Refuses fields that this kind can't be selected by.
-    pub fn check(&self, kind: &KindSpec) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, kind: &KindSpec) -> Result<(), Refusal> {
         let known = |path: &str| {
             path == "metadata.name"
                 || (path == "metadata.namespace" && kind.namespaced)

@@ -10,9 +10,8 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    core_kinds,
     history::{Change, ChangeKind, Forgotten, History},
-    kind::{KindSpec, Resource, VersionSpec, api_version},
+    kind::{self, KindSpec, Resource, VersionSpec, api_version},
     object::{Object, ObjectKey, SharedFields, owners, text},
     refusal::{FieldCause, Refusal},
 };
@@ -374,6 +373,6 @@ impl Target {
         }
         value["apiVersion"] = json!(expected);
         value["kind"] = json!(self.spec.kind);
-        core_kinds::check_types(&self.spec, value)
+        kind::check_types(&self.spec, value)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    collect, core_kinds,
+    collect, kind,
     managed::{Managers, Writer},
     object::{self, Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
@@ -35,7 +35,7 @@ pub(crate) fn create(
         remove(&mut value, "status");
     }
     value["apiVersion"] = json!(target.storage_api_version());
-    core_kinds::fill(&target.spec, &mut value, &request.time);
+    kind::fill(&target.spec, &mut value, &request.time);
     validate(target, &value)?;
     let place = Place { kind: target.id, key: ObjectKey::of(&value) };
     check_namespace(store, target, &place)?;
@@ -213,7 +213,7 @@ fn finish(
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
     next["apiVersion"] = json!(target.storage_api_version());
-    core_kinds::fill(&target.spec, &mut next, &request.time);
+    kind::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
     check_finalizers(target, old.value(), &next)?;
     if target.spec.rules.generation && !same_but_metadata(target, old.value(), &next) {

@@ -29,7 +29,7 @@ use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 
 use super::{
     Settings, Version,
-    pods::{Cpu, Shape},
+    workload::{Cpu, Shape},
 };
 
 /// Cluster Autoscaler's own deadline.

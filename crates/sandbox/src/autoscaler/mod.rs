@@ -4,14 +4,10 @@
 //! It must use none of the program's own code except the wire types, since a mistake in shared code would be on both
 //! sides of a call. Time is tokio's and randomness is passed in, so that a seed decides everything.
 
-mod actuation;
 mod caller;
-mod choice;
 mod driver;
-mod main_loop;
-mod memory;
-mod pods;
 mod scale_down;
+mod scale_up;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -22,9 +18,8 @@ use std::time::Duration;
 
 pub use caller::{Caller, DEADLINE, GrpcService, ask, made_up_node};
 pub use driver::Driver;
-pub use pods::{Cpu, Shape, TO_BE_DELETED, UNINITIALIZED, asks_for, fits, is_ready, is_unschedulable};
 pub use version::Version;
-pub use workload::Workload;
+pub use workload::{Cpu, Shape, TO_BE_DELETED, UNINITIALIZED, Workload, asks_for, fits, is_ready, is_unschedulable};
 
 /// Cluster Autoscaler's options, as far as they are modelled.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
     object::Object,
-    plan::{Plan, Side},
 };
 use crate::settings::Contract;
 

@@ -1,22 +1,20 @@
 //! Machine: from Pending to Running and through its deletion, as its fate decides. Its server registers the Node.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
-    fate::Fate,
     keys,
     node::{self, Hardware, NodeOf},
     object::Object,
-    plan::{Plan, Side},
 };
 use crate::{
     clock::after,
-    settings::{Behaviour, Contract},
+    settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
 };
 
 pub(crate) struct Inputs<'a> {
@@ -142,7 +140,7 @@ impl Reconcile<'_> {
             if !self.is_due(referred) {
                 return;
             }
-            refer_to_node(&mut self.wanted, node.name(), self.context.settings.contract);
+            self.wanted.set("/status/nodeRef", node_reference(node.name(), self.context.settings.contract));
         }
         let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
         node_of(&self.wanted, Hardware::default()).claim(&mut labelled);
@@ -234,12 +232,12 @@ fn core_taint(taint: &Value) -> Value {
     taint
 }
 
-fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
-    let reference = match contract {
+/// Returns a reference to a Node.
+pub(super) fn node_reference(name: &str, contract: Contract) -> Value {
+    match contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
         Contract::V1Beta2 => json!({ "name": name }),
-    };
-    machine.set("/status/nodeRef", reference);
+    }
 }
 
 /// Returns true if an annotation with this prefix holds the Machine.
@@ -369,5 +367,93 @@ fn set_conditions(machine: &mut Value, infrastructure: Infrastructure, node: Opt
         ConditionContent::new("Deleting", false, "NotDeleting"),
     ] {
         conditions::set(machine, contract, &says, now);
+    }
+}
+
+/// The outcome of a Machine, and the times of its steps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fate {
+    /// The outcome: its infrastructure is created and its Node joins, or not. `Slow` equals `Joins` because `times` has
+    /// all durations.
+    pub behaviour: Behaviour,
+    /// The times of its steps, drain included. `slow_factor` is ignored.
+    pub times: Times,
+    /// The time by which `status.nodeRef` and the Node's annotations lag behind the Node.
+    pub reference: Duration,
+    /// True if its kubelet registers the Node with the taint that Cluster API takes off together with the annotations.
+    pub with_kubeadm: bool,
+    /// The loss of its Node object, which returns under the same name and providerID.
+    pub rejoins: Option<Rejoin>,
+    /// The period during which its Node isn't Ready.
+    pub unready: Option<Unready>,
+    /// An annotation that holds its deletion.
+    pub hook: Option<Hook>,
+    /// The time for which the Machine stays after its Node was deleted.
+    pub hang: Duration,
+    /// The time for which its Node stays after the Machine, if Cluster API hasn't deleted it.
+    pub lingers: Duration,
+}
+
+/// The loss and return of a Node object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rejoin {
+    /// The time of the loss, after the Node has joined.
+    pub after: Duration,
+    /// The time until the return.
+    pub gap: Duration,
+}
+
+/// A period during which a Node isn't Ready.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Unready {
+    /// The beginning, after the last time at which it was due to become Ready.
+    pub after: Duration,
+    /// The duration.
+    pub lasts: Duration,
+}
+
+/// An annotation that holds a Machine's deletion, set when the Machine is first seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Hook {
+    /// The step that is held.
+    pub at: HookPoint,
+    /// The time after which it is removed, since the Machine's deletion was seen.
+    pub held: Duration,
+}
+
+/// The steps of a deletion that can be held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HookPoint {
+    /// Before its Node is drained.
+    PreDrain,
+    /// Before its infrastructure is deleted.
+    PreTerminate,
+}
+
+impl Fate {
+    /// Creates the fate of a Machine whose Node joins, and which is deleted without delay.
+    #[must_use]
+    pub fn plain(times: Times) -> Self {
+        Self {
+            behaviour: Behaviour::Joins,
+            times,
+            reference: Duration::ZERO,
+            with_kubeadm: false,
+            rejoins: None,
+            unready: None,
+            hook: None,
+            hang: Duration::ZERO,
+            lingers: Duration::ZERO,
+        }
+    }
+
+    /// Creates the fate that a Machine's label selects.
+    pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
+        let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
+        let factor = if behaviour == Behaviour::Slow { times.slow_factor } else { 1 };
+        let Times { bootstrap, provision, join, ready, drain, terminate, slow_factor } = times;
+        let [bootstrap, provision, join, ready, drain, terminate] =
+            [bootstrap, provision, join, ready, drain, terminate].map(|time| time.saturating_mul(factor));
+        Self { behaviour, ..Self::plain(Times { bootstrap, provision, join, ready, drain, terminate, slow_factor }) }
     }
 }

@@ -2,19 +2,16 @@
 //! through the sizes of all, within maxSurge and maxUnavailable. Labels, annotations and timeouts of a template are
 //! changed in place, as Cluster API does; any other change of it is a rollout.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
-    machine_set::DefaultSize as _,
-    names,
+    machine_set::set_group_defaults,
     object::{self, Object},
-    plan::{Plan, Side},
-    propagation,
 };
 use crate::settings::Contract;
 
@@ -64,19 +61,12 @@ pub(crate) fn plan(
     sets: Vec<Arc<Value>>,
     context: &Context<'_>,
 ) -> Plan {
+    if deployment.deleting() {
+        return Plan::leave(deployment, &sets, keys::DEPLOYMENT_FINALIZER);
+    }
     let mut children: Vec<_> = sets.into_iter().map(|set| Child { set }).collect();
     let mut plan = Plan::default();
     let mut after = Value::clone(deployment);
-    if deployment.deleting() {
-        for child in children.iter().filter(|child| !child.set.deleting()) {
-            plan.delete(Side::Management, &child.set);
-        }
-        if children.is_empty() {
-            after.remove_finalizer(keys::DEPLOYMENT_FINALIZER);
-        }
-        plan.change(Side::Management, deployment, after);
-        return plan;
-    }
     set_defaults(&mut after, cluster);
     children.retain(|child| !child.set.deleting());
     children.sort_by_key(|child| (child.revision(), child.set.name().to_owned()));
@@ -113,10 +103,8 @@ pub(crate) fn plan(
 
 /// Sets the defaults that a real API would have filled in, and the Cluster as owner.
 fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
-    deployment.add_finalizer(keys::DEPLOYMENT_FINALIZER);
+    set_group_defaults(deployment, keys::DEPLOYMENT_FINALIZER);
     let cluster_name = deployment["spec"]["clusterName"].clone();
-    deployment.set_default(&object::label(keys::CLUSTER_NAME), cluster_name.clone());
-    deployment.set_default("/spec/replicas", json!(deployment.annotation_size().unwrap_or(1)));
     deployment.set_default("/spec/template/spec/clusterName", cluster_name);
     let name = deployment.name().to_owned();
     if deployment.map("/spec/selector/matchLabels").is_empty() {
@@ -151,8 +139,8 @@ fn rollout_relevant_spec(object: &Value) -> Map<String, Value> {
 
 fn new_set(deployment: &Value, revision: i64, replicas: i64, strategy: Strategy, context: &Context<'_>) -> Value {
     let template = Value::Object(rollout_relevant_spec(deployment)).to_string();
-    let suffix = names::suffix_of(&format!("{}/{}/{template}", deployment.namespace(), deployment.name()));
-    let hash = format!("{}-{suffix}", names::hash(&template) % 10_000_000_000);
+    let suffix = object::suffix_of(&format!("{}/{}/{template}", deployment.namespace(), deployment.name()));
+    let hash = format!("{}-{suffix}", object::hash(&template) % 10_000_000_000);
     let mut set = json!({
         "apiVersion": context.settings.contract.api_version(),
         "kind": "MachineSet",
@@ -212,7 +200,7 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
 
 /// Sets the size of a MachineSet, and its annotations: the copied ones, and those about the MachineDeployment's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
-    propagation::propagate(set, deployment);
+    propagate(set, deployment);
     rescale(set, deployment, replicas, strategy);
 }
 
@@ -457,14 +445,54 @@ pub(super) fn scale_only(desired: i64, sizes: &[Size]) -> Vec<i64> {
     wanted
 }
 
+/// The controllers' name in `managedFields`.
+pub(crate) const MANAGER: &str = "capi-controllers";
+
+/// The annotations that aren't propagated, because they describe the object that has them.
+const NOT_PROPAGATED: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESIRED_REPLICAS, keys::MAX_REPLICAS];
+
+/// Updates the annotations of a MachineSet to those that its MachineDeployment has now.
+fn propagate(set: &mut Value, deployment: &Value) {
+    let wanted = propagated(deployment);
+    for key in applied(set).iter().filter(|key| is_propagated(key) && !wanted.contains_key(key.as_str())) {
+        set.unset(&object::annotation(key));
+    }
+    if set.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        set.unset("/metadata/annotations");
+    }
+    for (key, value) in wanted {
+        set.set(&object::annotation(&key), value);
+    }
+}
+
+/// Returns the annotations that a MachineDeployment propagates.
+pub(crate) fn propagated(deployment: &Value) -> Map<String, Value> {
+    let mut wanted = deployment.map("/metadata/annotations");
+    wanted.retain(|key, _| is_propagated(key));
+    wanted
+}
+
+fn is_propagated(key: &str) -> bool {
+    !NOT_PROPAGATED.contains(&key)
+}
+
+/// Returns the annotations of an object that the controllers have written.
+fn applied(object: &Value) -> BTreeSet<String> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let fields = entries
+        .filter(|entry| entry["manager"] == json!(MANAGER))
+        .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:annotations"].as_object());
+    fields.flat_map(Map::keys).filter_map(|field| field.strip_prefix("f:")).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use rstest::rstest;
     use serde_json::json;
 
-    use super::*;
     use crate::{
-        controllers::{names::Names, plan::Write, testing},
+        controllers::{Write, object::Names, testing},
         settings::Settings,
     };
 
@@ -639,5 +667,51 @@ mod tests {
         assert_eq!(scale_only(5, &[full(1), full(2), full(0)]), [1, 4, 0]);
         assert_eq!(scale_only(1, &[full(1), full(2)]), [1, 0]);
         assert_eq!(scale_only(0, &[full(1), full(2)]), [0, 0]);
+    }
+
+    const LOG: &str = "capi-autoscaler-provider.io/deleting";
+
+    /// Returns a MachineSet with an annotation whose last writer is `manager`.
+    fn annotated_by(manager: &str) -> Value {
+        let mut set = testing::machine_set("workers-abcde", 1);
+        set.set(&object::annotation(LOG), json!("machine-a"));
+        let fields = json!({ "f:metadata": { "f:annotations": { ".": {}, format!("f:{LOG}"): {} } } });
+        set.set("/metadata/managedFields", json!([{ "manager": manager, "operation": "Update", "fieldsV1": fields }]));
+        set
+    }
+
+    #[test]
+    fn an_annotation_that_the_machine_deployment_has_lost_goes() {
+        let mut set = annotated_by(MANAGER);
+        propagate(&mut set, &testing::machine_deployment("workers", 1));
+        assert_eq!(set.pointer("/metadata/annotations"), None);
+    }
+
+    #[test]
+    fn an_annotation_of_somebody_else_stays() {
+        let mut set = annotated_by("kubectl-annotate");
+        propagate(&mut set, &testing::machine_deployment("workers", 1));
+        assert_eq!(set.annotation(LOG), Some("machine-a"));
+    }
+
+    #[test]
+    fn a_machine_deployments_annotation_overwrites_that_of_another_manager_on_its_machine_set() {
+        let mut set = annotated_by("kubectl-annotate");
+        let mut deployment = testing::machine_deployment("workers", 1);
+        deployment.set(&object::annotation(LOG), json!("machine-b"));
+        propagate(&mut set, &deployment);
+        assert_eq!(set.annotation(LOG), Some("machine-b"));
+    }
+
+    #[test]
+    fn revisions_and_sizes_are_not_passed_on_and_not_taken_off() {
+        let mut set = testing::machine_set("workers-abcde", 1);
+        set.set(&object::annotation(keys::REVISION), json!("1"));
+        let fields = json!({ "f:metadata": { "f:annotations": { format!("f:{}", keys::REVISION): {} } } });
+        set.set("/metadata/managedFields", json!([{ "manager": MANAGER, "operation": "Update", "fieldsV1": fields }]));
+        let mut deployment = testing::machine_deployment("workers", 1);
+        deployment.set(&object::annotation(keys::DESIRED_REPLICAS), json!("7"));
+        propagate(&mut set, &deployment);
+        assert_eq!((set.annotation(keys::REVISION), set.annotation(keys::DESIRED_REPLICAS)), (Some("1"), None));
     }
 }

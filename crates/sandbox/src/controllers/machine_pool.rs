@@ -1,20 +1,22 @@
 //! MachinePool: the infrastructure manages its machines, so there are no Machine objects, only a list of ids and the
 //! Nodes. When the pool shrinks, the infrastructure chooses the machine to remove: here the last one of the list.
+//!
+//! Or the instances are Machines too. Then the infrastructure has a size of its own, which follows the pool's some time
+//! later: until then it replaces every Machine that goes. The Machine that it takes for a smaller size is its own choice.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
-    machine::provider_id,
-    machine_set::DefaultSize as _,
+    machine::{node_reference, provider_id},
+    machine_set::{new_machine, set_group_defaults},
     node::{self, Hardware, NodeOf},
     object::{self, Object},
-    plan::{Plan, Side},
 };
 use crate::{
     clock::after,
@@ -51,7 +53,7 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context
         plan.change(Side::Management, pool, wanted);
         return plan;
     }
-    set_defaults(&mut wanted);
+    set_group_defaults(&mut wanted, keys::POOL_FINALIZER);
     let behaviour = Behaviour::parse(pool.text(&label_of_template(BEHAVIOUR_LABEL)));
     let ids = resize(&mut plan, &wanted, steps, behaviour, context);
     wanted.set("/spec/providerIDList", json!(ids));
@@ -66,13 +68,6 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context
 
 fn label_of_template(key: &str) -> String {
     format!("/spec/template/metadata/labels/{}", object::escape(key))
-}
-
-pub(super) fn set_defaults(pool: &mut Value) {
-    pool.add_finalizer(keys::POOL_FINALIZER);
-    let cluster = pool["spec"]["clusterName"].clone();
-    pool.set_default(&object::label(keys::CLUSTER_NAME), cluster);
-    pool.set_default("/spec/replicas", json!(pool.annotation_size().unwrap_or(1)));
 }
 
 /// Returns the current ids of the pool.
@@ -183,16 +178,12 @@ fn node_of<'a>(pool: &'a Value, id: &'a str, template: Option<&Value>) -> NodeOf
     }
 }
 
-pub(super) fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Context<'_>) {
+fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Context<'_>) {
     let contract = context.settings.contract;
     let node = |id: &String| nodes.iter().find(|node| node.text("/spec/providerID") == Some(id.as_str()));
     let joined: Vec<_> = ids.iter().filter_map(node).collect();
     let ready = joined.iter().filter(|node| node::is_ready(node)).count();
-    let references = joined.iter().map(|node| match contract {
-        Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": node.name() }),
-        Contract::V1Beta2 => json!({ "name": node.name() }),
-    });
-    let references: Vec<_> = references.collect();
+    let references: Vec<_> = joined.iter().map(|node| node_reference(node.name(), contract)).collect();
     let wanted = usize::try_from(pool.number("/spec/replicas")).unwrap_or_default();
     let phase = match ids.len().cmp(&wanted) {
         std::cmp::Ordering::Less => "ScalingUp",
@@ -221,4 +212,118 @@ pub(super) fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], con
     let says = ConditionContent::new("InfrastructureReady", ids.len() >= wanted, "NotReady");
     conditions::set(pool, contract, &says, context.now);
     conditions::set_old(pool, contract, &says, context.now);
+}
+
+/// The behaviour of the infrastructure of MachinePools that have Machines.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PoolWays {
+    /// The time after which it follows the pool's size.
+    pub lag: Duration,
+    /// True if it takes marked Machines first.
+    pub minds_marks: bool,
+}
+
+/// The state of the infrastructure of one pool.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Infrastructure {
+    size: Option<usize>,
+    /// The time since which the pool's size has been different.
+    differs: Option<Timestamp>,
+}
+
+/// Plans the writes of the controllers of a pool and of its infrastructure.
+pub(crate) fn plan_with_machines(
+    pool: &Arc<Value>,
+    machines: &[Arc<Value>],
+    nodes: &[Arc<Value>],
+    state: &mut Infrastructure,
+    (ways, context): (PoolWays, &mut Context<'_>),
+) -> Plan {
+    if pool.deleting() {
+        return Plan::leave(pool, machines, keys::POOL_FINALIZER);
+    }
+    let mut plan = Plan::default();
+    let mut wanted = Value::clone(pool);
+    set_group_defaults(&mut wanted, keys::POOL_FINALIZER);
+    let replicas = usize::try_from(wanted.number("/spec/replicas")).unwrap_or_default();
+    let size = follow(&mut plan, replicas, state, ways, context.now);
+    for _ in machines.len()..size {
+        let mut machine = new_machine(&wanted, context);
+        machine.unset(&object::label(keys::SET_NAME));
+        machine.set(&object::label(keys::POOL_NAME), json!(pool.name()));
+        plan.create(Side::Management, machine);
+    }
+    let mut order: Vec<_> = machines.iter().collect();
+    let is_kept = |machine: &Value| !(ways.minds_marks && machine.annotation(keys::DELETE_MACHINE).is_some());
+    order.sort_by_key(|machine| (!machine.deleting(), is_kept(machine), machine.name().to_owned()));
+    let surplus = machines.len().saturating_sub(size);
+    for machine in order.into_iter().take(surplus).filter(|machine| !machine.deleting()) {
+        plan.delete(Side::Management, machine);
+    }
+    let ids: Vec<String> =
+        machines.iter().filter_map(|machine| machine.text("/spec/providerID")).map(str::to_owned).collect();
+    wanted.set("/spec/providerIDList", json!(ids));
+    if wanted["spec"] != pool["spec"] {
+        wanted.set("/metadata/generation", json!(pool.generation() + 1));
+    }
+    status(&mut wanted, &ids, nodes, context);
+    plan.change(Side::Management, pool, wanted);
+    plan
+}
+
+/// Returns the size of the infrastructure, which follows that of the pool after a delay.
+fn follow(plan: &mut Plan, replicas: usize, state: &mut Infrastructure, ways: PoolWays, now: Timestamp) -> usize {
+    let size = *state.size.get_or_insert(replicas);
+    if size == replicas {
+        state.differs = None;
+        return size;
+    }
+    let due = after(*state.differs.get_or_insert(now), ways.lag);
+    if now < due {
+        plan.look_again(due);
+        return size;
+    }
+    (state.size, state.differs) = (Some(replicas), None);
+    replicas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controllers::{CapiVersion, Write, object::Names},
+        settings::Settings,
+    };
+
+    fn machine(name: &str, marked: bool) -> Arc<Value> {
+        let mark = if marked { json!({ keys::DELETE_MACHINE: "" }) } else { json!({}) };
+        Arc::new(json!({
+            "kind": "Machine", "metadata": {"name": name, "annotations": mark}, "spec": {"providerID": format!("p://{name}")},
+        }))
+    }
+
+    #[test]
+    fn its_infrastructure_follows_later_and_makes_good_until_then() {
+        let pool = |replicas| {
+            Arc::new(json!({"kind": "MachinePool", "metadata": {"name": "p"}, "spec": {"replicas": replicas}}))
+        };
+        let (settings, mut names, mut state) = (Settings::default(), Names::default(), Infrastructure::default());
+        let ways = PoolWays { lag: Duration::from_secs(60), minds_marks: true };
+        let mut look = |replicas: u32, machines: &[Arc<Value>], second: i64| {
+            let now = Timestamp::from_second(second).unwrap();
+            let context = &mut Context { now, settings: &settings, version: CapiVersion::default(), names: &mut names };
+            let names_of = |write: Write| match write {
+                Write::Delete(_, object) => Some(format!("-{}", object.name())),
+                Write::Create(..) => Some("+".to_owned()),
+                Write::Change(..) => None,
+            };
+            let plan = plan_with_machines(&pool(replicas), machines, &[], &mut state, (ways, context));
+            plan.writes.into_iter().filter_map(names_of).collect::<Vec<_>>()
+        };
+        let all = [machine("a", false), machine("b", true)];
+        assert!(look(2, &all, 0).is_empty());
+        assert!(look(1, &all, 1).is_empty(), "it hasn't followed");
+        assert_eq!(look(1, &all[..1], 30), ["+"], "nor does it know why one has gone");
+        assert_eq!(look(1, &all, 61), ["-b"]);
+    }
 }

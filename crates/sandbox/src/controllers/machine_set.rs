@@ -9,28 +9,20 @@ use std::{cmp::Reverse, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context,
+    Context, Plan, Side,
     conditions::{self, ConditionContent},
     keys,
     object::{self, Object},
-    plan::{Plan, Side},
 };
 use crate::settings::Contract;
 
 /// Plans the writes of a MachineSet's controller. `machines` are its Machines.
 pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Context<'_>) -> Plan {
+    if set.deleting() {
+        return Plan::leave(set, machines, keys::SET_FINALIZER);
+    }
     let mut plan = Plan::default();
     let mut after = Value::clone(set);
-    if set.deleting() {
-        for machine in machines.iter().filter(|machine| !machine.deleting()) {
-            plan.delete(Side::Management, machine);
-        }
-        if machines.is_empty() {
-            after.remove_finalizer(keys::SET_FINALIZER);
-        }
-        plan.change(Side::Management, set, after);
-        return plan;
-    }
     set_defaults(&mut after);
     propagate(&mut plan, &after, machines);
     let wanted = usize::try_from(after.number("/spec/replicas")).unwrap_or_default();
@@ -71,10 +63,7 @@ fn propagate(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
 
 /// Sets the defaults that a real API would have filled in.
 fn set_defaults(set: &mut Value) {
-    set.add_finalizer(keys::SET_FINALIZER);
-    let cluster = set["spec"]["clusterName"].clone();
-    set.set_default(&object::label(keys::CLUSTER_NAME), cluster);
-    set.set_default("/spec/replicas", json!(set.annotation_size().unwrap_or(1)));
+    set_group_defaults(set, keys::SET_FINALIZER);
     let name = set.name().to_owned();
     if set.map("/spec/selector/matchLabels").is_empty() {
         set.set("/spec/selector/matchLabels", json!({ keys::SET_NAME: name }));
@@ -82,17 +71,14 @@ fn set_defaults(set: &mut Value) {
     }
 }
 
-/// The default size of an object without one.
-pub(crate) trait DefaultSize {
-    /// Returns the min size of a node group by its annotations; `None` if the object isn't a node group.
-    fn annotation_size(&self) -> Option<i64>;
-}
-
-impl DefaultSize for Value {
-    fn annotation_size(&self) -> Option<i64> {
-        self.annotation(keys::MAX_SIZE)?;
-        self.annotation(keys::MIN_SIZE).map_or(Some(0), |text| text.parse().ok())
-    }
+/// Sets the defaults that all node groups share: the size of one without is the least of its annotations, or 1.
+pub(super) fn set_group_defaults(group: &mut Value, finalizer: &str) {
+    group.add_finalizer(finalizer);
+    let cluster = group["spec"]["clusterName"].clone();
+    group.set_default(&object::label(keys::CLUSTER_NAME), cluster);
+    let least = group.annotation(keys::MIN_SIZE).map_or(Some(0), |text| text.parse().ok());
+    let size: i64 = least.filter(|_| group.annotation(keys::MAX_SIZE).is_some()).unwrap_or(1);
+    group.set_default("/spec/replicas", json!(size));
 }
 
 fn machine_labels(set: &Value) -> Map<String, Value> {
@@ -237,7 +223,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::{names::Names, plan::Write, testing},
+        controllers::{Write, object::Names, testing},
         settings::Settings,
     };
 

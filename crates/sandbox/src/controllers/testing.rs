@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{CapiVersion, Context, names::Names};
+use super::{CapiVersion, Context, object::Names};
 use crate::settings::{Settings, Times};
 
 /// Times whose sums are all different.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     api::Resource,
-    controllers::{keys, plan::Side},
+    controllers::{Side, keys},
     settings::Contract,
 };
 
@@ -43,14 +43,10 @@ impl Controller {
     ];
 
     /// The controllers that Cluster API runs in one process, which restart together.
-    pub const OF_CLUSTER_API: [Self; 6] = [
-        Self::Cluster,
-        Self::MachineDeployment,
-        Self::MachineSet,
-        Self::Machine,
-        Self::MachinePool,
-        Self::MachineHealthCheck,
-    ];
+    pub const OF_CLUSTER_API: [Self; 6] = {
+        let [cluster, deployment, set, machine, pool, health, ..] = Self::ALL;
+        [cluster, deployment, set, machine, pool, health]
+    };
 
     /// Returns the kinds that the controller has a view of.
     #[must_use]

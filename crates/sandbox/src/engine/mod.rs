@@ -10,8 +10,6 @@ mod kind;
 mod member;
 mod others;
 mod reconcile;
-mod view;
-mod write;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::large_types_passed_by_value, reason = "tests")]
@@ -33,19 +31,19 @@ pub use self::{
     others::HealthCheck,
 };
 use self::{
-    member::Member,
+    member::{Feed, Member, ObjectKey, key_of},
     others::Server,
-    view::{Feed, ObjectKey, key_of},
 };
 pub use crate::controllers::{
-    fate::{Fate, Hook, HookPoint, Rejoin, Unready},
-    pool_machines::PoolWays,
+    machine::{Fate, Hook, HookPoint, Rejoin, Unready},
+    machine_pool::PoolWays,
 };
 use crate::{
     api::{Api, Resource},
     clock::Clock,
     controllers::{
-        CapiVersion, machine, machine_pool, names::Names, object::Object as _, plan::Side, pool_machines, propagation,
+        CapiVersion, Side, machine, machine_deployment, machine_pool,
+        object::{Names, Object as _},
     },
     settings::{Contract, Settings, Times},
 };
@@ -160,7 +158,7 @@ pub struct Controllers {
     fate_of: BTreeMap<String, Fate>,
     machines: BTreeMap<String, machine::Steps>,
     pools: BTreeMap<String, machine_pool::Steps>,
-    infrastructures: BTreeMap<String, pool_machines::Infrastructure>,
+    infrastructures: BTreeMap<String, machine_pool::Infrastructure>,
     servers: BTreeMap<ObjectKey, Server>,
     /// The time since which a Node that a Machine refers to isn't seen, by the Machine's uid.
     missing: BTreeMap<String, Option<Timestamp>>,
@@ -178,8 +176,8 @@ impl Controllers {
     /// Creates controllers that have just started: their views are up to date, and all objects are queued.
     #[must_use]
     pub fn new(management: &Api, workload: &Api, clock: Clock, options: Options, fates: Fates) -> Self {
-        let management = management.as_manager(propagation::MANAGER);
-        let workload = workload.as_manager(propagation::MANAGER);
+        let management = management.as_manager(machine_deployment::MANAGER);
+        let workload = workload.as_manager(machine_deployment::MANAGER);
         let feeds = Kind::ALL.map(|kind| {
             let api = if kind.side() == Side::Workload { &workload } else { &management };
             Feed::new(api.clone(), kind.resource(options.settings.contract), options.cluster.clone())
@@ -188,19 +186,13 @@ impl Controllers {
         Self::with(management, workloads, clock, options, feeds.into(), Some(fates))
     }
 
-    /// Creates controllers that see everything at once. They begin with all present objects if `with_present` is true;
-    /// otherwise they take these as settled, and read them only when they change.
-    pub(crate) fn live(
-        management: &Api,
-        workloads: Workloads,
-        clock: Clock,
-        settings: Settings,
-        with_present: bool,
-    ) -> Self {
-        let management = management.as_manager(propagation::MANAGER);
+    /// Creates controllers that see everything at once. They take the present objects as settled, and read them only when
+    /// they change.
+    pub(crate) fn live(management: &Api, workloads: Workloads, clock: Clock, settings: Settings) -> Self {
+        let management = management.as_manager(machine_deployment::MANAGER);
         let feeds = Kind::ALL.map(|kind| {
             let apis = if kind.side() == Side::Workload { workloads.all() } else { vec![&management] };
-            Feed::live(apis.into_iter(), kind.resource(settings.contract), with_present)
+            Feed::live(apis, kind.resource(settings.contract))
         });
         let options = Options { settings, ..Options::default() };
         Self::with(management, workloads, clock, options, feeds.into(), None)

@@ -9,14 +9,14 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Hook, HookPoint, write::Op};
+use super::{Hook, HookPoint, reconcile::Op};
 use crate::{
     clock::after,
     controllers::{
-        fate::Fate,
-        keys, node,
+        Plan, Side, keys,
+        machine::Fate,
+        node,
         object::{Object as _, annotation},
-        plan::{Plan, Side},
     },
     settings::Behaviour,
 };

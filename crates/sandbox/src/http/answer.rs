@@ -30,13 +30,13 @@ const PIECE: usize = 128 * 1024;
 const NUMBER: &str = "{number}";
 
 /// Returns an answer of JSON.
-pub(crate) fn json_answer(code: u16, value: &impl Serialize) -> Answer {
+pub(super) fn json_answer(code: u16, value: &impl Serialize) -> Answer {
     // Serializing can't fail, since all maps have strings as keys.
     typed(code, "application/json", Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
 }
 
 /// Returns the answer to a refused request.
-pub(crate) fn refusal_answer(refusal: &Refusal) -> Answer {
+pub(super) fn refusal_answer(refusal: &Refusal) -> Answer {
     let mut answer = json_answer(refusal.code, &refusal.status());
     let seconds = refusal.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
     if let Some(seconds) = seconds {
@@ -46,17 +46,17 @@ pub(crate) fn refusal_answer(refusal: &Refusal) -> Answer {
 }
 
 /// Returns a text answer.
-pub(crate) fn text_answer(code: u16, text: &'static str) -> Answer {
+pub(super) fn text_answer(code: u16, text: &'static str) -> Answer {
     typed(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
 /// Returns the answer for a path that doesn't exist.
-pub(crate) fn nowhere() -> Answer {
+pub(super) fn nowhere() -> Answer {
     text_answer(404, "404 page not found\n")
 }
 
 /// Returns an answer of any type.
-pub(crate) fn typed(code: u16, content_type: &'static str, body: Bytes) -> Answer {
+pub(super) fn typed(code: u16, content_type: &'static str, body: Bytes) -> Answer {
     with_body(code, content_type, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync())
 }
 
@@ -69,14 +69,14 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Answer {
 }
 
 /// Returns an answer that is streamed from `pieces`.
-pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
+pub(super) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
     use futures::StreamExt;
     let frames = pieces.map(|piece| piece.map(Frame::data));
     with_body(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
 /// Returns an answer of an opening and then of parts without end, each with its number, until the gate opens.
-pub(crate) fn endless_answer(opening: &[u8], part: Arc<str>, gate: watch::Receiver<bool>) -> Answer {
+pub(super) fn endless_answer(opening: &[u8], part: Arc<str>, gate: watch::Receiver<bool>) -> Answer {
     let pieces = stream::unfold((BytesMut::from(opening), 0_u64), move |(mut piece, mut number)| {
         let is_over = *gate.borrow();
         let part = Arc::clone(&part);
@@ -96,19 +96,19 @@ pub(crate) fn endless_answer(opening: &[u8], part: Arc<str>, gate: watch::Receiv
 }
 
 /// Returns the beginning of an object's JSON, up to its stored bytes.
-pub(crate) fn opening(api_version: &str, kind: &str) -> Bytes {
+pub(super) fn opening(api_version: &str, kind: &str) -> Bytes {
     Bytes::from(format!("{{\"apiVersion\":{},\"kind\":{},", json!(api_version), json!(kind)))
 }
 
 /// Returns an answer of one object.
-pub(crate) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
+pub(super) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
     let mut body = BytesMut::from(opening(api_version, kind).as_ref());
     object.write_tail(&mut body);
     typed(200, "application/json", body.freeze())
 }
 
 /// Returns an answer of a list, which is assembled piece by piece while it is sent.
-pub(crate) fn list_answer(page: Page) -> Answer {
+pub(super) fn list_answer(page: Page) -> Answer {
     let target = &page.target;
     let api_version = target.api_version();
     let mut head = BytesMut::from(opening(&api_version, &target.spec.list_kind).as_ref());
@@ -145,7 +145,7 @@ fn fill(mut piece: BytesMut, item: &Bytes, objects: &mut std::vec::IntoIter<Arc<
 }
 
 /// Returns the metadata of a list.
-pub(crate) fn list_metadata(page: &Page) -> Value {
+pub(super) fn list_metadata(page: &Page) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &page.token {
         metadata["continue"] = json!(token);

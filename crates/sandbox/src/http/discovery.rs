@@ -2,7 +2,7 @@
 //! OpenAPI, as far as commands need it: kinds have no schemas, and every write declares `fieldValidation`, so that
 //! commands leave the validation to the server.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 const REVIEWS: &str = "authorization.k8s.io";
 
 /// Returns `/version`.
-pub(crate) fn version() -> Value {
+pub(super) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.0-sandbox", "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "memory",
@@ -23,7 +23,7 @@ pub(crate) fn version() -> Value {
 }
 
 /// Returns `/api`.
-pub(crate) fn core_versions(address: &str) -> Value {
+pub(super) fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
@@ -39,13 +39,12 @@ struct Group {
 fn groups(kinds: &[Arc<KindSpec>]) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![Group { name: REVIEWS.to_owned(), versions: vec!["v1".to_owned()] }];
     for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
-        let served = kind.versions.iter().filter(|version| version.served);
         let at = groups.iter().position(|group| group.name == kind.group).unwrap_or_else(|| {
             groups.push(Group { name: kind.group.clone(), versions: Vec::new() });
             groups.len() - 1
         });
         let Some(group) = groups.get_mut(at) else { continue };
-        group.versions.extend(served.map(|version| version.name.clone()));
+        group.versions.extend(kind.served_versions().map(str::to_owned));
     }
     for group in &mut groups {
         group.versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
@@ -62,13 +61,13 @@ fn group_value(group: &Group) -> Value {
 }
 
 /// Returns `/apis`.
-pub(crate) fn group_list(api: &Api) -> Value {
+pub(super) fn group_list(api: &Api) -> Value {
     let groups: Vec<Value> = groups(&api.kinds()).iter().map(group_value).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// Returns `/apis/<group>`.
-pub(crate) fn group(api: &Api, name: &str) -> Option<Value> {
+pub(super) fn group(api: &Api, name: &str) -> Option<Value> {
     let groups = groups(&api.kinds());
     let mut value = group_value(groups.iter().find(|group| group.name == name)?);
     value["kind"] = json!("APIGroup");
@@ -77,16 +76,8 @@ pub(crate) fn group(api: &Api, name: &str) -> Option<Value> {
 }
 
 /// Returns `/api/v1` or `/apis/<group>/<version>`.
-pub(crate) fn resources(api: &Api, group: &str, version: &str) -> Option<Value> {
-    let kinds = api.kinds();
-    let mut resources: Vec<Value> =
-        served(&kinds, group, version).flat_map(|(kind, spec)| of_kind(kind, spec)).collect();
-    if (group, version) == (REVIEWS, "v1") {
-        resources.push(json!({
-            "name": "selfsubjectaccessreviews", "singularName": "selfsubjectaccessreview", "namespaced": false,
-            "kind": "SelfSubjectAccessReview", "verbs": ["create"],
-        }));
-    }
+pub(super) fn resources(api: &Api, group: &str, version: &str) -> Option<Value> {
+    let resources = resources_of(&api.kinds(), group, version);
     if resources.is_empty() {
         return None;
     }
@@ -96,12 +87,17 @@ pub(crate) fn resources(api: &Api, group: &str, version: &str) -> Option<Value> 
     }))
 }
 
-fn served<'k>(
-    kinds: &'k [Arc<KindSpec>],
-    group: &'k str,
-    version: &'k str,
-) -> impl Iterator<Item = (&'k KindSpec, &'k VersionSpec)> {
-    kinds.iter().filter(move |kind| kind.group == group).filter_map(move |kind| Some((&**kind, kind.version(version)?)))
+fn resources_of(kinds: &[Arc<KindSpec>], group: &str, version: &str) -> Vec<Value> {
+    let of_group = kinds.iter().filter(|kind| kind.group == group);
+    let served = of_group.filter_map(|kind| Some((kind, kind.version(version)?)));
+    let mut resources: Vec<Value> = served.flat_map(|(kind, spec)| of_kind(kind, spec)).collect();
+    if (group, version) == (REVIEWS, "v1") {
+        resources.push(json!({
+            "name": "selfsubjectaccessreviews", "singularName": "selfsubjectaccessreview", "namespaced": false,
+            "kind": "SelfSubjectAccessReview", "verbs": ["create"],
+        }));
+    }
+    resources
 }
 
 fn of_kind(kind: &KindSpec, version: &VersionSpec) -> Vec<Value> {
@@ -109,11 +105,10 @@ fn of_kind(kind: &KindSpec, version: &VersionSpec) -> Vec<Value> {
         "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
         "verbs": VERBS,
     });
-    if !kind.short_names.is_empty() {
-        main["shortNames"] = json!(kind.short_names);
-    }
-    if !kind.categories.is_empty() {
-        main["categories"] = json!(kind.categories);
+    for (field, names) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
+        if !names.is_empty() {
+            main[field] = json!(names);
+        }
     }
     let mut resources = vec![main];
     if version.status {
@@ -132,7 +127,7 @@ fn of_kind(kind: &KindSpec, version: &VersionSpec) -> Vec<Value> {
 }
 
 /// Returns `/api` or `/apis` in the aggregated form.
-pub(crate) fn aggregated(api: &Api, core: bool) -> Value {
+pub(super) fn aggregated(api: &Api, core: bool) -> Value {
     let kinds = api.kinds();
     let groups =
         if core { vec![Group { name: String::new(), versions: vec!["v1".to_owned()] }] } else { groups(&kinds) };
@@ -149,50 +144,41 @@ pub(crate) fn aggregated(api: &Api, core: bool) -> Value {
 }
 
 fn aggregated_version(kinds: &[Arc<KindSpec>], group: &str, version: &str) -> Value {
-    let mut resources: Vec<Value> =
-        served(kinds, group, version).map(|(kind, spec)| aggregated_kind(kind, spec)).collect();
-    if (group, version) == (REVIEWS, "v1") {
-        resources.push(json!({
-            "resource": "selfsubjectaccessreviews", "singularResource": "selfsubjectaccessreview", "scope": "Cluster",
-            "responseKind": {"group": REVIEWS, "version": "v1", "kind": "SelfSubjectAccessReview"}, "verbs": ["create"],
-        }));
+    let mut resources: Vec<Value> = Vec::new();
+    for mut one in resources_of(kinds, group, version) {
+        let of = |field: &str, usual: &str| one.get(field).cloned().unwrap_or_else(|| json!(usual));
+        let kind = json!({"group": of("group", group), "version": of("version", version), "kind": one["kind"]});
+        let name = one["name"].take();
+        if let Some((_, part)) = name.as_str().and_then(|name| name.split_once('/')) {
+            let part = json!({"subresource": part, "responseKind": kind, "verbs": one["verbs"]});
+            match resources.last_mut().map(|resource| &mut resource["subresources"]) {
+                Some(Value::Array(parts)) => parts.push(part),
+                Some(parts) => *parts = json!([part]),
+                None => {}
+            }
+            continue;
+        }
+        let mut resource = json!({
+            "resource": name, "singularResource": one["singularName"],
+            "scope": if one["namespaced"] == true { "Namespaced" } else { "Cluster" },
+            "responseKind": kind, "verbs": one["verbs"],
+        });
+        for field in ["shortNames", "categories"] {
+            if let Some(names) = one.get(field) {
+                resource[field] = names.clone();
+            }
+        }
+        resources.push(resource);
     }
     json!({"version": version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_kind(kind: &KindSpec, version: &VersionSpec) -> Value {
-    let own = json!({"group": kind.group, "version": version.name, "kind": kind.kind});
-    let mut resource = json!({
-        "resource": kind.plural, "singularResource": kind.singular,
-        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-        "responseKind": own, "verbs": VERBS,
-    });
-    if !kind.short_names.is_empty() {
-        resource["shortNames"] = json!(kind.short_names);
-    }
-    if !kind.categories.is_empty() {
-        resource["categories"] = json!(kind.categories);
-    }
-    let mut subresources = Vec::new();
-    if version.status {
-        subresources.push(json!({"subresource": "status", "responseKind": own, "verbs": STATUS_VERBS}));
-    }
-    if version.scale.is_some() {
-        let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-        subresources.push(json!({"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS}));
-    }
-    if !subresources.is_empty() {
-        resource["subresources"] = json!(subresources);
-    }
-    resource
-}
-
 /// The only content type that kubectl accepts for `/openapi/v2`.
-pub(crate) const OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+pub(super) const OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Returns an empty `/openapi/v2` as protobuf. kubectl reads it before it applies a List, for which it finds no
 /// `fieldValidation` in `/openapi/v3`.
-pub(crate) fn old_schemas() -> Bytes {
+pub(super) fn old_schemas() -> Bytes {
     const SWAGGER: &[u8] = b"\x0a\x032.0";
     const INFO: &[u8] = b"\x12\x0d\x0a\x07sandbox\x12\x02v1";
     const PATHS: &[u8] = b"\x42\x00";
@@ -200,22 +186,15 @@ pub(crate) fn old_schemas() -> Bytes {
 }
 
 /// Returns all versions of all groups, with the paths of their schemas.
-pub(crate) fn schema_index(api: &Api) -> Value {
-    let versions: BTreeSet<String> = api
-        .kinds()
-        .iter()
-        .flat_map(|kind| {
-            let served = kind.versions.iter().filter(|version| version.served);
-            served.map(|version| root(&kind.group, &version.name)).collect::<Vec<_>>()
-        })
-        .collect();
-    let paths: Map<String, Value> = versions
-        .into_iter()
-        .map(|path| {
+pub(super) fn schema_index(api: &Api) -> Value {
+    let mut paths = Map::new();
+    for kind in api.kinds() {
+        for version in kind.served_versions() {
+            let path = root(&kind.group, version);
             let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}")});
-            (path, url)
-        })
-        .collect();
+            paths.insert(path, url);
+        }
+    }
     json!({"paths": paths})
 }
 
@@ -224,7 +203,7 @@ fn root(group: &str, version: &str) -> String {
 }
 
 /// Returns the schemas of one version of one group.
-pub(crate) fn schemas_of(api: &Api, group: &str, version: &str) -> Option<Value> {
+pub(super) fn schemas_of(api: &Api, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for kind in api.kinds().iter().filter(|kind| kind.group == group) {
         let Some(spec) = kind.version(version) else { continue };

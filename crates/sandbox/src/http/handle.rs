@@ -1,7 +1,5 @@
 //! Handling of a request: executes and answers it.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, Method, header, request::Parts};
 use serde_json::{Value, json};
@@ -10,33 +8,58 @@ use super::{
     Server,
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
-    route::{ContentType, Form, Part, Query, Route, accepted, content_type, token_of},
+    route::{ContentType, Form, Query, Route, accepted, content_type, token_of},
     table::{self, Include},
-    watch::{self, WatchSetting},
+    watch,
 };
 use crate::{
-    api::{Api, DeleteOptions, Deleted, KindSpec, Refusal, Resource, Subresource},
+    api::{
+        Api, DeleteOptions, Deleted, PatchKind, Refusal, Resource, Subresource, Target, check_subresource, priority,
+    },
     faults::About,
 };
 
 /// A request as it was received.
-pub(crate) struct Received {
-    pub(crate) parts: Parts,
-    pub(crate) route: Route,
-    pub(crate) query: Query,
-    pub(crate) verb: &'static str,
-    pub(crate) body: Bytes,
+pub(super) struct Received {
+    pub(super) parts: Parts,
+    pub(super) route: Route,
+    pub(super) query: Query,
+    pub(super) verb: &'static str,
+    pub(super) body: Bytes,
+}
+
+impl Received {
+    pub(super) fn new(parts: Parts, body: Bytes) -> Self {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let route = Route::parse(parts.uri.path());
+        let verb = route.verb(&parts.method, &query);
+        Self { parts, route, query, verb, body }
+    }
 }
 
 /// Executes and answers a request.
-pub(crate) fn handle(server: &Server, received: &Received) -> Answer {
+pub(super) fn handle(server: &Server, received: &Received) -> Answer {
     answer(server, received).unwrap_or_else(|refusal| refusal_answer(&refusal))
 }
 
 fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
     let api = &server.api;
-    if let Route::Collection { .. } | Route::Object { .. } = received.route {
-        return objects(server, received);
+    if let Route::Collection { resource, namespace } = &received.route {
+        return match api.target(resource) {
+            Ok(target) if target.spec.namespaced || namespace.is_empty() => {
+                collection(server, received, &target, resource, namespace)
+            }
+            _ => unknown(api, resource),
+        };
+    }
+    if let Route::Object { resource, namespace, name, subresource } = &received.route {
+        return match (api.target(resource), subresource) {
+            (Ok(target), Some(subresource)) if target.spec.namespaced != namespace.is_empty() => {
+                object(server, received, &target, resource, (namespace, name, *subresource))
+            }
+            (Ok(target), None) if target.spec.namespaced != namespace.is_empty() => Err(Refusal::no_such_resource()),
+            _ => unknown(api, resource),
+        };
     }
     let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
     if received.route == Route::AccessReview {
@@ -85,173 +108,100 @@ fn user_agent(headers: &HeaderMap) -> &str {
     headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
 }
 
-fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
-    match &received.route {
-        Route::Collection { resource, namespace } => {
-            let scoped = |kind: &KindSpec| kind.namespaced || namespace.is_empty();
-            if !server.api.target(resource).is_ok_and(|target| scoped(&target.spec)) {
-                return unknown(server, resource);
-            }
-            collection(server, received, resource, namespace)
-        }
-        Route::Object { resource, namespace, name, subresource } => {
-            let scoped = |kind: &KindSpec| kind.namespaced != namespace.is_empty();
-            if !server.api.target(resource).is_ok_and(|target| scoped(&target.spec)) {
-                return unknown(server, resource);
-            }
-            match subresource {
-                Part::Unknown => Err(Refusal::no_such_resource()),
-                Part::Known(subresource) => object(server, received, resource, namespace, name, *subresource),
-            }
-        }
-        Route::Version
-        | Route::Health
-        | Route::CoreVersions
-        | Route::Groups
-        | Route::Group(_)
-        | Route::Schemas
-        | Route::Schema { .. }
-        | Route::Resources { .. }
-        | Route::OldSchemas
-        | Route::AccessReview
-        | Route::Nowhere => Ok(nowhere()),
-    }
-}
-
 /// Answers a request for a resource that isn't served.
-fn unknown(server: &Server, resource: &Resource) -> Result<Answer, Refusal> {
-    if discovery::resources(&server.api, &resource.group, &resource.version).is_none() {
+fn unknown(api: &Api, resource: &Resource) -> Result<Answer, Refusal> {
+    if discovery::resources(api, &resource.group, &resource.version).is_none() {
         return Ok(nowhere());
     }
     Err(Refusal::no_such_resource())
 }
 
-fn collection(server: &Server, received: &Received, resource: &Resource, namespace: &str) -> Result<Answer, Refusal> {
+fn collection(
+    server: &Server,
+    received: &Received,
+    target: &Target,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Answer, Refusal> {
     let form = accepted(&received.parts.headers)?;
     let query = &received.query;
     match received.verb {
-        "watch" => watch(server, received, resource, watch::selection(query, namespace)?, form),
-        "list" => watch::list(&server.api, resource, namespace, query, form),
-        "create" => {
-            if namespace.is_empty() && server.api.target(resource)?.spec.namespaced {
-                return Err(Refusal::method_not_allowed());
-            }
-            let api = writer(server, received)?;
-            let created = api.create_in(resource, namespace, parse_object(received)?)?;
-            Ok(written(server, resource, form, 201, &created))
+        "watch" => watch::answer_watch(server, received, resource, watch::selection(query, namespace)?, form),
+        "list" => watch::list(server, resource, namespace, query, form),
+        "create" if !namespace.is_empty() || !target.spec.namespaced => {
+            let created = writer(server, received)?.create_in(resource, namespace, parse_object(received)?)?;
+            Ok(shown(server, target, form, Include::Metadata, 201, &created))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
 }
 
-fn watch(
-    server: &Server,
-    received: &Received,
-    resource: &Resource,
-    selection: crate::api::Selection,
-    form: Form,
-) -> Result<Answer, Refusal> {
-    let setting = WatchSetting {
-        faults: &server.faults,
-        ended: server.ended.clone(),
-        bookmark_interval: server.settings.bookmark_interval,
-        method: received.parts.method.to_string(),
-        target: target_of(&received.parts),
-        token: token_of(&received.parts.headers).map(str::to_owned),
-    };
-    watch::answer_watch(&server.api, resource, selection, &received.query, form, setting)
-}
-
 /// Returns the path of a request, with the query.
-pub(crate) fn target_of(parts: &Parts) -> String {
+pub(super) fn target_of(parts: &Parts) -> String {
     parts.uri.path_and_query().map_or_else(String::new, ToString::to_string)
 }
 
 fn object(
     server: &Server,
     received: &Received,
+    target: &Target,
     resource: &Resource,
-    namespace: &str,
-    name: &str,
-    subresource: Subresource,
+    (namespace, name, subresource): (&str, &str, Subresource),
 ) -> Result<Answer, Refusal> {
     let form = accepted(&received.parts.headers)?;
-    let target = server.api.target(resource)?;
-    let there = match subresource {
-        Subresource::Main => true,
-        Subresource::Status => target.version.status,
-        Subresource::Scale => target.version.scale.is_some(),
-    };
-    if !there {
-        return Err(Refusal::no_such_resource());
-    }
+    check_subresource(target, subresource)?;
     match received.verb {
         "get" if subresource == Subresource::Main && received.query.flag("watch") => {
             let selection =
                 watch::selection(&received.query, namespace)?.with_fields(&format!("metadata.name={name}"))?;
-            watch(server, received, resource, selection, form)
+            watch::answer_watch(server, received, resource, selection, form)
         }
         "get" if subresource == Subresource::Scale => {
             Ok(json_answer(200, &server.api.scale(resource, namespace, name)?))
         }
         "get" => {
             let (target, object) = server.api.object(resource, namespace, name)?;
-            let include = Include::parse(received.query.get("includeObject"));
-            Ok(match form {
-                Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
-                Form::Metadata => json_answer(200, &table::metadata_of(object.value())),
-                Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
-            })
+            if matches!(form, Form::Plain | Form::Discovery) {
+                return Ok(object_answer(&target.api_version(), &target.spec.kind, &object));
+            }
+            Ok(shown(server, &target, form, Include::of(&received.query), 200, object.value()))
         }
         "update" => {
-            let api = writer(server, received)?;
-            let updated = api.update_at(resource, namespace, name, subresource, parse_object(received)?)?;
-            Ok(written(server, resource, form, 200, &updated))
+            let body = parse_object(received)?;
+            let updated = writer(server, received)?.update_at(resource, namespace, name, subresource, body)?;
+            Ok(shown(server, target, form, Include::Metadata, 200, &updated))
         }
-        "patch" => patch(server, received, resource, (namespace, name), subresource, form),
+        "patch" => {
+            let (kind, body) = (patch_kind(received)?, parse_json(&received.body)?);
+            let patched = writer(server, received)?.patch(resource, namespace, name, kind, subresource, body)?;
+            Ok(shown(server, target, form, Include::Metadata, 200, &patched))
+        }
         "delete" if subresource == Subresource::Main => {
             let deleted = server.api.delete(resource, namespace, name, &delete_options(received)?)?;
-            Ok(deletion(&target, &deleted))
+            Ok(deletion(target, &deleted))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
 }
 
-fn patch(
-    server: &Server,
-    received: &Received,
-    resource: &Resource,
-    (namespace, name): (&str, &str),
-    subresource: Subresource,
-    form: Form,
-) -> Result<Answer, Refusal> {
+fn patch_kind(received: &Received) -> Result<PatchKind, Refusal> {
     let mut refusal = Refusal::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"]);
-    let kind = match content_type(&received.parts.headers) {
-        ContentType::Patch(kind) => kind,
-        ContentType::Apply => {
-            refusal
-                .message
-                .push_str("; the sandbox doesn't apply on the server: use `kubectl apply` without `--server-side`");
-            return Err(refusal);
-        }
-        ContentType::Json | ContentType::Protobuf | ContentType::Unknown => return Err(refusal),
-    };
-    let body = parse_json(&received.body)?;
-    let patched = writer(server, received)?.patch(resource, namespace, name, kind, subresource, body)?;
-    Ok(written(server, resource, form, 200, &patched))
+    match content_type(&received.parts.headers) {
+        ContentType::Patch(kind) => return Ok(kind),
+        ContentType::Apply => refusal
+            .message
+            .push_str("; the sandbox doesn't apply on the server: use `kubectl apply` without `--server-side`"),
+        ContentType::Json | ContentType::Protobuf | ContentType::Unknown => {}
+    }
+    Err(refusal)
 }
 
-/// Returns the answer to a write: the stored object.
-fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
+/// Returns an object in the form that the client accepts.
+fn shown(server: &Server, target: &Target, form: Form, include: Include, code: u16, value: &Value) -> Answer {
     match form {
-        Form::Plain | Form::Discovery => json_answer(code, &**value),
+        Form::Plain | Form::Discovery => json_answer(code, value),
         Form::Metadata => json_answer(code, &table::metadata_of(value)),
-        Form::Table => match server.api.target(resource) {
-            Ok(target) => {
-                json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
-            }
-            Err(refusal) => refusal_answer(&refusal),
-        },
+        Form::Table => json_answer(code, &table::of_one(target, value, include, server.api.clock().now())),
     }
 }
 
@@ -276,7 +226,7 @@ fn delete_options(received: &Received) -> Result<DeleteOptions, Refusal> {
     })
 }
 
-fn deletion(target: &crate::api::Target, deleted: &Deleted) -> Answer {
+fn deletion(target: &Target, deleted: &Deleted) -> Answer {
     match deleted {
         Deleted::Gone(object) if !target.spec.rules.delete_returns_object => {
             let mut details = json!({
@@ -323,7 +273,7 @@ fn parse_json(body: &Bytes) -> Result<Value, Refusal> {
 
 /// Answers a SelfSubjectAccessReview. A body that can't be read, as from commands that send protobuf, is `None`, and
 /// gets the same answer as an empty review.
-pub(super) fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Result<Answer, Refusal> {
+fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Result<Answer, Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method_not_allowed());
     }
@@ -346,7 +296,7 @@ fn refused(server: &Server, asked: &Value, token: Option<&str>) -> Option<String
     let kinds = server.api.kinds();
     let kind = kinds.iter().find(|kind| kind.group == group && kind.plural == resource)?;
     let mut versions: Vec<_> = kind.versions.iter().filter(|version| version.served).collect();
-    versions.sort_by_key(|version| std::cmp::Reverse(crate::api::priority(&version.name)));
+    versions.sort_by_key(|version| std::cmp::Reverse(priority(&version.name)));
     let version = &versions.first()?.name;
     let method = match verb {
         "get" | "list" | "watch" => "GET",

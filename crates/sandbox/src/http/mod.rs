@@ -1,12 +1,16 @@
 //! The API over HTTP on loopback: the answers of a Kubernetes API server, with the faults that a test injects. It must
 //! hold no object and know no rule of the API.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, net::SocketAddr, ops::Deref, path::Path, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use http::{Uri, request::Parts};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::RwLock;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::{Api, Refusal},
@@ -19,8 +23,6 @@ use crate::{
 mod answer;
 mod discovery;
 mod handle;
-mod in_process;
-mod many;
 mod route;
 mod table;
 #[cfg(test)]
@@ -28,15 +30,14 @@ mod tests;
 mod watch;
 
 pub use answer::{Answer, Body, Cut};
-use answer::{endless_answer, refusal_answer, typed};
+use answer::{endless_answer, nowhere, refusal_answer, typed};
 use handle::{Received, target_of};
-pub use in_process::InProcess;
-use many::Listening;
-pub use many::{ApiServers, ServedApi};
-use route::{Query, Route, token_of};
+use route::token_of;
 
 /// The maximum size of a body, which is that of a real API server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
+/// The number of segments of the path of one among many APIs.
+const SEGMENTS: usize = 3;
 
 /// The settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,15 +54,8 @@ impl Default for ServerSettings {
     }
 }
 
-/// A running server. Dropping it ends it, with all its connections.
-#[derive(Debug)]
-pub struct ApiServer {
-    server: Arc<Server>,
-    listening: Listening,
-}
-
-/// The state that all connections share.
-#[derive(Debug)]
+/// What all requests for an API share.
+#[derive(Debug, Clone)]
 struct Server {
     api: Api,
     address: SocketAddr,
@@ -69,6 +63,99 @@ struct Server {
     faults: Faults,
     requests: Requests,
     ended: CancellationToken,
+}
+
+impl Server {
+    fn new(api: Api, address: SocketAddr, settings: ServerSettings, ended: CancellationToken) -> Self {
+        Self { api, address, settings, faults: Faults::new(), requests: Requests::new(), ended }
+    }
+}
+
+/// The same answers without sockets, in the caller's task, for a simulator that transports requests, answers and watch
+/// lines itself. The body of a watch is driven by its reader. There are no faults here: the simulator can lose, delay and
+/// change all it transports.
+#[derive(Clone, Debug)]
+pub struct InProcess(Server);
+
+impl InProcess {
+    /// Serves this API; of the settings, only the bookmark interval is used.
+    #[must_use]
+    pub fn new(api: Api, settings: ServerSettings) -> Self {
+        Self(Server::new(api, SocketAddr::from(([127, 0, 0, 1], 443)), settings, CancellationToken::new()))
+    }
+
+    /// Returns the API that is served.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.0.api
+    }
+
+    /// Returns the verb of a request: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
+    #[must_use]
+    pub fn verb(parts: &Parts) -> &'static str {
+        Received::new(parts.clone(), Bytes::new()).verb
+    }
+
+    /// Executes and answers a request.
+    #[must_use]
+    pub fn answer(&self, parts: Parts, body: Bytes) -> Answer {
+        handle::handle(&self.0, &Received::new(parts, body))
+    }
+}
+
+/// An API that is served.
+#[derive(Clone, Debug)]
+pub struct ServedApi {
+    server: Server,
+    url: String,
+}
+
+impl ServedApi {
+    /// Returns the API.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.server.api
+    }
+
+    /// Returns its URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns a kubeconfig for the API.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::kubeconfig(&self.url)
+    }
+
+    /// Returns the faults of the API, which concern no other one.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.server.faults
+    }
+
+    /// Returns the log of its requests.
+    #[must_use]
+    pub fn requests(&self) -> &Requests {
+        &self.server.requests
+    }
+}
+
+/// A running server of one API. Dropping it ends it, with all its connections.
+#[derive(Debug)]
+pub struct ApiServer {
+    servers: ApiServers,
+    served: ServedApi,
+}
+
+impl Deref for ApiServer {
+    type Target = ServedApi;
+
+    fn deref(&self) -> &ServedApi {
+        &self.served
+    }
 }
 
 impl ApiServer {
@@ -79,36 +166,15 @@ impl ApiServer {
 
     /// Serves an API with other settings.
     pub async fn start_with(api: Api, settings: ServerSettings) -> io::Result<Self> {
-        let listener = TcpListener::bind(settings.address).await?;
-        let ended = CancellationToken::new();
-        let server = Arc::new(Server::new(api, listener.local_addr()?, settings, ended.clone()));
-        let answer = async |server: Arc<Server>, request| serve(&server, request).await;
-        let listening = Listening::start(listener, Arc::clone(&server), ended, answer);
-        Ok(Self { server, listening })
-    }
-
-    /// Returns the API that is served.
-    #[must_use]
-    pub fn api(&self) -> &Api {
-        &self.server.api
+        let servers = ApiServers::start(settings).await?;
+        let served = servers.add_at("", api);
+        Ok(Self { servers, served })
     }
 
     /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.server.address
-    }
-
-    /// Returns `http://` and the address.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}", self.server.address)
-    }
-
-    /// Returns a kubeconfig for the server.
-    #[must_use]
-    pub fn kubeconfig(&self) -> String {
-        kubeconfig::kubeconfig(&self.url())
+        self.servers.address
     }
 
     /// Writes the kubeconfig to a file.
@@ -116,28 +182,107 @@ impl ApiServer {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Returns the faults of the server.
-    #[must_use]
-    pub fn faults(&self) -> &Faults {
-        &self.server.faults
+    /// Ends the server and waits until all its connections are closed.
+    pub async fn shutdown(self) {
+        self.servers.shutdown().await;
+    }
+}
+
+/// A running server of many APIs on one address, each below a path of its own, as a proxy in front of clusters serves
+/// them: a thousand clusters take one port. Dropping it ends it, with all its connections.
+#[derive(Debug)]
+pub struct ApiServers {
+    address: SocketAddr,
+    settings: ServerSettings,
+    by_path: ByPath,
+    ended: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// The APIs by their paths; the path of the only API of a server is empty.
+type ByPath = Arc<RwLock<HashMap<String, Server>>>;
+
+impl ApiServers {
+    /// Starts a server without any API.
+    pub async fn start(settings: ServerSettings) -> io::Result<Self> {
+        let listener = TcpListener::bind(settings.address).await?;
+        let (address, ended, tasks) = (listener.local_addr()?, CancellationToken::new(), TaskTracker::new());
+        let by_path = ByPath::default();
+        tasks.spawn(accept(Arc::clone(&by_path), listener, ended.clone(), tasks.clone()));
+        Ok(Self { address, settings, by_path, ended, tasks })
     }
 
-    /// Returns the log of requests.
+    /// Serves an API below `/clusters/<namespace>/<name>`.
     #[must_use]
-    pub fn requests(&self) -> &Requests {
-        &self.server.requests
+    pub fn add(&self, (namespace, name): (&str, &str), api: Api) -> ServedApi {
+        self.add_at(&format!("/clusters/{namespace}/{name}"), api)
+    }
+
+    fn add_at(&self, path: &str, api: Api) -> ServedApi {
+        let server = Server::new(api, self.address, self.settings, self.ended.clone());
+        self.by_path.write().insert(path.to_owned(), server.clone());
+        ServedApi { server, url: format!("http://{}{path}", self.address) }
     }
 
     /// Ends the server and waits until all its connections are closed.
     pub async fn shutdown(self) {
-        self.listening.shutdown().await;
+        self.ended.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
-impl Server {
-    fn new(api: Api, address: SocketAddr, settings: ServerSettings, ended: CancellationToken) -> Self {
-        Self { api, address, settings, faults: Faults::new(), requests: Requests::new(), ended }
+impl Drop for ApiServers {
+    fn drop(&mut self) {
+        self.ended.cancel();
     }
+}
+
+async fn accept(by_path: ByPath, listener: TcpListener, ended: CancellationToken, tasks: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            () = ended.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => drop(tasks.spawn(connection(Arc::clone(&by_path), stream, ended.clone()))),
+            // The likely cause is too many open files, some of which will be closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn connection(by_path: ByPath, stream: TcpStream, ended: CancellationToken) {
+    // A small answer must not wait for the next one.
+    let _ = stream.set_nodelay(true);
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new());
+    let service = service_fn(|request| route_and_serve(&by_path, request));
+    tokio::select! {
+        () = ended.cancelled() => {}
+        // The client sees an error on its connection itself.
+        _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+    }
+}
+
+/// Answers a request as the API below whose path it is.
+async fn route_and_serve(by_path: &ByPath, mut request: http::Request<Incoming>) -> Result<Answer, Cut> {
+    let only = by_path.read().get("").cloned();
+    if let Some(server) = only {
+        return serve(&server, request).await;
+    }
+    let Some((path, rest)) = split(request.uri()) else { return Ok(nowhere()) };
+    let Some(server) = by_path.read().get(&path).cloned() else { return Ok(nowhere()) };
+    *request.uri_mut() = rest;
+    serve(&server, request).await
+}
+
+/// Splits a URI into the path of an API and the rest, which that API answers.
+fn split(uri: &Uri) -> Option<(String, Uri)> {
+    let whole = uri.path_and_query()?.as_str();
+    let (at, _) = whole.match_indices('/').nth(SEGMENTS)?;
+    let (path, rest) = whole.split_at(at);
+    Some((path.to_owned(), rest.parse().ok()?))
 }
 
 /// Answers a request, with the faults that match it; an error cuts the connection.
@@ -152,37 +297,24 @@ async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answ
         }
         Err(_) => return Err(Cut),
     };
-    let query = Query::parse(parts.uri.query().unwrap_or_default());
-    let route = Route::parse(parts.uri.path());
-    let verb = route.verb(&parts.method, &query);
-    let received = Received { parts, route, query, verb, body };
-    let number = note(server, &received);
-    let target = target_of(&received.parts);
-    let about = About {
-        method: received.parts.method.as_str(),
-        verb,
-        target: &target,
-        token: token_of(&received.parts.headers),
-    };
-    let active = server.faults.effects_on(&about);
-    let answer = with_faults(server, &received, active).await?;
-    server.requests.answered(number, answer.status().as_u16());
-    Ok(answer)
-}
-
-fn note(server: &Server, received: &Received) -> u64 {
-    server.requests.note(Request {
+    let received = Received::new(parts, body);
+    let number = server.requests.note(Request {
         method: received.parts.method.to_string(),
         path: received.parts.uri.path().to_owned(),
         query: received.parts.uri.query().unwrap_or_default().to_owned(),
         body: received.body.clone(),
         verb: received.verb,
         status: None,
-    })
+    });
+    let target = target_of(&received.parts);
+    let (method, token) = (received.parts.method.as_str(), token_of(&received.parts.headers));
+    let active = server.faults.effects_on(&About { method, verb: received.verb, target: &target, token });
+    let answer = with_faults(server, &received, active).await?;
+    server.requests.answered(number, answer.status().as_u16());
+    Ok(answer)
 }
 
 async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEffect>) -> Result<Answer, Cut> {
-    let mut cut_after = false;
     let mut answer_gates = Vec::new();
     for mut active in active {
         match active.effect {
@@ -197,7 +329,6 @@ async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEff
             Effect::Answer { status, body } => return Ok(typed(status, "application/json", body)),
             Effect::Endless { opening, part } => return Ok(endless_answer(&opening, part, active.gate)),
             Effect::CutBefore => return Err(Cut),
-            Effect::CutAfter => cut_after = true,
             Effect::HoldAnswer => answer_gates.push(active.gate),
             // Watches apply these faults themselves.
             Effect::Watch(_) => {}
@@ -207,5 +338,5 @@ async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEff
     for mut gate in answer_gates {
         let _ = gate.wait_for(|open| *open).await;
     }
-    if cut_after { Err(Cut) } else { Ok(answer) }
+    Ok(answer)
 }

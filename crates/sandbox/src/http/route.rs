@@ -9,7 +9,7 @@ use crate::api::{PatchKind, Refusal, Resource, Subresource};
 
 /// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(super) enum Route {
     /// `/version`
     Version,
     /// `/livez`, `/readyz` or `/healthz`.
@@ -32,24 +32,15 @@ pub(crate) enum Route {
     AccessReview,
     /// All objects of a kind, in a namespace or in all.
     Collection { resource: Resource, namespace: String },
-    /// One object, or a subresource of it.
-    Object { resource: Resource, namespace: String, name: String, subresource: Part },
+    /// One object, or a subresource of it; `None` for one that isn't supported.
+    Object { resource: Resource, namespace: String, name: String, subresource: Option<Subresource> },
     /// A path that doesn't exist.
     Nowhere,
 }
 
-/// The subresource in a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// A supported subresource.
-    Known(Subresource),
-    /// An unsupported subresource.
-    Unknown,
-}
-
 impl Route {
     /// Parses a path.
-    pub(crate) fn parse(path: &str) -> Self {
+    pub(super) fn parse(path: &str) -> Self {
         let segments: Vec<String> = path
             .split('/')
             .filter(|segment| !segment.is_empty())
@@ -81,10 +72,10 @@ impl Route {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             subresource: match part {
-                "" => Part::Known(Subresource::Main),
-                "status" => Part::Known(Subresource::Status),
-                "scale" => Part::Known(Subresource::Scale),
-                _ => Part::Unknown,
+                "" => Some(Subresource::Main),
+                "status" => Some(Subresource::Status),
+                "scale" => Some(Subresource::Scale),
+                _ => None,
             },
         };
         match rest {
@@ -105,7 +96,7 @@ impl Route {
     }
 
     /// Returns the RBAC verb of the request.
-    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+    pub(super) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         match (self, method.as_str()) {
             (Self::Collection { .. }, "GET") if query.flag("watch") => "watch",
             (Self::Collection { .. }, "GET") => "list",
@@ -122,24 +113,24 @@ impl Route {
 
 /// The parameters of a request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Query(HashMap<String, String>);
+pub(super) struct Query(HashMap<String, String>);
 
 impl Query {
-    pub(crate) fn parse(query: &str) -> Self {
+    pub(super) fn parse(query: &str) -> Self {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
     /// Returns the value of a parameter, unless it is absent or empty.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    pub(crate) fn flag(&self, name: &str) -> bool {
+    pub(super) fn flag(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| matches!(value.as_str(), "true" | "1" | ""))
     }
 
     /// Parses a parameter as a whole number.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         self.get(name)
             .map(|value| {
                 value.parse().map_err(|_| {
@@ -150,7 +141,7 @@ impl Query {
     }
 
     /// Returns true if the request is a dry run.
-    pub(crate) fn dry_run(&self) -> Result<bool, Refusal> {
+    pub(super) fn dry_run(&self) -> Result<bool, Refusal> {
         match self.get("dryRun") {
             None => Ok(false),
             Some("All") => Ok(true),
@@ -165,7 +156,7 @@ impl Query {
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(super) enum Form {
     /// The objects.
     Plain,
     /// A table of rows with cells, for people.
@@ -177,7 +168,7 @@ pub(crate) enum Form {
 }
 
 /// Returns the client's most preferred form among those that are supported.
-pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
+pub(super) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
     let Some(accept) = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()) else {
         return Ok(Form::Plain);
     };
@@ -203,7 +194,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContentType {
+pub(super) enum ContentType {
     /// JSON, or no content type.
     Json,
     /// A patch.
@@ -217,7 +208,7 @@ pub(crate) enum ContentType {
 }
 
 /// Returns the content type that a request states for its body.
-pub(crate) fn content_type(headers: &HeaderMap) -> ContentType {
+pub(super) fn content_type(headers: &HeaderMap) -> ContentType {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match given.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => ContentType::Json,
@@ -231,7 +222,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> ContentType {
 }
 
 /// Returns the client's bearer token.
-pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn token_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 

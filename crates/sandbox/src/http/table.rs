@@ -1,28 +1,26 @@
 //! Tables, in which objects are rows of cells that commands show to people.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::list_metadata;
-use crate::api::{Column, EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, Object, Page, Target, at};
+use super::{answer::list_metadata, route::Query};
+use crate::api::{Column, EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, Page, Target, at};
 
 /// The type of an age column in tables of core kinds, where it is shown as text.
 const AGE: &str = "age";
 
 /// The part of each object that a row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Include {
+pub(super) enum Include {
     Nothing,
     Metadata,
     Object,
 }
 
 impl Include {
-    /// Parses the parameter `includeObject`.
-    pub(crate) fn parse(text: Option<&str>) -> Self {
-        match text {
+    /// Reads the parameter `includeObject`.
+    pub(super) fn of(query: &Query) -> Self {
+        match query.get("includeObject") {
             Some("None") => Self::Nothing,
             Some("Object") => Self::Object,
             Some(_) | None => Self::Metadata,
@@ -31,35 +29,23 @@ impl Include {
 }
 
 /// Returns a list as a table.
-pub(crate) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
-    let mut table = table(&page.target, page.objects.iter(), include, now);
+pub(super) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
+    let mut table = table(&page.target, page.objects.iter().map(|object| &**object.value()), include, now);
     table["metadata"] = list_metadata(page);
     table
 }
 
-/// Returns a value that was just written as a table of one row.
-pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Timestamp) -> Value {
-    let columns = columns(target);
-    let mut table = headings(&columns);
-    table["rows"] = json!([row(target, &columns, value, include, now)]);
-    table["metadata"] = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
+/// Returns an object as a table of one row.
+pub(super) fn of_one(target: &Target, object: &Value, include: Include, now: Timestamp) -> Value {
+    let mut table = table(target, [object].into_iter(), include, now);
+    table["metadata"] = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
     table
 }
 
-/// Returns an object as a table of one row.
-pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Timestamp) -> Value {
-    of_value(target, object.value(), include, now)
-}
-
-fn table<'o>(
-    target: &Target,
-    objects: impl Iterator<Item = &'o Arc<Object>>,
-    include: Include,
-    now: Timestamp,
-) -> Value {
+fn table<'o>(target: &Target, objects: impl Iterator<Item = &'o Value>, include: Include, now: Timestamp) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
-    table["rows"] = objects.map(|object| row(target, &columns, object.value(), include, now)).collect();
+    table["rows"] = objects.map(|object| row(target, &columns, object, include, now)).collect();
     table
 }
 
@@ -188,12 +174,12 @@ fn age(time: &str, now: Timestamp) -> String {
 }
 
 /// Returns only an object's metadata.
-pub(crate) fn metadata_of(object: &Value) -> Value {
+pub(super) fn metadata_of(object: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]})
 }
 
 /// Returns only the metadata of a list's objects.
-pub(crate) fn metadata_of_page(page: &Page) -> Value {
+pub(super) fn metadata_of_page(page: &Page) -> Value {
     let items: Vec<Value> = page.objects.iter().map(|object| metadata_of(object.value())).collect();
     json!({
         "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata(page), "items": items,

@@ -222,8 +222,7 @@ async fn what_is_not_supported_is_refused(
 async fn an_answer_that_is_made_up_comes_as_often_as_was_said() -> Result<()> {
     let world = World::start().await?;
     let busy = Fault::refuse(429, "TooManyRequests", "slow down");
-    let fault = world.server.faults().add(busy.on_verb("list").after(1).times(2));
-    assert_eq!(world.get(MACHINES).await?.0, 200);
+    let fault = world.server.faults().add(busy.on_verb("list").times(2));
     assert_eq!(world.get(MACHINES).await?.0, 429);
     let (status, body) = world.get(MACHINES).await?;
     assert_eq!((status, &body["reason"]), (429, &json!("TooManyRequests")));
@@ -340,15 +339,12 @@ async fn a_request_under_a_hold_answer_fault_takes_effect_before_its_answer() ->
 }
 
 #[tokio::test]
-async fn a_connection_is_cut_before_or_after_what_was_asked_is_done() -> Result<()> {
+async fn a_connection_is_cut_before_what_was_asked_is_done() -> Result<()> {
     let world = World::start().await?;
-    for (effect, name, done) in [(Effect::CutBefore, "a", false), (Effect::CutAfter, "b", true)] {
-        world.server.faults().add(Fault::new(effect).times(1));
-        assert!(world.post(name).await.is_err());
-        assert_eq!(world.api.get(&World::machines(), "default", name).is_ok(), done);
-    }
-    let unanswered = world.server.requests().count(|request| request.status.is_none());
-    assert_eq!(unanswered, 2);
+    world.server.faults().add(Fault::new(Effect::CutBefore).times(1));
+    assert!(world.post("a").await.is_err());
+    assert!(world.api.get(&World::machines(), "default", "a").is_err());
+    assert_eq!(world.server.requests().count(|request| request.status.is_none()), 1);
     Ok(())
 }
 
@@ -368,41 +364,22 @@ async fn a_watch_that_stalls_goes_on_when_the_fault_is_removed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_ends_after_so_many_events() -> Result<()> {
-    let world = World::start().await?;
-    world.server.faults().add(Fault::watch(WatchFault::EndAfter(1)));
-    let mut watch = world.watch("").await?;
-    world.create("a")?;
-    world.create("b")?;
-    assert_eq!(watch.event().await?, event("ADDED", ""));
-    assert_eq!(watch.line().await?, None);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_watch_is_cut_after_so_many_events() -> Result<()> {
+async fn a_watch_is_cut() -> Result<()> {
     let world = World::start().await?;
     let mut watch = world.watch("").await?;
-    world.server.faults().add(Fault::watch(WatchFault::CutAfter(1))).wait_for_hits(1).await;
-    world.create("a")?;
-    assert_eq!(watch.event().await?, event("ADDED", ""));
+    world.server.faults().add(Fault::watch(WatchFault::Cut));
     assert!(watch.line().await.is_err());
     Ok(())
 }
 
 #[tokio::test]
-async fn events_come_twice_or_are_followed_by_old_ones() -> Result<()> {
+async fn events_come_twice() -> Result<()> {
     let world = World::start().await?;
     world.create("a")?;
-    let twice = world.server.faults().add(Fault::watch(WatchFault::Duplicate));
+    world.server.faults().add(Fault::watch(WatchFault::Duplicate));
     let mut watch = world.watch("").await?;
     world.label("a", "1")?;
     assert_eq!(watch.event().await?, event("MODIFIED", "1"));
-    assert_eq!(watch.event().await?, event("MODIFIED", "1"));
-    twice.remove();
-    world.server.faults().add(Fault::watch(WatchFault::Outdated)).wait_for_hits(1).await;
-    world.label("a", "2")?;
-    assert_eq!(watch.event().await?, event("MODIFIED", "2"));
     assert_eq!(watch.event().await?, event("MODIFIED", "1"));
     Ok(())
 }
@@ -418,17 +395,6 @@ async fn a_watch_that_runs_is_answered_that_it_has_expired() -> Result<()> {
     let mut watch = world.watch("").await?;
     world.create("a")?;
     assert_eq!(watch.event().await?, event("ADDED", ""));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_line_that_is_no_json_ends_a_watch() -> Result<()> {
-    let world = World::start().await?;
-    let mut watch = world.watch("").await?;
-    world.server.faults().add(Fault::watch(WatchFault::Garbage));
-    let line = watch.line().await?.context("it has ended")?;
-    assert!(serde_json::from_str::<Value>(&line).is_err());
-    assert_eq!(watch.line().await?, None);
     Ok(())
 }
 
@@ -469,4 +435,14 @@ async fn a_watch_ends_with_its_server() -> Result<()> {
     world.server.shutdown().await;
     assert!(!matches!(watch.line().await, Ok(Some(_))));
     Ok(())
+}
+
+#[rstest]
+#[case("/clusters/team-a/stage/api/v1/nodes?watch=1", Some(("/clusters/team-a/stage", "/api/v1/nodes?watch=1")))]
+#[case("/clusters/team-a/stage/", Some(("/clusters/team-a/stage", "/")))]
+#[case("/clusters/team-a/stage", None)]
+#[case("/api/v1/nodes", None)]
+fn a_path_begins_with_that_of_an_api(#[case] uri: &str, #[case] expected: Option<(&str, &str)>) {
+    let split = split(&uri.parse().unwrap()).map(|(path, rest)| (path, rest.to_string()));
+    assert_eq!(split.as_ref().map(|(path, rest)| (path.as_str(), rest.as_str())), expected);
 }

@@ -325,35 +325,6 @@ fn a_rollout_never_has_more_than_the_surge_nor_fewer_than_the_size() {
 }
 
 #[test]
-fn on_delete_only_what_someone_deletes_is_exchanged_and_old_machines_go_first() {
-    let mut world = World::with_workers(TIMES, 2);
-    let strategy = json!({ "type": "OnDelete", "rollingUpdate": null });
-    world.patch("machinedeployments", "workers", json!({ "spec": { "rollout": { "strategy": strategy } } }));
-    world.patch("machinedeployments", "workers", new_version());
-    world.pass(100);
-    assert_eq!(old_machines(&world), 2);
-    let machine = world.names("machines").remove(0);
-    world.delete("machines", &machine);
-    world.pass(100);
-    assert_eq!((old_machines(&world), world.running().len()), (1, 2));
-    world.scale(1);
-    world.pass(100);
-    assert_eq!((old_machines(&world), world.running().len()), (0, 1));
-}
-
-#[test]
-fn a_machine_deployment_that_is_paused_by_its_spec_scales_but_does_not_roll_out() {
-    let mut world = World::with_workers(TIMES, 2);
-    world.patch("machinedeployments", "workers", json!({ "spec": { "paused": true } }));
-    world.patch("machinedeployments", "workers", new_version());
-    world.scale(3);
-    assert_eq!(world.sets(), [("1".to_owned(), 3)]);
-    world.patch("machinedeployments", "workers", json!({ "spec": { "paused": false } }));
-    world.settle();
-    assert_eq!(world.sets(), [("1".to_owned(), 3), ("2".to_owned(), 1)]);
-}
-
-#[test]
 fn only_one_empty_machine_set_is_kept() {
     let mut world = World::with_workers(Times::ZERO, 1);
     for version in ["v1.36.0", "v1.37.0", "v1.38.0"] {

@@ -1,11 +1,8 @@
 //! Scenarios in which controllers are up to date, or in which the test decides which of them sees a change and which
 //! acts next.
 
-mod fates;
-mod faults;
 mod live;
-mod versions;
-mod views;
+mod stepped;
 
 use serde_json::json;
 
@@ -38,7 +35,7 @@ impl World {
         Self::of(contract, |management, clock| {
             let workload = Api::new(clock.clone());
             let (workloads, settings) = (Workloads::Shared(workload.clone()), Settings { contract, times });
-            (workload, Controllers::live(management, workloads, clock.clone(), settings, true))
+            (workload, Controllers::live(management, workloads, clock.clone(), settings))
         })
     }
 

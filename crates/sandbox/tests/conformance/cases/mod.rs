@@ -2,19 +2,11 @@
 //! that the sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and
 //! answers.
 
-mod creating;
-mod defining;
-mod deleting;
-mod discovery;
-mod negotiating;
-mod paging;
 mod patching;
 mod reading;
-mod scaling;
-mod selecting;
 mod subject;
-mod updating;
 mod watching;
+mod writing;
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -84,20 +76,7 @@ use case;
 /// Returns the cases that an API server has to pass, with a garbage collector beside it or without.
 #[must_use]
 pub(crate) fn cases(has_collector: bool) -> Vec<Case> {
-    let all = [
-        discovery::cases(),
-        reading::cases(),
-        paging::cases(),
-        selecting::cases(),
-        watching::cases(),
-        creating::cases(),
-        updating::cases(),
-        deleting::cases(),
-        patching::cases(),
-        scaling::cases(),
-        negotiating::cases(),
-        defining::cases(),
-    ];
+    let all = [reading::cases(), watching::cases(), writing::cases(), patching::cases()];
     all.concat().into_iter().filter(|case| has_collector || !case.needs_collector).collect()
 }
 

@@ -86,6 +86,16 @@ impl<'a> Subject<'a> {
         self.call(Method::PATCH, path).patch(kind, body)
     }
 
+    /// Creates a widget and returns it.
+    pub(super) async fn create(&self, name: &str, spec: &Value) -> Result<Value> {
+        self.post(self.widgets(), &widget(name, spec)).expect(201).await
+    }
+
+    /// Changes a widget by a merge patch and returns it.
+    pub(super) async fn merge(&self, name: &str, change: &Value) -> Result<Value> {
+        self.patch(self.widget(name), Patch::Merge, change).expect(200).await
+    }
+
     /// Makes all resource versions so far too old.
     pub(super) async fn forget_history(&self) -> Result<()> {
         (self.forget_history)().await.context("making the server forget its history")

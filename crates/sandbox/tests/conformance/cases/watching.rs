@@ -1,11 +1,11 @@
 //! Cases of watches.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     Case, Subject, case,
-    subject::{Call, Patch, event, labelled, names, version, widget},
+    subject::{Call, Patch, event, labelled, names, version},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -24,10 +24,6 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn create(subject: &Subject<'_>, name: &str) -> Result<Value> {
-    subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await
-}
-
 async fn now(subject: &Subject<'_>) -> Result<String> {
     Ok(version(&subject.get(subject.widgets()).expect(200).await?)?.to_string())
 }
@@ -37,20 +33,20 @@ fn from(subject: &Subject<'_>, version: &str) -> Call {
 }
 
 async fn a_watch_resumes_exactly_after_a_version(subject: &Subject<'_>) -> Result<()> {
-    let first = create(subject, "a").await?;
-    let second = create(subject, "b").await?;
+    let first = subject.create("a", &json!({})).await?;
+    let second = subject.create("b", &json!({})).await?;
     subject.delete(subject.widget("a")).expect(200).await?;
     let mut watch = from(subject, &version(&first)?.to_string()).watch().await?;
     ensure!(watch.expect("ADDED", "b").await? == second, "not the object as it was created: {second}");
     watch.expect("DELETED", "a").await?;
-    create(subject, "c").await?;
+    subject.create("c", &json!({})).await?;
     watch.expect("ADDED", "c").await?;
     Ok(())
 }
 
 async fn a_watch_without_a_version_begins_with_what_is_there(subject: &Subject<'_>) -> Result<()> {
     for name in ["a", "b"] {
-        create(subject, name).await?;
+        subject.create(name, &json!({})).await?;
     }
     let list = subject.get(subject.widgets()).expect(200).await?;
     ensure!(names(&list)? == ["a", "b"], "{list}");
@@ -67,9 +63,9 @@ async fn a_watch_without_a_version_begins_with_what_is_there(subject: &Subject<'
 
 async fn changes_come_in_their_order_with_their_versions(subject: &Subject<'_>) -> Result<()> {
     let mut watch = from(subject, &now(subject).await?).watch().await?;
-    let created = create(subject, "a").await?;
+    let created = subject.create("a", &json!({})).await?;
     let change = json!({ "spec": { "colour": "red" } });
-    let changed = subject.patch(subject.widget("a"), Patch::Merge, &change).expect(200).await?;
+    let changed = subject.merge("a", &change).await?;
     let status = json!({ "status": { "phase": "Ready" } });
     let ready = subject.patch(format!("{}/status", subject.widget("a")), Patch::Merge, &status).expect(200).await?;
     subject.delete(subject.widget("a")).expect(200).await?;
@@ -88,7 +84,7 @@ async fn changes_come_in_their_order_with_their_versions(subject: &Subject<'_>) 
 }
 
 async fn a_delete_brings_the_last_state_with_the_version_of_the_delete(subject: &Subject<'_>) -> Result<()> {
-    let mut created = subject.post(subject.widgets(), &widget("a", &json!({ "replicas": 3 }))).expect(201).await?;
+    let mut created = subject.create("a", &json!({ "replicas": 3 })).await?;
     let mut watch = from(subject, &version(&created)?.to_string()).watch().await?;
     subject.delete(subject.widget("a")).expect(200).await?;
     let mut deleted = watch.expect("DELETED", "a").await?;
@@ -104,12 +100,12 @@ async fn entering_a_selector_is_an_add_and_leaving_it_a_delete(subject: &Subject
     let labels = |app: &str| json!({ "metadata": { "labels": { "app": app } } });
     let mut watch = from(subject, &now(subject).await?).query("labelSelector", "app=x").watch().await?;
     subject.post(subject.widgets(), &labelled("a", &json!({ "app": "y" }))).expect(201).await?;
-    let entered = subject.patch(subject.widget("a"), Patch::Merge, &labels("x")).expect(200).await?;
+    let entered = subject.merge("a", &labels("x")).await?;
     let within = json!({ "spec": { "colour": "red" } });
-    subject.patch(subject.widget("a"), Patch::Merge, &within).expect(200).await?;
-    let left = subject.patch(subject.widget("a"), Patch::Merge, &labels("z")).expect(200).await?;
-    subject.patch(subject.widget("a"), Patch::Merge, &json!({ "spec": { "colour": "blue" } })).expect(200).await?;
-    subject.patch(subject.widget("a"), Patch::Merge, &labels("x")).expect(200).await?;
+    subject.merge("a", &within).await?;
+    let left = subject.merge("a", &labels("z")).await?;
+    subject.merge("a", &json!({ "spec": { "colour": "blue" } })).await?;
+    subject.merge("a", &labels("x")).await?;
     subject.delete(subject.widget("a")).expect(200).await?;
 
     ensure!(watch.expect("ADDED", "a").await? == entered, "not the state that entered: {entered}");
@@ -133,7 +129,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 async fn a_bookmark_ends_the_initial_events(subject: &Subject<'_>) -> Result<()> {
     let mut last = 0;
     for name in ["a", "b"] {
-        last = version(&create(subject, name).await?)?;
+        last = version(&subject.create(name, &json!({})).await?)?;
     }
     let mut watch = initial(subject).watch().await?;
     for name in ["a", "b"] {
@@ -142,7 +138,7 @@ async fn a_bookmark_ends_the_initial_events(subject: &Subject<'_>) -> Result<()>
     let bookmark = watch.bookmark().await?;
     ensure!(bookmark["metadata"]["annotations"][INITIAL_EVENTS_END] == "true", "{bookmark}");
     ensure!(version(&bookmark)? >= last, "older than what came before: {bookmark}");
-    create(subject, "c").await?;
+    subject.create("c", &json!({})).await?;
     watch.expect_after_bookmarks("ADDED", "c").await?;
     Ok(())
 }
@@ -152,7 +148,7 @@ async fn a_stream_of_nothing_has_its_bookmark_too(subject: &Subject<'_>) -> Resu
     let bookmark = watch.bookmark().await?;
     ensure!(bookmark["metadata"]["annotations"][INITIAL_EVENTS_END] == "true", "{bookmark}");
     // The watch can be resumed from there.
-    create(subject, "a").await?;
+    subject.create("a", &json!({})).await?;
     from(subject, &version(&bookmark)?.to_string()).watch().await?.expect("ADDED", "a").await?;
     Ok(())
 }
@@ -165,7 +161,7 @@ async fn a_bookmark_comes_before_a_watch_ends(subject: &Subject<'_>) -> Result<(
         call.query("labelSelector", "app=nobody").watch()
     };
     let (mut with, mut without) = (watch("true").await?, watch("false").await?);
-    let created = create(subject, "a").await?;
+    let created = subject.create("a", &json!({})).await?;
     let bookmark = with.bookmark().await?;
     ensure!(version(&bookmark)? >= version(&created)?, "older than what has happened, {created}: {bookmark}");
     with.ended().await?;
@@ -175,12 +171,12 @@ async fn a_bookmark_comes_before_a_watch_ends(subject: &Subject<'_>) -> Result<(
 }
 
 async fn initial_events_can_be_left_out(subject: &Subject<'_>) -> Result<()> {
-    let created = create(subject, "a").await?;
+    let created = subject.create("a", &json!({})).await?;
     let call = subject.get(subject.widgets()).query("sendInitialEvents", "false");
     let call =
         call.query("resourceVersionMatch", "NotOlderThan").query("resourceVersion", &version(&created)?.to_string());
     let mut watch = call.watch().await?;
-    create(subject, "b").await?;
+    subject.create("b", &json!({})).await?;
     watch.expect("ADDED", "b").await?;
     Ok(())
 }
@@ -208,12 +204,12 @@ async fn a_version_that_is_too_old_has_expired(subject: &Subject<'_>) -> Result<
 
 async fn a_watch_under_way_outlives_forgetting(subject: &Subject<'_>) -> Result<()> {
     let mut watch = from(subject, &now(subject).await?).watch().await?;
-    create(subject, "a").await?;
+    subject.create("a", &json!({})).await?;
     watch.expect("ADDED", "a").await?;
     // Of another kind: the watch isn't behind, though its last revision is older than the latest.
     subject.post(subject.core("events"), &event("other", subject.namespace())).expect(201).await?;
     subject.forget_history().await?;
-    create(subject, "b").await?;
+    subject.create("b", &json!({})).await?;
     watch.expect("ADDED", "b").await?;
     Ok(())
 }

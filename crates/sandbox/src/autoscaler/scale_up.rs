@@ -15,8 +15,8 @@ use super::{
     Expander,
     caller::upcoming_node,
     driver::Driver,
-    memory::LoopInput,
-    pods::{ClusterSnapshot, Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
+    state::LoopInput,
+    workload::{ClusterSnapshot, Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
 };
 
 /// The age up to which a Pod counts as new. If all are new, the loop waits, since more may follow.
