@@ -39,7 +39,6 @@ fn every_relative_link_leads_somewhere() {
         "charts/capi-autoscaler-cluster/README.md",
         "crates/fuzz/README.md",
         "crates/shared-informer/README.md",
-        "e2e/tests/nodes/README.md",
         "examples/fleet/README.md",
         "tests/fixtures/README.md",
         ".github/pull_request_template.md",

@@ -62,11 +62,11 @@ async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) {
 async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
     let mut world = World::start(Start { copies: 0, machines: 2 }).await;
     let proxy = Proxy::start().await;
-    let url = world.sandbox.management().url();
+    let url = world.sandbox.management().url().to_owned();
     let own = format!("{url}\n    proxy-url: http://user:p%40ss@{}", proxy.address);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
-    let direct = sandbox::kubeconfig::kubeconfig(url);
+    let direct = sandbox::kubeconfig::kubeconfig(&url);
     let kubeconfig = direct.replace(&format!("server: {url}"), &format!("server: {own}"));
     assert_ne!(kubeconfig, direct);
     std::fs::write(&path, kubeconfig).unwrap();

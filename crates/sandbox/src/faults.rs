@@ -17,6 +17,7 @@ pub struct Fault {
     writes: bool,
     path: Option<Regex>,
     token: Option<String>,
+    skip: usize,
     times: Option<usize>,
     effect: Effect,
 }
@@ -67,7 +68,7 @@ impl Fault {
     /// Creates a fault for all requests, which stays until it is removed.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
-        Self { method: None, verb: None, writes: false, path: None, token: None, times: None, effect }
+        Self { method: None, verb: None, writes: false, path: None, token: None, skip: 0, times: None, effect }
     }
 
     /// Refuses requests with a Status of this code, reason and message.
@@ -130,6 +131,13 @@ impl Fault {
         self
     }
 
+    /// Lets the first `count` such requests pass.
+    #[must_use]
+    pub fn after(mut self, count: usize) -> Self {
+        self.skip = count;
+        self
+    }
+
     /// Restricts the fault to `count` requests.
     #[must_use]
     pub fn times(mut self, count: usize) -> Self {
@@ -186,7 +194,8 @@ impl Armed {
     /// Returns true if the fault affects this request.
     fn triggers(&mut self) -> bool {
         self.seen += 1;
-        let active = self.fault.times.is_none_or(|times| self.seen <= times);
+        let active =
+            self.seen > self.fault.skip && self.fault.times.is_none_or(|times| self.seen - self.fault.skip <= times);
         if active {
             self.hits.send_modify(|hits| *hits += 1);
         }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => anyhow!("{program} isn't on PATH: install it (e2e/tests/nodes/README.md)"),
+        std::io::ErrorKind::NotFound => anyhow!("{program} isn't on PATH: install it (e2e/README.md)"),
         _ => anyhow!(error).context(format!("running {program}")),
     })?;
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -8,7 +8,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
-    api::{DeleteOptions, PatchKind, Refusal, Resource, Selection, Subresource},
+    api::{DeleteOptions, Deleted, PatchKind, Refusal, Resource, Selection, Subresource},
     clock::Clock,
 };
 use serde_json::{Value, json};
@@ -261,7 +261,8 @@ impl FakeApi {
                 let (uid, resource_version) = (text("uid"), text("resourceVersion"));
                 let dry_run = body["dryRun"].is_array();
                 let options = DeleteOptions { uid, resource_version, dry_run, ..DeleteOptions::default() };
-                self.objects.delete(&resource, NAMESPACE, name, &options).map(|deleted| Arc::clone(deleted.object()))
+                let deleted = self.objects.delete(&resource, NAMESPACE, name, &options);
+                deleted.map(|(Deleted::Gone(object) | Deleted::Waiting(object))| object)
             }
             (_, name) => {
                 let kind = if body.is_array() { PatchKind::Json } else { PatchKind::Merge };
