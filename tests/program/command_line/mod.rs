@@ -32,6 +32,8 @@ fn assert_fails(output: &Output, code: i32, part: &str) {
 /// What each flag and variable may be is tested where they are read.
 #[test]
 fn a_wrong_start_ends_with_its_code_and_what_to_do() {
+    /// Variables and flags.
+    type Start<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
     let dir = tempfile::tempdir().unwrap();
     let prices = dir.path().join("prices.yaml");
     fs::write(&prices, "instanceTypes:\n  m5.large: -1\n").unwrap();
@@ -40,17 +42,17 @@ fn a_wrong_start_ends_with_its_code_and_what_to_do() {
     let served = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
     let (here, nowhere) = (served.as_slice(), "--management-kubeconfig=/nonexistent/config");
     let no_kubeconfig = [here, &[nowhere]].concat();
-    let calls: [(&[(&str, &str)], &[&str], i32, &str); 8] = [
-        (&[], &[], 2, "error: no scope is chosen"),
-        (&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[], 2, "use true or false"),
-        (&[("CAPI_AUTOSCALER_CLUSTER", "a/b")], &["--all-clusters"], 2, "exclude each other"),
-        (&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"], 2, "\"y\" can't be used"),
-        (&[], &["--all-clusters", &listen], 1, "choose another address with --listen"),
-        (&[], &no_kubeconfig, 1, "kubeconfig file /nonexistent/config: can't read it: No such file"),
-        (&[("HOME", "/nonexistent")], here, 1, "management cluster: no kubeconfig given, and none found: "),
-        (&[("CAPI_AUTOSCALER_PRICES", prices)], here, 1, "prices.yaml: instanceTypes.m5.large: -1: a price must"),
+    let calls: [(Start<'_>, i32, &str); 8] = [
+        ((&[], &[]), 2, "error: no scope is chosen"),
+        ((&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[]), 2, "use true or false"),
+        ((&[("CAPI_AUTOSCALER_CLUSTER", "a/b")], &["--all-clusters"]), 2, "exclude each other"),
+        ((&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"]), 2, "\"y\" can't be used"),
+        ((&[], &["--all-clusters", &listen]), 1, "choose another address with --listen"),
+        ((&[], &no_kubeconfig), 1, "kubeconfig file /nonexistent/config: can't read it: No such file"),
+        ((&[("HOME", "/nonexistent")], here), 1, "management cluster: no kubeconfig given, and none found: "),
+        ((&[("CAPI_AUTOSCALER_PRICES", prices)], here), 1, "prices.yaml: instanceTypes.m5.large: -1: a price must"),
     ];
-    for (variables, flags, code, part) in calls {
+    for ((variables, flags), code, part) in calls {
         assert_fails(&serve(variables, flags), code, part);
     }
 }

@@ -361,8 +361,8 @@ impl State {
             Tag::None => None,
             Tag::Unreadable => self.places.get(kind, key).cloned(),
         };
-        let owned = owner.and_then(|owner| Some((owner, change.clone()?)));
-        self.orphans.set(kind, key, owned);
+        let waiting = owner.and_then(|owner| Some((owner, change.clone()?)));
+        self.orphans.set(kind, key, waiting);
         self.place(kind, key, cluster, change);
     }
 

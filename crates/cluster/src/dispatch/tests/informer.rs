@@ -39,7 +39,7 @@ impl<T: CoreObject> Informer for FakeInformer<T, ByCluster> {
     }
 
     fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &ByCluster) {
-        sink.fill(self.kind(), &[cluster.name.clone()].into(), &[key.clone()], |key| self.current(key));
+        sink.fill(self.kind(), &[cluster.name.clone()].into(), std::slice::from_ref(key), |key| self.current(key));
     }
 
     fn relist(&mut self) {
