@@ -7,8 +7,8 @@ use tracing_subscriber::{
 };
 
 /// The crates of this program whose lines are shown at every level: the prefixes of their targets.
-pub(super) const OURS: [&str; 9] =
-    [env!("CARGO_CRATE_NAME"), "app", "change_stream", "cluster", "connect", "grpc", "index", "scale", "server"];
+pub(super) const OURS: [&str; 8] =
+    [env!("CARGO_CRATE_NAME"), "app", "change_stream", "cluster", "connect", "index", "scale", "service"];
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
