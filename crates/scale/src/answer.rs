@@ -8,7 +8,7 @@ use rules::{
     writing::{CallError, NotScalable, Ongoing},
 };
 
-use super::{error::ScaleError, lane::MOST_WAITING};
+use super::{error::ScaleError, queue::MOST_WAITING};
 
 pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
     match why {

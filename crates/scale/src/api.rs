@@ -1,11 +1,16 @@
 //! Makes the API calls of commands, and classifies their answers and failures. This module must make no decision: it
 //! classifies a failure by the consequence for the object.
+//!
+//! 429, 5xx, 401 and lost answers are retried, after pauses that double or as long as Retry-After asks. After a 401 the
+//! credentials are read anew at once, so that an exchanged token costs one more attempt. Of an answer only the fields that
+//! commands read are kept: most of it are field managers.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use arcstr::ArcStr;
 use http::{header::RETRY_AFTER, response::Parts};
+use jiff::Timestamp;
 use k8s_openapi::{api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
     Client, Resource as _, ResourceExt as _,
@@ -14,19 +19,21 @@ use kube::{
     core::{ApiResource, Request, Status, request},
 };
 use opentelemetry::{KeyValue, trace::SpanKind};
-use rules::capi::{Keys, ObjectKey, ScalableKind, Uid};
+use prometheus_client::metrics::counter::Counter;
 use rules::{
     GroupId,
+    capi::{Keys, ObjectKey, ScalableKind, Uid},
     writing::{CallError, GroupVersion, SizeWriter},
 };
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json};
 use shared_informer::ResourceVersion;
+use tokio::time::Instant;
 
-use super::{
-    fields::{GroupObject, MachineMeta, MachineObject},
-    tenancy::{MayWrite, Tenancy, WriteBudget},
-};
+use super::tenancy::{MayWrite, Tenancy, WriteBudget};
 use crate::traces::{Span, Traces};
 use connect::discovery::CoreResources;
 
@@ -352,4 +359,316 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
 /// another read changes such an answer.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
+}
+
+/// The label of a Machine that names its MachineDeployment.
+const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
+
+/// A group's object. `M` is what is read of its field managers.
+#[derive(Deserialize)]
+pub(super) struct GroupObject<M = IgnoredAny> {
+    metadata: GroupMetadata<M>,
+    spec: Option<GroupSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupMetadata<M> {
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    managed_fields: Option<M>,
+}
+
+#[derive(Deserialize)]
+struct GroupSpec {
+    replicas: Option<i64>,
+}
+
+impl<M> GroupObject<M> {
+    pub(super) fn version(&self) -> GroupVersion {
+        let GroupMetadata { uid, resource_version, generation, .. } = &self.metadata;
+        let replicas = self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
+        GroupVersion {
+            uid: uid.as_deref().unwrap_or_default().into(),
+            resource_version: resource_version.as_deref().unwrap_or_default().into(),
+            generation: generation.unwrap_or_default(),
+            replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
+        }
+    }
+}
+
+impl GroupObject<Vec<ManagedFieldsEntry>> {
+    pub(super) fn into_managed_fields(self) -> Vec<ManagedFieldsEntry> {
+        self.metadata.managed_fields.unwrap_or_default()
+    }
+}
+
+/// A Machine, of which the answer has the metadata.
+#[derive(Clone, Deserialize)]
+pub(super) struct MachineObject {
+    metadata: MachineMetadata,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineMetadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<String>,
+    owner_references: Option<Vec<Owner>>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+struct Owner {
+    kind: String,
+    name: String,
+}
+
+/// A Machine as the metadata of an answer shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct MachineMeta {
+    pub(super) name: ArcStr,
+    pub(super) uid: Uid,
+    pub(super) version: ResourceVersion,
+    pub(super) deleting: bool,
+    /// The time since when it is being deleted, if it can be read.
+    pub(super) deleting_since: Option<Timestamp>,
+    owners: Vec<Owner>,
+    /// The MachineDeployment that its label names.
+    deployment: Option<String>,
+}
+
+impl From<MachineObject> for MachineMeta {
+    fn from(MachineObject { metadata }: MachineObject) -> Self {
+        Self {
+            name: metadata.name.unwrap_or_default().into(),
+            uid: metadata.uid.unwrap_or_default().into(),
+            version: metadata.resource_version.unwrap_or_default().into(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            deleting_since: metadata.deletion_timestamp.as_deref().and_then(rules::capi::time),
+            owners: metadata.owner_references.unwrap_or_default(),
+            deployment: metadata.labels.and_then(|mut labels| labels.remove(DEPLOYMENT_NAME)),
+        }
+    }
+}
+
+impl MachineMeta {
+    /// Returns true if one of `owners` owns this Machine.
+    pub(super) fn is_of(&self, owners: &[(ScalableKind, ArcStr)]) -> bool {
+        let is = |of: &Owner| owners.iter().any(|owner| owner.0.as_str() == of.kind && owner.1 == of.name);
+        self.owners.iter().any(is)
+    }
+
+    /// Returns true if its label names this MachineDeployment. The Machines of a MachineSet that the watch hasn't
+    /// delivered yet are found by their label alone.
+    pub(super) fn is_labelled(&self, deployment: &str) -> bool {
+        self.deployment.as_deref() == Some(deployment)
+    }
+}
+
+/// The maximum number of attempts before the caller has to come again.
+const MOST: u32 = 6;
+/// The pause before the second attempt if the server doesn't set one; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The number of doublings: no pause is longer than the last one of [`MOST`] attempts.
+const MOST_DOUBLINGS: u32 = MOST - 2;
+/// The longest pause set by the server that is waited for; after a longer one the caller has retried by itself.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and
+/// its callers have given up long before.
+const LAST_ATTEMPT_AFTER: Duration = Duration::from_secs(20);
+
+/// The attempts at one write of a command.
+pub(super) struct Attempts {
+    made: u32,
+    most: u32,
+    started: Instant,
+    /// Counts all attempts but the first.
+    repeated: Counter,
+}
+
+impl Attempts {
+    /// Creates attempts that count each retry.
+    pub(super) fn counted(repeated: Counter) -> Self {
+        Self { made: 1, most: MOST, started: Instant::now(), repeated }
+    }
+
+    /// Creates attempts that end with their time alone.
+    pub(super) fn persistent(repeated: Counter) -> Self {
+        Self { most: u32::MAX, ..Self::counted(repeated) }
+    }
+
+    /// Returns the number of attempts, the current one included.
+    pub(super) fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Returns the time since the first attempt.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Waits for the next attempt after a failure. Returns false if a retry makes no sense, or there were enough.
+    pub(super) async fn again(&mut self, error: &CallError) -> bool {
+        let Some(pause) = next_pause(error, (self.made, self.most), self.elapsed()) else { return false };
+        self.made += 1;
+        self.repeated.inc();
+        tokio::time::sleep(pause).await;
+        true
+    }
+}
+
+/// Returns the pause before another attempt, at this time after the first; `None` if there is none.
+fn next_pause(error: &CallError, (made, most): (u32, u32), elapsed: Duration) -> Option<Duration> {
+    let pause = pause_after(error, made).filter(|pause| *pause <= LONGEST_PAUSE)?;
+    (made < most && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)
+}
+
+/// Returns the pause after the n-th attempt has failed; `None` if a retry would fail again.
+fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
+    let usual = FIRST_PAUSE * 2_u32.saturating_pow((attempt - 1).min(MOST_DOUBLINGS));
+    match error {
+        // The object has to be read again, which needs no pause at first; repeated conflicts back off.
+        CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
+        CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
+        CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),
+        CallError::Unauthorized(_) | CallError::NotDiscovered => Some(usual),
+        CallError::Missing(_)
+        | CallError::Forbidden(_)
+        | CallError::Refused(_)
+        | CallError::NotServed(_)
+        | CallError::Abandoned => None,
+    }
+}
+
+#[cfg(test)]
+mod fields_tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_group_with_all_fields_and_one_without_any() {
+        let managed = json!([{ "manager": "kubectl", "operation": "Update", "fieldsV1": { "f:spec": {} } }]);
+        let object = json!({
+            "kind": "MachineDeployment",
+            "metadata": {
+                "name": "workers",
+                "uid": "u1",
+                "resourceVersion": "12",
+                "generation": 3,
+                "managedFields": managed,
+            },
+            "spec": { "replicas": 5, "template": {} },
+        });
+        let group: GroupObject = from_value(object.clone()).unwrap();
+        let version = GroupVersion { uid: "u1".into(), resource_version: "12".into(), generation: 3, replicas: 5 };
+        assert_eq!(group.version(), version);
+        let group: GroupObject<Vec<ManagedFieldsEntry>> = from_value(object).unwrap();
+        assert_eq!(group.version(), version);
+        assert_eq!(serde_json::to_value(group.into_managed_fields()).unwrap(), managed);
+
+        let empty = json!({ "metadata": { "managedFields": null }, "spec": { "replicas": null } });
+        for empty in [json!({ "metadata": {} }), empty] {
+            let group: GroupObject<Vec<ManagedFieldsEntry>> = from_value(empty).unwrap();
+            assert_eq!(group.version().replicas, 0);
+            assert_eq!(group.into_managed_fields(), []);
+        }
+    }
+
+    #[test]
+    fn a_machine_s_owners_and_label() {
+        let meta = |metadata: Value| {
+            let object: MachineObject = from_value(json!({ "metadata": metadata })).unwrap();
+            MachineMeta::from(object)
+        };
+        let machine = meta(json!({
+            "name": "m0",
+            "uid": "u0",
+            "resourceVersion": "7",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { DEPLOYMENT_NAME: "workers" },
+            "ownerReferences": [{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "s0", "uid": "x" }],
+            "managedFields": [{ "fieldsV1": { "f:metadata": {} } }],
+        }));
+        assert_eq!((&*machine.name, machine.uid.clone(), machine.deleting), ("m0", "u0".into(), true));
+        assert_eq!(machine.version, "7".into());
+        assert!(machine.is_of(&[(ScalableKind::MachineSet, "s0".into())]));
+        assert!(
+            !machine.is_of(&[(ScalableKind::MachineDeployment, "s0".into()), (ScalableKind::MachineSet, "s1".into())])
+        );
+        assert!(machine.is_labelled("workers") && !machine.is_labelled("other"));
+
+        let empty = meta(json!({ "deletionTimestamp": null, "labels": null, "ownerReferences": null }));
+        assert!(!empty.deleting && !empty.is_labelled("") && !empty.is_of(&[(ScalableKind::MachineSet, "".into())]));
+    }
+}
+
+#[cfg(test)]
+mod retry_tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn text() -> String {
+        String::new()
+    }
+
+    #[rstest]
+    #[case::lost(CallError::Unknown(text(), None), 1, Some(100))]
+    #[case::lost_again(CallError::Unknown(text(), None), 4, Some(800))]
+    #[case::busy(CallError::Busy(text(), None), 2, Some(200))]
+    #[case::the_server_has_a_wish(CallError::Busy(text(), Some(Duration::from_secs(1))), 1, Some(1_000))]
+    #[case::stale(CallError::Rejected(text()), 1, Some(0))]
+    #[case::stale_again(CallError::Conflict(text()), 2, Some(100))]
+    #[case::credentials_are_exchanged(CallError::Unauthorized(text()), 2, Some(200))]
+    #[case::gone(CallError::Missing(text()), 1, None)]
+    #[case::forbidden(CallError::Forbidden(text()), 1, None)]
+    #[case::refused(CallError::Refused(text()), 1, None)]
+    #[case::not_served(CallError::NotServed(text()), 1, None)]
+    #[case::abandoned(CallError::Abandoned, 1, None)]
+    fn the_pause_before_the_next_attempt(#[case] error: CallError, #[case] attempt: u32, #[case] millis: Option<u64>) {
+        assert_eq!(pause_after(&error, attempt), millis.map(Duration::from_millis));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_comes_to_every_row_of_attempts() {
+        let mut attempts = Attempts::counted(Counter::default());
+        while attempts.again(&CallError::Unknown(text(), None)).await {}
+        assert_eq!(attempts.made(), MOST);
+    }
+
+    #[rstest]
+    #[case::at_once(1, 0, Some(100))]
+    #[case::the_last_one(5, 3_000, Some(1_600))]
+    #[case::there_were_enough(6, 3_000, None)]
+    #[case::just_in_time(1, 19_900, Some(100))]
+    #[case::too_late(1, 19_901, None)]
+    #[case::long_ago(1, 600_000, None)]
+    fn attempts_have_a_number_and_an_end(#[case] made: u32, #[case] elapsed: u64, #[case] pause: Option<u64>) {
+        let error = CallError::Unknown(text(), None);
+        let next = next_pause(&error, (made, MOST), Duration::from_millis(elapsed));
+        assert_eq!(next, pause.map(Duration::from_millis));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_begins_later_than_20_seconds_after_the_first() {
+        let first = Instant::now();
+        let mut attempts = Attempts::counted(Counter::default());
+        let mut begun = vec![0];
+        while attempts.again(&CallError::Busy(text(), Some(Duration::from_secs(5)))).await {
+            begun.push(first.elapsed().as_secs());
+        }
+        assert_eq!(begun, [0, 5, 10, 15, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wish_beyond_what_a_caller_waits_for_ends_the_attempts() {
+        let busy = CallError::Busy(text(), Some(Duration::from_secs(600)));
+        assert!(!Attempts::counted(Counter::default()).again(&busy).await);
+    }
 }

@@ -27,18 +27,17 @@ use rules::{
 use tokio::time::{Instant, timeout};
 
 use super::{
-    accepted_deletions::DeletionTarget,
     answer,
     api::SizeCall,
     command::Delete,
     error::ScaleError,
     mark,
     metrics::Write,
+    queue::Work,
     read::{self, GroupMachines},
     replace,
-    resize::{Aim, Resize, Written},
-    resolve::{self, Request, Target},
-    work::Work,
+    resolve::{self, DeletionTarget, Request, Target},
+    size::{Aim, Resize, Written},
 };
 use index::{Hold, ScaleView};
 

@@ -4,7 +4,6 @@
 //!
 //! This crate must never answer a read, and never decide what a rule of [`rules`] decides.
 
-mod accepted_deletions;
 mod answer;
 mod api;
 mod command;
@@ -14,30 +13,23 @@ mod events;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod fake;
-mod fields;
 mod history;
-mod lane;
 mod mark;
 mod metrics;
 mod observer;
-mod options;
 mod outcome;
+mod queue;
 mod read;
 mod read_only;
 mod refusals;
 mod repeats;
 mod replace;
-mod resize;
 mod resolve;
-mod retry;
-mod shared;
 mod size;
 mod tenancy;
 #[cfg(test)]
 mod tests;
 pub mod traces;
-mod turns;
-mod work;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,15 +41,6 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::{
-    accepted_deletions::AcceptedDeletions,
-    command::{Caller, Command, Delete},
-    lane::Lanes,
-    read_only::ReadOnlyCommand,
-    refusals::Refusals,
-    repeats::Repeats,
-    shared::Shared,
-};
 pub use self::{
     api::Api,
     command::NodeName,
@@ -65,11 +48,57 @@ pub use self::{
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
-    options::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     tenancy::{MayWrite, WriteBudget},
 };
+use self::{
+    command::{Caller, Command, Delete},
+    queue::{Lanes, Shared},
+    read_only::ReadOnlyCommand,
+    refusals::Refusals,
+    repeats::Repeats,
+    resolve::AcceptedDeletions,
+};
 use index::Index;
-use rules::GroupId;
+use rules::{ErrorRules, Grace, GroupId};
+
+/// The operator's choices about writes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ScaleOptions {
+    /// The handling of requests to delete instances of a MachinePool that aren't Machines.
+    pub machine_pool_deletes: MachinePoolDeletes,
+    /// The handling of requests at the min size that name Machines without a Node.
+    pub at_min_size: AtMinSize,
+    /// True if nothing is written: commands only report what they would do.
+    pub read_only: bool,
+}
+
+impl ScaleOptions {
+    /// Returns the rules for failed Machines that agree with these choices.
+    #[must_use]
+    pub fn error_rules(self, grace: Grace) -> ErrorRules {
+        ErrorRules { deletes: !self.read_only, replaces_at_min: self.at_min_size == AtMinSize::Replace, grace }
+    }
+}
+
+/// The handling of requests to delete instances of a MachinePool that aren't Machines.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MachinePoolDeletes {
+    /// The size is lowered, and the infrastructure provider chooses which instance goes.
+    #[default]
+    Lower,
+    /// They are refused.
+    Refuse,
+}
+
+/// The handling of requests at the min size that name Machines without a Node.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AtMinSize {
+    /// One of the Machines is replaced from time to time.
+    #[default]
+    Replace,
+    /// They are refused.
+    Refuse,
+}
 
 /// The writes of one workload cluster's groups. Dropping the last clone ends the observer; commands under way run to
 /// their end.
@@ -230,7 +259,7 @@ impl Scale {
         }
         let ((sender, receiver), waiting) = (oneshot::channel(), Arc::new(()));
         let caller = Caller::new(command, self.client.clone(), sender, &waiting);
-        turns::enqueue(&self.shared, &id, queued(caller));
+        queue::enqueue(&self.shared, &id, queued(caller));
         let result = receiver.await;
         // The command may look for it until the result is there.
         drop(waiting);

@@ -13,8 +13,8 @@ use super::{
     delete::{Fate, has_joined},
     error::ScaleError,
     metrics::Write,
+    queue::Work,
     resolve::Target,
-    work::Work,
 };
 
 /// The value of a mark before its time.

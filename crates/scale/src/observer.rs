@@ -13,7 +13,10 @@ use rules::{GroupId, writing};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
+use super::{
+    metrics::UNKNOWN_MANAGER,
+    queue::{Shared, Work},
+};
 use index::{Hold, Index, Overwritten};
 
 /// The time for which a size that was put back is remembered; a repetition within this time is reported.

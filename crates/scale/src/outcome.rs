@@ -15,9 +15,8 @@ use super::{
     events::EventContent,
     history::LONGEST_TEXT,
     metrics::Write,
+    queue::{Resized, Shared, Work},
     refusals::Kind,
-    shared::Shared,
-    work::{Resized, Work},
 };
 use index::ScaleView;
 use rules::text::shortened;

@@ -9,7 +9,13 @@ use std::sync::Arc;
 use arcstr::ArcStr;
 use rules::{GroupId, size, writing::NotScalable};
 
-use super::{answer, command::NodeName, error::ScaleError, resolve, shared::Shared, work::Work};
+use super::{
+    answer,
+    command::NodeName,
+    error::ScaleError,
+    queue::{Shared, Work},
+    resolve,
+};
 
 /// A size that would be written.
 struct PlannedWrite {

@@ -9,13 +9,12 @@ use rules::{
 };
 
 use super::{
-    answer,
+    AtMinSize, answer,
     delete::{Fate, delete_one},
     error::ScaleError,
     events::EventContent,
-    options::AtMinSize,
+    queue::Work,
     resolve::{Request, Target},
-    work::Work,
 };
 use index::Member;
 

@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 
 use super::fake::{Fault, LONG, World, group, instance, nodes};
-use crate::{NodeName, ScaleError, lane::MOST_WAITING};
+use crate::{NodeName, ScaleError, queue::MOST_WAITING};
 use testkit::CapturedLog;
 
 /// Builds a world in which a command waits for the answer to its write.

@@ -1,0 +1,330 @@
+//! The order of commands: one at a time per group, in the order of their arrival, and concurrently across groups.
+//! Adjacent deletes are one batch. A group has a task only while it has commands. No lock is held across an await.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    mem,
+    sync::{Arc, Weak, atomic::AtomicBool},
+    time::Duration,
+};
+
+use arcstr::ArcStr;
+use opentelemetry::context::FutureExt as _;
+use parking_lot::Mutex;
+use rules::{GroupId, writing::CallError};
+use shared_informer::Spawner;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    ScaleOptions, answer,
+    api::{Api, Attempts},
+    command::{Caller, Command, Delete},
+    delete,
+    error::ScaleError,
+    events::EventRecorder,
+    history::History,
+    metrics::ScaleMetrics,
+    refusals::Refusals,
+    repeats::Repeats,
+    resolve::AcceptedDeletions,
+    size,
+};
+use crate::traces::Span;
+use index::{Index, ScaleView};
+
+/// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
+/// Cluster Autoscaler sends one Node per call, concurrently, and one smaller size serves the whole batch. Yields are
+/// used because the shortest sleep takes two milliseconds.
+const QUIET_TURNS: usize = 100;
+/// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
+const MOST_QUIET_TURNS: usize = 2_000;
+/// The minimum time without a new delete. Two calls of one caller are less than this time apart.
+const QUIET_FOR: Duration = Duration::from_micros(300);
+/// The maximum time for which deletes are gathered.
+const MOST_GATHERED: Duration = Duration::from_millis(10);
+
+/// Removes the lane of a task that ended in the middle of a turn, which closes the channels of its callers.
+struct Guard {
+    shared: Arc<Shared>,
+    id: GroupId,
+    has_ended: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.lanes.break_off(&self.id);
+        }
+    }
+}
+
+/// Queues a command for its group's turn. It is refused if too many wait, and those that nobody waits for any more end.
+pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
+    let Enqueued { is_new, refused, gone } = shared.lanes.enqueue(id, command);
+    if is_new {
+        let guard = Guard { shared: Arc::clone(shared), id: id.clone(), has_ended: false };
+        shared.spawner.spawn_tracked(&shared.tasks, run(guard));
+    }
+    if refused.is_none() && gone.is_empty() {
+        return;
+    }
+    let work = Work::new(Arc::clone(shared), id.clone());
+    for command in gone {
+        work.answer(command.into_caller(), Err(answer::abandoned(id)));
+    }
+    if let Some(command) = refused {
+        work.answer(command.into_caller(), Err(answer::too_many(id)));
+    }
+}
+
+/// Takes turns until none is left.
+async fn run(mut guard: Guard) {
+    let work = Work::new(Arc::clone(&guard.shared), guard.id.clone());
+    while let Some(command) = work.shared.lanes.next(&work.id) {
+        work.begin_turn();
+        match command {
+            Command::Increase(delta, caller) => {
+                let result = in_turn(&work, &caller, Box::pin(size::increase(&work, delta, &caller))).await;
+                work.answer(caller, result);
+            }
+            Command::Decrease(delta, caller) => {
+                let result = in_turn(&work, &caller, Box::pin(size::decrease(&work, delta, &caller))).await;
+                work.answer(caller, result);
+            }
+            Command::Delete(first) => {
+                let deletes = gather(&work, first).await;
+                let span = work.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
+                name(&span, &work);
+                Box::pin(delete::delete(&work, deletes)).with_context(span.context()).await;
+                span.close();
+            }
+        }
+    }
+    guard.has_ended = true;
+}
+
+/// Gathers the deletes that arrive at the same time as the first one.
+async fn gather(work: &Work, first: Delete) -> Vec<Delete> {
+    let mut deletes = vec![first];
+    let began = Instant::now();
+    let (mut last, mut pauses) = (began, 0);
+    while pauses < MOST_QUIET_TURNS
+        && (pauses < QUIET_TURNS || last.elapsed() < QUIET_FOR)
+        && began.elapsed() <= MOST_GATHERED
+    {
+        // On a busy machine other threads have to run to bring further deletes.
+        work.shared.spawner.yield_thread();
+        tokio::task::yield_now().await;
+        let more = work.shared.lanes.more_deletes(&work.id);
+        pauses += 1;
+        if !more.is_empty() {
+            (last, pauses) = (Instant::now(), 0);
+            deletes.extend(more);
+        }
+    }
+    work.note_callers(deletes.iter().map(|delete| &delete.caller));
+    deletes
+}
+
+/// Carries out a command that has one caller.
+async fn in_turn(
+    work: &Work,
+    caller: &Caller,
+    command: impl Future<Output = Result<(), ScaleError>>,
+) -> Result<(), ScaleError> {
+    if caller.is_gone() {
+        return Err(answer::abandoned(&work.id));
+    }
+    work.note_callers([caller]);
+    let span = work.api().traces().work(caller.command, std::iter::once(&caller.trace));
+    name(&span, work);
+    let result = command.with_context(span.context()).await;
+    match &result {
+        Ok(()) => span.end("OK", None),
+        Err(error) => span.end(error.grpc_code(), Some(error.to_string())),
+    }
+    result
+}
+
+fn name(span: &Span, work: &Work) {
+    span.set("group", work.id.to_string());
+}
+
+/// The maximum number of commands that wait for a group's turn.
+pub(super) const MOST_WAITING: usize = 1_000;
+/// The number of waiting commands from which on those whose callers are gone are looked for.
+const FIRST_SWEEP: usize = 16;
+
+/// The waiting commands of one group. A lane exists for as long as its task runs.
+#[derive(Default)]
+struct Lane {
+    commands: VecDeque<Command>,
+    /// The number of waiting commands at which those whose callers are gone are looked for next.
+    sweep_at: usize,
+}
+
+/// The result of queueing a command.
+#[derive(Default)]
+pub(super) struct Enqueued {
+    /// True if the lane is new and has to be run.
+    pub(super) is_new: bool,
+    /// The command, if too many wait already.
+    pub(super) refused: Option<Command>,
+    /// The waiting commands whose callers are gone. They are out of the lane.
+    pub(super) gone: Vec<Command>,
+}
+
+impl Lane {
+    /// Takes out the commands whose callers are gone, each time that as many have come as were left the last time. What
+    /// a caller has sent would stay until its turn otherwise, and the server counts it no longer.
+    fn sweep(&mut self, must: bool) -> Vec<Command> {
+        if !must && self.commands.len() < self.sweep_at.max(FIRST_SWEEP) {
+            return Vec::new();
+        }
+        let (gone, left): (VecDeque<_>, _) = mem::take(&mut self.commands).into_iter().partition(Command::is_abandoned);
+        self.commands = left;
+        self.sweep_at = (2 * self.commands.len()).min(MOST_WAITING);
+        Vec::from(gone)
+    }
+}
+
+/// The lanes of all groups.
+#[derive(Default)]
+pub(super) struct Lanes(Mutex<HashMap<GroupId, Lane>>);
+
+impl Lanes {
+    /// Returns the number of commands that wait for a turn of this group.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, id: &GroupId) -> usize {
+        self.0.lock().get(id).map_or(0, |lane| lane.commands.len())
+    }
+
+    /// Returns the number of groups that have something to do.
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Puts a command into its group's lane, if not too many wait there.
+    pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
+        let mut lanes = self.0.lock();
+        let is_new = !lanes.contains_key(id);
+        let lane = lanes.entry(id.clone()).or_default();
+        let gone = lane.sweep(command.is_large());
+        if lane.commands.len() >= MOST_WAITING {
+            return Enqueued { is_new, refused: Some(command), gone };
+        }
+        lane.commands.push_back(command);
+        Enqueued { is_new, refused: None, gone }
+    }
+
+    /// Returns the next command of a lane; the lane ends if there is none.
+    pub(super) fn next(&self, id: &GroupId) -> Option<Command> {
+        let mut lanes = self.0.lock();
+        let command = lanes.get_mut(id)?.commands.pop_front();
+        if command.is_none() {
+            lanes.remove(id);
+        }
+        command
+    }
+
+    /// Removes a lane whose task has ended in the middle of a turn.
+    pub(super) fn break_off(&self, id: &GroupId) {
+        self.0.lock().remove(id);
+    }
+
+    /// Takes the deletes at the head of the lane.
+    pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
+        let (mut lanes, mut deletes) = (self.0.lock(), Vec::new());
+        let Some(lane) = lanes.get_mut(id) else { return deletes };
+        while let Some(Command::Delete(_)) = lane.commands.front() {
+            if let Some(Command::Delete(delete)) = lane.commands.pop_front() {
+                deletes.push(delete);
+            }
+        }
+        deletes
+    }
+}
+
+/// The work on one group: a command or an observation.
+pub(super) struct Work {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: GroupId,
+    /// The size written in this turn.
+    pub(super) resized: Mutex<Option<Resized>>,
+    /// The clients whose commands this turn carries out.
+    pub(super) clients: Mutex<BTreeSet<ArcStr>>,
+    /// The calls that wait for this turn's commands.
+    pub(super) callers: Mutex<Vec<Weak<()>>>,
+    /// True once something was written in this turn.
+    pub(super) has_written: AtomicBool,
+    /// True once a write of this turn had no answer.
+    pub(super) may_have_written: AtomicBool,
+}
+
+/// A size that has been written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Resized {
+    pub(super) from: i32,
+    pub(super) to: i32,
+    pub(super) attempts: u32,
+}
+
+impl Work {
+    pub(super) fn new(shared: Arc<Shared>, id: GroupId) -> Self {
+        Self {
+            shared,
+            id,
+            resized: Mutex::default(),
+            clients: Mutex::default(),
+            callers: Mutex::default(),
+            has_written: AtomicBool::default(),
+            may_have_written: AtomicBool::default(),
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.shared.index
+    }
+
+    pub(super) fn api(&self) -> &Api {
+        &self.shared.api
+    }
+
+    /// Returns the group as it is now.
+    pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
+        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
+    }
+
+    /// Returns attempts that count each retry.
+    pub(super) fn attempts(&self) -> Attempts {
+        Attempts::counted(self.shared.metrics.retries())
+    }
+
+    /// Returns attempts of what must not be given up early.
+    pub(super) fn persistent_attempts(&self) -> Attempts {
+        Attempts::persistent(self.shared.metrics.retries())
+    }
+
+    /// Converts a failed call to an error of this group.
+    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
+        answer::failed(&self.id, error)
+    }
+}
+
+/// The state that the commands of one workload cluster share.
+pub(super) struct Shared {
+    pub(super) index: Arc<Index>,
+    pub(super) api: Api,
+    pub(super) options: ScaleOptions,
+    pub(super) metrics: ScaleMetrics,
+    pub(super) events: EventRecorder,
+    pub(super) history: History,
+    pub(super) spawner: Spawner,
+    pub(super) tasks: TaskTracker,
+    pub(super) ended: CancellationToken,
+    pub(super) lanes: Lanes,
+    pub(super) accepted_deletions: AcceptedDeletions,
+    pub(super) refusals: Refusals,
+    pub(super) repeats: Repeats,
+}
