@@ -13,7 +13,7 @@ use rules::{
     Amounts, GroupId, ObservedResources,
     labels::ARCH,
     observed::{ObservedLabels, OtherZone},
-    observed_resources::EmptyHugePages,
+    observed::EmptyHugePages,
     resource_list::HUGE_PAGES,
 };
 

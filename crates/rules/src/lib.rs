@@ -4,29 +4,20 @@
 //! [`capi`] has Cluster API's objects as they are read. There is no cluster, no client and no I/O here. It must never
 //! panic, whatever an annotation holds.
 
-mod architecture;
-pub mod bounds;
 pub mod capacity;
 pub mod capi;
 pub mod drivers;
 pub mod duration;
 pub mod evaluate;
-pub mod exhausted;
-mod failed;
 pub mod fit;
-pub mod grace;
 mod id;
 pub mod instance;
 pub mod labels;
 mod node_claim;
-mod node_template;
 pub mod observed;
-pub mod observed_resources;
 pub mod options;
-mod overhead;
 pub mod placeholder;
 pub mod pod;
-pub mod pod_requests;
 pub mod price;
 mod problem;
 pub mod provenance;
@@ -36,38 +27,32 @@ pub mod replacement;
 pub mod resource_list;
 pub mod rollout;
 pub mod scope;
+pub mod shortage;
 pub mod size;
 pub mod taints;
 pub mod template;
-mod template_input;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod text;
 pub mod topology;
 pub mod writing;
 
-pub use architecture::{Architecture, UnknownArchitecture};
 pub use capacity::GPU_LABEL;
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
-pub use exhausted::{CapacityWords, Lack};
-pub use failed::{TERMINAL, Terminal};
 pub use fit::{EmptyNode, Obstacle};
-pub use grace::Grace;
 pub use id::GroupId;
 pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
-    PoolView, Shortage,
+    PoolView, Shortage, TERMINAL, Terminal,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_claim::NodeClaim;
-pub use node_template::NodeTemplate;
-pub use observed_resources::{Amounts, ObservedResources, RealNodes};
+pub use observed::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
-pub use pod::PodNeeds;
-pub use pod_requests::{PodResources, Requests};
+pub use pod::{PodNeeds, PodResources, Requests};
 pub use price::{GroupPrice, Price, PriceList, UnitPrices};
 pub use problem::{Problem, ProblemKind};
 pub use provenance::{ObservedNode, Source, Sourced, SourcedMap, Stated, TemplateName};
@@ -75,6 +60,7 @@ pub use quantity::Quantity;
 pub use resource_list::ResourceList;
 pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
+pub use shortage::{CapacityWords, Grace, Lack};
 pub use size::{Bounds, SizeError};
 pub use taints::{Taint, TaintEffect};
-pub use template_input::TemplateRules;
+pub use template::{Architecture, NodeTemplate, TemplateRules, UnknownArchitecture};

@@ -1,20 +1,17 @@
 //! The price of a Node of a group, with its source and the prices it overrode, and the prices of its resources one by
 //! one. The annotation of the group overrides the operator's price list. This module must never invent a price.
 
-use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::capi::{PRICE_PER_HOUR, ScalableResource};
+use arcstr::ArcStr;
+use kube_core::{Selector, SelectorExt as _};
 use thiserror::Error;
 
-use super::{NodeTemplate, Problem, ProblemKind, RealNodes, observed::ObservedLabels};
-
-mod list;
-mod units;
-
-pub use self::{
-    list::{PriceList, PriceRule, Rates, Tariff},
-    units::UnitPrices,
+use crate::{
+    NodeTemplate, Problem, ProblemKind, Quantity, RealNodes, Requests, capacity,
+    capi::{PRICE_PER_HOUR, ScalableResource},
+    observed::ObservedLabels,
+    resource_list::{CPU, Capacity, MEMORY},
 };
 
 /// An amount of money per hour, in the one currency of all prices: from 0 to [`Price::LARGEST`].
@@ -210,6 +207,199 @@ fn labels_of(template: Option<&NodeTemplate>, nodes: RealNodes<'_>) -> BTreeMap<
         .map(|(key, value, _)| (key.to_owned(), value.to_string()))
         .chain(of_template.map(|(key, label)| (key.clone(), label.value.clone())))
         .collect()
+}
+
+// The operator's prices: by label selector, by instance type, by resources, in this order. These are pure values;
+// reading and following the file isn't done here.
+
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+const OLD_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
+
+/// The number of bytes in a GiB.
+const GIB: f64 = 1_073_741_824.0;
+
+/// The operator's prices.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PriceList {
+    /// The prices by label selector; the first that matches counts.
+    pub selectors: Vec<PriceRule>,
+    /// The prices by the instance type in a Node's labels.
+    pub instance_types: BTreeMap<ArcStr, Price>,
+    /// The prices by a Node's resources.
+    pub resources: Option<Rates>,
+}
+
+/// A price for the Nodes that a label selector matches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PriceRule {
+    /// The text of the selector.
+    pub text: ArcStr,
+    /// The selector.
+    pub selector: Selector,
+    /// The price of these Nodes.
+    pub tariff: Tariff,
+}
+
+/// The price of a Node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tariff {
+    /// One price for the whole Node.
+    Whole(Price),
+    /// The sum of the prices of its resources.
+    Resources(Rates),
+}
+
+/// Prices of resources.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// The price of a core.
+    pub cpu: Price,
+    /// The price of a GiB of memory.
+    pub memory: Price,
+    /// The price of a GPU; if it is missing, a Node with a GPU has no price by resources.
+    pub gpu: Option<Price>,
+}
+
+/// An offer, with the rates if it was computed from resources.
+pub(super) type RatedOffer = (Offer, Option<Rates>);
+
+impl PriceList {
+    /// Returns true if the list has no price.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.selectors.is_empty() && self.instance_types.is_empty() && self.resources.is_none()
+    }
+
+    /// Returns the price of a Node of which only the labels are known.
+    #[must_use]
+    pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
+        self.offers(labels, None).first().map(|(offer, _)| offer.price)
+    }
+
+    /// Returns the offers for a Node with these labels and this capacity, the strongest first.
+    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<RatedOffer> {
+        let by_resources = |rates: Rates, source| {
+            let price = rates.price(capacity?)?;
+            Some((Offer { price, source }, Some(rates)))
+        };
+        let selected = self.selectors.iter().find(|rule| rule.selector.matches(labels)).and_then(|rule| {
+            let source = PriceSource::Selector(rule.text.clone());
+            match rule.tariff {
+                Tariff::Whole(price) => Some((Offer { price, source }, None)),
+                Tariff::Resources(rates) => by_resources(rates, source),
+            }
+        });
+        let instance_type = [INSTANCE_TYPE, OLD_INSTANCE_TYPE].iter().find_map(|key| labels.get(*key));
+        let typed = instance_type.and_then(|instance_type| self.instance_types.get_key_value(instance_type.as_str()));
+        let typed = typed.map(|(instance_type, price)| {
+            (Offer { price: *price, source: PriceSource::InstanceType(instance_type.clone()) }, None)
+        });
+        let resources = self.resources.and_then(|rates| by_resources(rates, PriceSource::Resources));
+        [selected, typed, resources].into_iter().flatten().collect()
+    }
+}
+
+impl Rates {
+    /// Returns the price of a Node with this capacity; `None` if it has a GPU and there is no rate for one.
+    fn price(&self, capacity: &Capacity) -> Option<Price> {
+        let (cores, gibibytes) = cores_and_gibibytes(capacity);
+        let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
+        let gpu = match self.gpu {
+            Some(gpu) => gpu.per_hour(),
+            None if gpus > 0.0 => return None,
+            None => 0.0,
+        };
+        let sum = cores * self.cpu.per_hour() + gibibytes * self.memory.per_hour() + gpus * gpu;
+        Some(Price::nearest(sum))
+    }
+}
+
+/// Returns the cores and the memory in GiB of a Node.
+pub(super) fn cores_and_gibibytes(capacity: &Capacity) -> (f64, f64) {
+    let amount = |resource| capacity.get(resource).map_or(Quantity::ZERO, |quantity| quantity.value).to_f64();
+    (amount(CPU), gibibytes(amount(MEMORY)))
+}
+
+/// Converts bytes to GiB.
+pub(super) fn gibibytes(bytes: f64) -> f64 {
+    bytes / GIB
+}
+
+// The prices of a core, a GiB of memory and a GPU, derived from the price of a Node. The price of a whole Node is
+// split by weights, so that pods which share a Node can be priced too.
+
+/// The number of GiB of memory that cost as much as a core, roughly as clouds price them.
+const GIB_PER_CORE: f64 = 8.0;
+/// The number of cores that cost as much as a GPU: some 10 for the smallest, some 100 for the largest.
+const CORES_PER_GPU: f64 = 20.0;
+
+/// Prices of resources.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct UnitPrices {
+    /// The price of a core.
+    pub cpu: Price,
+    /// The price of a GiB of memory.
+    pub memory: Price,
+    /// The price of one GPU of each kind, by the name of the resource.
+    pub gpus: BTreeMap<String, Price>,
+}
+
+/// The weights by which the parts of a Node share its price.
+struct Weights {
+    cpu: f64,
+    memory: f64,
+    gpu: f64,
+}
+
+impl Weights {
+    const DEFAULT: Self = Self { cpu: 1.0, memory: 1.0 / GIB_PER_CORE, gpu: CORES_PER_GPU };
+
+    fn of_rates(rates: &Rates) -> Self {
+        let cpu = rates.cpu.per_hour();
+        Self { cpu, memory: rates.memory.per_hour(), gpu: rates.gpu.map_or(cpu * CORES_PER_GPU, Price::per_hour) }
+    }
+
+    /// Returns the sum of the weights of a Node's resources.
+    fn total(&self, capacity: &Capacity) -> f64 {
+        let (cores, gibibytes) = cores_and_gibibytes(capacity);
+        let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
+        self.cpu * cores + self.memory * gibibytes + self.gpu * gpus
+    }
+}
+
+impl UnitPrices {
+    /// Returns the unit prices of a Node with this capacity that was priced by `rates`.
+    pub(super) fn of_rates(rates: Rates, capacity: &Capacity) -> Self {
+        let gpu = rates.gpu.unwrap_or_default();
+        let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), gpu)).collect();
+        Self { cpu: rates.cpu, memory: rates.memory, gpus }
+    }
+
+    /// Splits the price of a Node with this capacity in the ratio of `rates`, or of the default weights if the rates
+    /// don't apply. Returns `None` if the Node has no cores, memory or GPUs.
+    pub(super) fn split(price: Price, capacity: &Capacity, rates: Option<&Rates>) -> Option<Self> {
+        let weights = rates.map(Weights::of_rates).filter(|weights| weights.total(capacity) > 0.0);
+        let weights = weights.unwrap_or(Weights::DEFAULT);
+        let total = weights.total(capacity);
+        if total <= 0.0 {
+            return None;
+        }
+        let share = |weight: f64| Price::nearest(price.per_hour() * (weight / total));
+        let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), share(weights.gpu))).collect();
+        Some(Self { cpu: share(weights.cpu), memory: share(weights.memory), gpus })
+    }
+
+    /// Returns the price of these requests per hour. Resources without a price are free.
+    #[must_use]
+    pub fn per_hour(&self, requests: &Requests) -> f64 {
+        let price = |(resource, quantity): (&String, &Quantity)| match resource.as_str() {
+            CPU => quantity.to_f64() * self.cpu.per_hour(),
+            MEMORY => gibibytes(quantity.to_f64()) * self.memory.per_hour(),
+            _ => quantity.to_f64() * self.gpus.get(resource).copied().unwrap_or_default().per_hour(),
+        };
+        // An empty `f64` sum is -0.0; this makes it 0.0.
+        requests.iter().map(price).sum::<f64>() + 0.0
+    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,25 @@
 //! Builds the Node that would join if a group grew: capacity, overhead, labels and taints, each value with its source.
 //! Cluster Autoscaler simulates with it, so it must match the Node that would really join.
 
-mod encode;
 mod metadata;
-#[cfg(test)]
-mod tests;
 
-use crate::capi::{InfrastructureTemplate, ScalableResource};
+use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{
-    GroupId, NodeTemplate, Problem, Source, Sourced, TemplateName, TemplateRules, capacity,
+use k8s_pb::{
+    api::core::v1 as wire,
+    apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::ObjectMeta},
+};
+use prost::{Message, bytes::Bytes};
+use regex::Regex;
+
+pub use self::metadata::{Architecture, UnknownArchitecture};
+use crate::{
+    GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName, capacity,
+    capi::{InfrastructureTemplate, ScalableResource},
     drivers::{self, Drivers},
     labels::ARCH,
-    observed_resources::{ObservedResources, RealNodes},
-    overhead,
-    resource_list::{CPU, MEMORY},
-    template_input::Context,
+    observed::{ObservedResources, RealNodes},
+    resource_list::{CPU, Capacity, MEMORY, ResourceList},
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -67,7 +71,7 @@ pub fn build(
         capacity.get(resource).is_some_and(|capacity| capacity.sources().any(stated))
     };
     let known = is_stated(CPU) && is_stated(MEMORY);
-    let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
+    let overhead = capacity::overhead(&context, &capacity, &mut built.problems);
     if known {
         let declared_features = declared_features(&context);
         let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };
@@ -95,3 +99,168 @@ fn template_name(group: &ScalableResource, template: &InfrastructureTemplate) ->
         TemplateName::from,
     )
 }
+
+// The Node that would join if a group grew, each value with its source.
+
+/// The Node that would join.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeTemplate {
+    /// The resources; cpu, memory and pods are always present.
+    pub capacity: Capacity,
+    /// The amounts that pods don't get, for resources of the capacity. Pods get all of a resource without an entry. An
+    /// amount may exceed the capacity: see [`allocatable`](Self::allocatable).
+    pub overhead: SourcedMap<Quantity>,
+    /// The labels; arch and os are always present. [`encode`](Self::encode) adds the hostname.
+    pub labels: SourcedMap<String>,
+    /// The taints, no two with the same key and effect.
+    pub taints: Vec<Sourced<Taint>>,
+    /// The features that its kubelet declares, in order. Only an observed Node shows them.
+    pub declared_features: Vec<Sourced<String>>,
+}
+
+impl NodeTemplate {
+    /// Returns the allocatable amount of a resource: never less than 0 and never more than the capacity. `None` if
+    /// the Node has no such resource.
+    #[must_use]
+    pub fn allocatable(&self, resource: &str) -> Option<Quantity> {
+        Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
+    }
+
+    /// Returns the source of cpu and memory, the stronger one if they have two.
+    #[must_use]
+    pub fn source(&self) -> Option<&Source> {
+        let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
+        sources.max_by_key(|source| match source {
+            Source::Annotation(_) => 2,
+            Source::Learned(_) => 1,
+            Source::Default
+            | Source::Flag(_)
+            | Source::StatusCapacity(_)
+            | Source::NodeInfo(..)
+            | Source::TemplateMetadata
+            | Source::TemplateSpec(_)
+            | Source::RealNode(_)
+            | Source::HugePages(_) => 0,
+        })
+    }
+
+    pub(super) fn without_overhead(&self, resource: &str, capacity: Quantity) -> Quantity {
+        match self.overhead.get(resource) {
+            Some(overhead) if overhead.value >= capacity => Quantity::ZERO,
+            Some(overhead) => capacity - overhead.value,
+            None => capacity,
+        }
+    }
+}
+
+// The inputs of a group's template: the operator's rules, the group, and the observations of its Nodes.
+
+/// The operator's rules for all templates.
+#[derive(Clone, Debug)]
+pub struct TemplateRules {
+    /// The architecture if nothing else states it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
+    pub default_arch: Architecture,
+    /// The regular expressions of Cluster API's flag `--additional-sync-machine-labels`. They match label keys,
+    /// unanchored.
+    pub additional_sync_labels: Vec<Regex>,
+    /// The capacity of a Node that pods can't use, if no other source states it.
+    pub default_overhead: ResourceList,
+    /// True if resources other than cpu, memory, local disk and pods are taken from observed Nodes.
+    pub learn_extended_resources: bool,
+}
+
+impl TemplateRules {
+    /// The flag behind [`default_arch`](Self::default_arch).
+    pub(crate) const DEFAULT_ARCH_FLAG: &str = "--scale-zero-default-arch";
+    /// The flag behind [`default_overhead`](Self::default_overhead).
+    pub const DEFAULT_OVERHEAD_FLAG: &str = "--default-node-overhead";
+}
+
+impl Default for TemplateRules {
+    fn default() -> Self {
+        Self {
+            default_arch: Architecture::default(),
+            additional_sync_labels: Vec::new(),
+            default_overhead: ResourceList::new(),
+            learn_extended_resources: true,
+        }
+    }
+}
+
+/// The inputs of a template other than the infrastructure template.
+pub(super) struct Context<'a> {
+    pub(super) group: &'a ScalableResource,
+    pub(super) id: GroupId,
+    pub(super) nodes: RealNodes<'a>,
+    pub(super) rules: &'a TemplateRules,
+}
+
+// Encodes the template as the core/v1 Node that Cluster Autoscaler reads.
+
+impl NodeTemplate {
+    /// Returns a core/v1 Node of this name in protobuf, without an envelope: labels with the hostname, taints,
+    /// capacity, allocatable, declared features, and the conditions of a healthy Node. Equal templates with equal names give equal
+    /// bytes.
+    #[must_use]
+    pub fn encode(&self, name: &str) -> Bytes {
+        let mut labels: BTreeMap<_, _> =
+            self.labels.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+        if let Entry::Vacant(entry) = labels.entry(HOSTNAME.to_owned()) {
+            entry.insert(name.to_owned());
+        }
+        let resources = |amount: &dyn Fn(&str, Quantity) -> Quantity| {
+            let wire = |(resource, stated): (&String, &Sourced<Quantity>)| {
+                (resource.clone(), wire_quantity(amount(resource, stated.value)))
+            };
+            self.capacity.iter().map(wire).collect::<BTreeMap<_, _>>()
+        };
+        let node = wire::Node {
+            metadata: Some(ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() }),
+            spec: Some(wire::NodeSpec {
+                taints: self.taints.iter().map(|taint| wire_taint(&taint.value)).collect(),
+                ..wire::NodeSpec::default()
+            }),
+            status: Some(wire::NodeStatus {
+                capacity: resources(&|_, capacity| capacity),
+                allocatable: resources(&|resource, capacity| self.without_overhead(resource, capacity)),
+                declared_features: self.declared_features.iter().map(|feature| feature.value.clone()).collect(),
+                conditions: CONDITIONS.iter().map(|(kind, status)| wire_condition(kind, status)).collect(),
+                ..wire::NodeStatus::default()
+            }),
+        };
+        node.encode_to_vec().into()
+    }
+}
+
+/// The conditions of a healthy Node.
+const CONDITIONS: [(&str, &str); 5] = [
+    ("Ready", "True"),
+    ("MemoryPressure", "False"),
+    ("DiskPressure", "False"),
+    ("PIDPressure", "False"),
+    ("NetworkUnavailable", "False"),
+];
+
+fn wire_quantity(quantity: Quantity) -> WireQuantity {
+    WireQuantity { string: Some(quantity.to_string()) }
+}
+
+fn wire_taint(taint: &Taint) -> wire::Taint {
+    wire::Taint {
+        key: Some(taint.key.clone()),
+        value: Some(taint.value.clone()),
+        effect: Some(taint.effect.as_str().to_owned()),
+        time_added: None,
+    }
+}
+
+fn wire_condition(kind: &str, status: &str) -> wire::NodeCondition {
+    wire::NodeCondition {
+        r#type: Some(kind.to_owned()),
+        status: Some(status.to_owned()),
+        ..wire::NodeCondition::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use prost::bytes::Bytes;
 use prost_types::Timestamp;
-use rules::{Requests, pod_requests};
+use rules::{Requests, pod};
 use tonic::Status;
 
 use super::wire_pod;
@@ -65,7 +65,7 @@ pub(super) fn requests(new: &Bytes, old: &Bytes) -> Result<Requests, Status> {
         ));
     }
     let pod = wire_pod::decode(bytes)?;
-    pod_requests::of_wire_spec(&pod.spec)
+    pod::of_wire_spec(&pod.spec)
         .map_err(|error| Status::invalid_argument(format!("pod {}/{}: {error}", pod.namespace, pod.name)))
 }
 

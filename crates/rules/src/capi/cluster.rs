@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
+use super::{CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, wire};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,7 +37,7 @@ pub enum NotBefore {
 
 impl NotBefore {
     fn of(text: &str) -> Self {
-        bounded::time(text).map_or(Self::Unreadable, Self::Time)
+        wire::time(text).map_or(Self::Unreadable, Self::Time)
     }
 
     /// Returns true if a certificate that is valid from this time is excluded; one of an unknown time always is.
@@ -148,7 +148,7 @@ impl Cluster {
         self.topology.as_ref().map_or(0, |topology| {
             let pinned = topology.pinned.iter().flat_map(|(name, version)| [name, version]);
             let listed = pinned.chain(&topology.held_back).chain(&topology.sized);
-            size_of::<Topology>() + topology.version.len() + bounded::listed_bytes(listed)
+            size_of::<Topology>() + topology.version.len() + wire::listed_bytes(listed)
         })
     }
 
@@ -171,16 +171,15 @@ impl Cluster {
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
         let topology = spec.and_then(|spec| spec.topology);
         let workers = topology.iter().filter_map(|topology| topology.workers.as_ref()?.machine_deployments.as_ref());
-        let mut listed = bounded::TotalSize::at_most(MOST_LISTED);
+        let mut listed = wire::TotalSize::at_most(MOST_LISTED);
         for worker in workers.flatten() {
-            listed
-                .add([&*bounded::value(&worker.name), &*bounded::value(worker.version.as_deref().unwrap_or_default())]);
+            listed.add([&*wire::value(&worker.name), &*wire::value(worker.version.as_deref().unwrap_or_default())]);
         }
         listed.check("the names and versions of spec.topology.workers.machineDeployments")?;
         let topology = topology.and_then(|topology| {
             let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
             Some(Box::new(Topology {
-                version: ArcStr::from(bounded::value(version)),
+                version: ArcStr::from(wire::value(version)),
                 pinned: topology.workers.as_ref().map(pinned).unwrap_or_default(),
                 held_back: topology.workers.as_ref().map(held_back).unwrap_or_default(),
                 sized: topology.workers.as_ref().map(sized).unwrap_or_default(),
@@ -200,7 +199,7 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
         let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
         held |= is_set(HOLD_UPGRADE_SEQUENCE);
         if held || is_set(DEFER_UPGRADE) {
-            names.push(ArcStr::from(bounded::value(&worker.name)));
+            names.push(ArcStr::from(wire::value(&worker.name)));
         }
     }
     names
@@ -208,16 +207,13 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
 
 fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
     let workers = workers.machine_deployments.iter().flatten();
-    workers
-        .filter(|worker| worker.replicas.is_some())
-        .map(|worker| ArcStr::from(bounded::value(&worker.name)))
-        .collect()
+    workers.filter(|worker| worker.replicas.is_some()).map(|worker| ArcStr::from(wire::value(&worker.name))).collect()
 }
 
 fn pinned(workers: &Workers<'_>) -> Vec<(ArcStr, ArcStr)> {
     let version = |worker: &Worker<'_>| {
         let version = worker.version.as_deref().filter(|version| !version.is_empty())?;
-        Some((ArcStr::from(bounded::value(&worker.name)), ArcStr::from(bounded::value(version))))
+        Some((ArcStr::from(wire::value(&worker.name)), ArcStr::from(wire::value(version))))
     };
     workers.machine_deployments.iter().flatten().filter_map(version).collect()
 }

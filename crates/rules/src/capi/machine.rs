@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{Context, Meta, ScalableKind, bounded, wire};
+use super::{Context, Meta, ScalableKind, wire};
 
 /// A Machine as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -126,7 +126,7 @@ impl Failure {
     /// Returns the first texts that aren't empty, if there is one.
     pub(super) fn of(reasons: &[Option<&wire::Text<'_>>], messages: &[Option<&wire::Text<'_>>]) -> Option<Self> {
         let text = |places: &[Option<&wire::Text<'_>>]| {
-            places.iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
+            places.iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(wire::message(text)))
         };
         let (reason, message) = (text(reasons), text(messages));
         (reason.is_some() || message.is_some()).then_some(Self { reason, message })
@@ -151,8 +151,8 @@ impl Condition {
     /// Returns a condition whose status is False.
     pub(super) fn if_false(condition: &wire::Condition<'_>, context: &Context) -> Option<Self> {
         (condition.status == "False").then(|| Self {
-            reason: context.interner.intern(bounded::message(&condition.reason)),
-            message: context.interner.intern(bounded::message(&condition.message)),
+            reason: context.interner.intern(wire::message(&condition.reason)),
+            message: context.interner.intern(wire::message(&condition.message)),
             since: condition.since(),
         })
     }
@@ -262,7 +262,7 @@ impl Machine {
         let failure = self.failure().into_iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
         let condition = self.infrastructure_not_ready().into_iter().flat_map(|it| [&it.reason, &it.message]);
         let texts = owner.chain([&self.cluster_name]).chain(named).chain(failure).chain(condition);
-        bounded::bytes(texts) + self.rare.as_ref().map_or(0, |_| size_of::<Rare>())
+        wire::bytes(texts) + self.rare.as_ref().map_or(0, |_| size_of::<Rare>())
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
@@ -270,13 +270,13 @@ impl Machine {
         let owner = object
             .metadata
             .owner(&context.keys, &["MachineSet", "MachinePool"])
-            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&bounded::value(owner.name)))));
+            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&wire::value(owner.name)))));
         let of_spec = match object.spec.as_ref().and_then(|spec| spec.cluster_name.as_ref()) {
             Some(wire::Amount::Text(name)) if !name.is_empty() => Some(&**name),
             Some(wire::Amount::Text(_) | wire::Amount::Other(_)) | None => None,
         };
         let cluster_name = of_spec.or_else(|| object.metadata.label(&context.keys.cluster_name)).unwrap_or_default();
-        let cluster_name = interner.intern(&bounded::value(cluster_name));
+        let cluster_name = interner.intern(&wire::value(cluster_name));
         let status = object.status;
         let failure = status.as_ref().and_then(failure);
         let infrastructure_not_ready = status
@@ -286,7 +286,7 @@ impl Machine {
             })
             .and_then(|condition| Condition::if_false(condition, context));
         let delete_mark = object.metadata.annotation(&context.keys.delete_machine);
-        let delete_mark = delete_mark.map(|mark| interner.intern(bounded::mark(mark)));
+        let delete_mark = delete_mark.map(|mark| interner.intern(wire::mark(mark)));
         Self {
             owner,
             cluster_name,
@@ -295,12 +295,12 @@ impl Machine {
                 .spec
                 .and_then(|spec| spec.provider_id)
                 .filter(|id| !id.is_empty())
-                .map(|id| interner.intern(&bounded::value(&id))),
+                .map(|id| interner.intern(&wire::value(&id))),
             node_name: status
                 .as_ref()
                 .and_then(|status| status.node_ref.as_ref())
                 .filter(|node| !node.name.is_empty())
-                .map(|node| interner.intern(&bounded::value(&node.name))),
+                .map(|node| interner.intern(&wire::value(&node.name))),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
             created: Created::at(object.metadata.created()),
             rare: Rare { failure, infrastructure_not_ready, delete_mark }.boxed(),

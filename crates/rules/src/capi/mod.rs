@@ -4,37 +4,30 @@
 //! No rule is here: the other modules decide on the meaning of the fields. A field that no rule reads must never be
 //! kept, since a fleet has a hundred thousand of these objects.
 
-mod bounded;
 mod cluster;
 mod keys;
-mod kind_ref;
 mod machine;
 mod node;
-mod owner;
 mod scalable;
 mod template;
-#[cfg(test)]
-mod tests;
 mod wire;
 
-pub use bounded::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread, time};
+use std::{fmt, sync::Arc};
+
+use arcstr::ArcStr;
+
 pub use cluster::{Cluster, NotBefore, Topology};
 pub use keys::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE,
     KARPENTER_MEMBER, Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, OWN_PREFIX, PAUSED, PRICE_PER_HOUR,
     REPLICAS_MANAGED_BY, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME, TOPOLOGY_POOL_NAME,
 };
-pub use kind_ref::KindRef;
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase, Rare};
 pub use node::{Node, NodeResources, OtherLabels, TemplateLabels};
-pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
-pub use template::InfrastructureTemplate;
-
-use std::sync::Arc;
-
-use arcstr::ArcStr;
 pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
+pub use template::InfrastructureTemplate;
+pub use wire::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread, time};
 
 /// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.
 ///
@@ -60,3 +53,40 @@ impl Context {
         move |json| Some(context.interner.intern(&wire::cluster_name(json, &context.keys)?))
     }
 }
+
+// A kind whose version isn't chosen yet.
+
+/// A group and a kind, without a version.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct KindRef {
+    /// The API group.
+    pub group: ArcStr,
+    /// The kind.
+    pub kind: ArcStr,
+}
+
+impl fmt::Display for KindRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.kind, self.group)
+    }
+}
+
+impl From<&InfrastructureRef> for KindRef {
+    fn from(reference: &InfrastructureRef) -> Self {
+        Self { group: reference.group.clone(), kind: reference.kind.clone() }
+    }
+}
+
+// The owner of an object. [`Metadata`](shared_informer::Metadata) is the object's own identity.
+
+/// The owner that decides which group a Machine or MachineSet belongs to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Owner<'a> {
+    /// The kind of the owner.
+    pub kind: &'a str,
+    /// Its name, in the object's own namespace.
+    pub name: &'a str,
+}
+
+#[cfg(test)]
+mod tests;

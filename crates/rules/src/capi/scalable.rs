@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{Condition, Context, Failure, MOST_KEPT, MOST_LISTED, Meta, bounded, machine::INFRASTRUCTURE_READY, wire};
+use super::{Condition, Context, Failure, MOST_KEPT, MOST_LISTED, Meta, machine::INFRASTRUCTURE_READY, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -299,7 +299,7 @@ impl ScalableResource {
         let failure = self.failure.iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
         let condition = self.infrastructure_not_ready.iter().flat_map(|it| [&it.reason, &it.message]);
         let said = named.chain(failure).chain(condition);
-        bounded::listed_bytes(listed) + bounded::bytes(references.chain(said).chain([&self.cluster_name]))
+        wire::listed_bytes(listed) + wire::bytes(references.chain(said).chain([&self.cluster_name]))
     }
 
     fn of(
@@ -308,7 +308,7 @@ impl ScalableResource {
         object: wire::Object<'_, Spec<'_>, Status<'_>>,
         context: &Context,
     ) -> Result<Self, String> {
-        let intern = |text: &str| context.interner.intern(&bounded::value(text));
+        let intern = |text: &str| context.interner.intern(&wire::value(text));
         let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
             texts
                 .into_iter()
@@ -383,7 +383,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|id| !id.is_empty())
-                .map(|id| ArcStr::from(bounded::value(id)))
+                .map(|id| ArcStr::from(wire::value(id)))
                 .collect(),
             node_names: object
                 .status
@@ -391,7 +391,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|node| !node.name.is_empty())
-                .map(|node| ArcStr::from(bounded::value(&node.name)))
+                .map(|node| ArcStr::from(wire::value(&node.name)))
                 .collect(),
             failure,
             infrastructure_not_ready,
@@ -404,7 +404,7 @@ impl ScalableResource {
     /// # Errors
     /// When a limit is exceeded.
     fn check_kept(&self) -> Result<(), String> {
-        let mut kept = bounded::TotalSize::at_most(MOST_KEPT);
+        let mut kept = wire::TotalSize::at_most(MOST_KEPT);
         let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels];
         for (key, value) in maps.into_iter().flatten() {
             kept.add([key, value]);
@@ -418,7 +418,7 @@ impl ScalableResource {
         let names = [&self.deployment, &self.failure_domain, &self.version];
         kept.add(names.into_iter().flatten().chain([&self.cluster_name]));
         kept.check("its labels, taints, references and those annotations that are read")?;
-        let mut listed = bounded::TotalSize::at_most(MOST_LISTED);
+        let mut listed = wire::TotalSize::at_most(MOST_LISTED);
         for name in self.provider_ids.iter().chain(&self.node_names) {
             listed.add([name]);
         }
@@ -427,7 +427,7 @@ impl ScalableResource {
 }
 
 fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
-    let intern = |text: &str| context.interner.intern(&bounded::value(text));
+    let intern = |text: &str| context.interner.intern(&wire::value(text));
     let taint = |taint: &Taint<'_>| MachineTaint {
         key: intern(&taint.key),
         value: intern(&taint.value),
@@ -447,7 +447,7 @@ fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Opt
     if reference.kind.is_empty() || reference.name.is_empty() {
         return None;
     }
-    let intern = |text: &str| context.interner.intern(&bounded::value(text));
+    let intern = |text: &str| context.interner.intern(&wire::value(text));
     let group = match (&reference.api_group, &reference.api_version) {
         (Some(group), _) if !group.is_empty() => group,
         (_, Some(api_version)) => wire::group_of(api_version),
@@ -460,7 +460,7 @@ fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<Infrast
     let configuration = bootstrap.config_ref.as_ref().and_then(|reference| infrastructure_ref(reference, context));
     configuration.or_else(|| {
         let name = bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())?;
-        let intern = |text: &str| context.interner.intern(&bounded::value(text));
+        let intern = |text: &str| context.interner.intern(&wire::value(text));
         Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
     })
 }
@@ -480,7 +480,7 @@ fn held_back(status: &Status<'_>) -> Option<ArcStr> {
     };
     let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
     let reasons = reasons.collect::<Vec<_>>().join("; ");
-    Some(bounded::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
+    Some(wire::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
 }
 
 /// Returns the failure of a MachinePool.

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{MOST_KEPT, Meta, bounded, wire};
+use super::{MOST_KEPT, Meta, wire};
 
 /// An infrastructure template as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -71,17 +71,17 @@ impl InfrastructureTemplate {
 
     /// Returns the bytes of its texts, without its identity.
     pub(super) fn bytes(&self) -> usize {
-        let amounts = self.capacity.iter().map(|(name, amount)| bounded::listed_bytes([name]) + amount.len());
-        amounts.sum::<usize>() + bounded::bytes(self.architecture.iter().chain(&self.operating_system))
+        let amounts = self.capacity.iter().map(|(name, amount)| wire::listed_bytes([name]) + amount.len());
+        amounts.sum::<usize>() + wire::bytes(self.architecture.iter().chain(&self.operating_system))
     }
 
     fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Result<Self, String> {
         let status = object.status.unwrap_or_default();
         let makes_machines = !status.infrastructure_machine_kind.is_empty();
-        let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
+        let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(wire::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
-        let mut kept = bounded::TotalSize::at_most(MOST_KEPT);
+        let mut kept = wire::TotalSize::at_most(MOST_KEPT);
         let capacity = status
             .capacity
             .iter()

@@ -1,20 +1,20 @@
 //! Labels and taints of the Node that would join, from the weakest source to the strongest.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource};
+use arcstr::ArcStr;
+use thiserror::Error;
 
 use super::{ARCH, Built, Context, OS, REGION};
 use crate::{
-    ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
-    capacity::own,
+    ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules, capacity,
+    capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource},
     labels::{self, LABELS, ZONE},
     observed::{ObservedLabels, OtherZone, Values},
     problem::Clipped,
     provenance::put,
     taints::{self, TAINTS},
 };
-use arcstr::ArcStr;
 
 const DEFAULT_OS: &str = "linux";
 
@@ -178,7 +178,7 @@ fn put_failure_domain(
     if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
         return;
     }
-    let is_wanted = own::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
+    let is_wanted = capacity::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
         problems.push(problem);
         true
     });
@@ -186,7 +186,7 @@ fn put_failure_domain(
         notes.push(format!(
             "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation {OWN_CAPACITY_PREFIX}{} is \
              false; the annotation labels can state one",
-            own::ZONE_FROM_FAILURE_DOMAIN
+            capacity::ZONE_FROM_FAILURE_DOMAIN
         ));
         return;
     }
@@ -249,4 +249,81 @@ pub(super) fn taints(group: &ScalableResource, built: &mut Built) -> Vec<Sourced
 fn annotation<'a>(group: &'a ScalableResource, name: &str) -> Option<(&'a ArcStr, &'a str)> {
     let (key, text) = group.annotations.get_key_value(format!("{CAPACITY_PREFIX}{name}").as_str())?;
     Some((key, text))
+}
+
+// The architectures that can be the default of a group's future Nodes.
+
+/// An architecture that can be the default.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Architecture {
+    /// x86, 64 bits.
+    #[default]
+    Amd64,
+    /// ARM, 64 bits.
+    Arm64,
+    /// POWER, little-endian.
+    Ppc64le,
+    /// IBM Z.
+    S390x,
+}
+
+/// The error for a text that is no supported architecture.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("architecture {0:?} isn't known: it must be amd64, arm64, ppc64le or s390x")]
+pub struct UnknownArchitecture(String);
+
+impl Architecture {
+    /// All architectures.
+    pub const ALL: [Self; 4] = [Self::Amd64, Self::Arm64, Self::Ppc64le, Self::S390x];
+
+    /// Returns the value of the label `kubernetes.io/arch`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+            Self::Ppc64le => "ppc64le",
+            Self::S390x => "s390x",
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Architecture {
+    type Err = UnknownArchitecture;
+
+    fn from_str(text: &str) -> Result<Self, UnknownArchitecture> {
+        Self::ALL
+            .into_iter()
+            .find(|architecture| architecture.as_str() == text)
+            .ok_or_else(|| UnknownArchitecture(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("amd64", Some(Architecture::Amd64))]
+    #[case("arm64", Some(Architecture::Arm64))]
+    #[case("ppc64le", Some(Architecture::Ppc64le))]
+    #[case("s390x", Some(Architecture::S390x))]
+    #[case("AMD64", None)]
+    #[case("riscv64", None)]
+    #[case("", None)]
+    fn the_default_arch_is_one_of_four(#[case] text: &str, #[case] expected: Option<Architecture>) {
+        assert_eq!(text.parse().ok(), expected);
+        if expected.is_none() {
+            let message = text.parse::<Architecture>().unwrap_err().to_string();
+            assert!(message.contains("amd64, arm64, ppc64le or s390x"), "{message}");
+        }
+    }
 }
