@@ -400,7 +400,7 @@ Generated from the help texts: `UPDATE_DOCS=1 cargo test --lib cli`.
 All flags of `serve`, on whichever command, and `--server` can be set by environment variables: `CAPI_AUTOSCALER_` and the
 flag, such as `CAPI_AUTOSCALER_MAX_STALENESS`, unless another one is named. A flag wins; an empty variable counts as unset.
 
-`DURATION` is a Go duration, such as `90s`. Flags that several commands take are listed once, below the commands.
+`DURATION` is a Go duration, such as `90s`. A command also takes the shared flags of each section that names it.
 ";
 
 /// The title of the flags that some subcommands share.
@@ -444,18 +444,9 @@ fn the_documented_flags_are_those_there_are() {
     let mut text = HEAD.to_owned();
     for subcommand in &subcommands {
         let (name, about) = (subcommand.get_name(), subcommand.get_about().unwrap());
-        let (own, shared): (Vec<_>, Vec<_>) = groups
-            .iter()
-            .filter(|(takers, _)| takers.iter().any(|taker| taker == name))
-            .partition(|group| group.0.len() == 1);
-        let links = shared.iter().map(|(takers, _)| {
-            let title = shared_title(takers);
-            let anchor = title.to_lowercase().replace(['`', ','], "").replace(' ', "-");
-            format!("[{}](#{anchor})", title.trim_start_matches("Shared by "))
-        });
-        let links = links.collect::<Vec<_>>().join("; ");
-        let _ = write!(text, "\n## `{name}`\n\n{about}. Also takes the flags shared by {links}.\n");
-        text.extend(own.iter().map(|(_, rows)| format!("\n{}", table(rows))));
+        let own = groups.iter().find(|(takers, _)| *takers == [name]);
+        let _ = write!(text, "\n## `{name}`\n\n{about}.\n");
+        text.extend(own.map(|(_, rows)| format!("\n{}", table(rows))));
     }
     for (takers, rows) in groups.iter().filter(|(takers, _)| takers.len() > 1) {
         let _ = write!(text, "\n## {}\n\n{}", shared_title(takers), table(rows));

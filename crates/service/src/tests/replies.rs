@@ -282,7 +282,7 @@ fn pool(name: &str, replicas: i32, listed: &[&str], more: &Value) -> Change {
     objects::scalable(rules::capi::ScalableKind::MachinePool, name, replicas, ("0", "9"), &all)
 }
 
-/// What people have in the field; docs/design/answers.md compares these replies with those of before.
+/// What people have in the field.
 #[tokio::test]
 async fn of_the_field() {
     let capacity = |more: &Value| {
