@@ -1,21 +1,32 @@
 //! The flags of [`IndexArgs`] as typed configuration, validated together, in the types of the modules below.
 //! Nothing may be read or opened here.
 
-use std::{path::PathBuf, sync::Arc};
-
-use regex::Regex;
-use rules::capi::Keys;
-use rules::{
-    Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list,
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use app::IndexConfig;
+use clap::Args;
+use cluster::{Fleet, FleetOptions, WorkloadCluster};
+use connect::{Clients, ClusterRef, NodeAccess, WorkloadSource};
+use index::Index;
+use regex::Regex;
+use rules::{
+    Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
+    capi::{DEFAULT_GROUP, Keys},
+    resource_list,
+};
+use service::listen::{Check, CheckState};
+use shared_informer::Spawner;
+use tokio::{runtime::Handle, time::sleep};
 
 use super::{
-    IndexArgs, UsageError,
-    usage::{Flag, given},
-    values::{capi_group, capi_version, source},
+    UsageError,
+    printing::{Flag, given},
+    values::{capi_group, capi_version, parse_bool, source},
 };
-use app::IndexConfig;
-use connect::{ClusterRef, NodeAccess, WorkloadSource};
 
 impl IndexArgs {
     /// Validates the flags. `unless_chosen` is the scope if they choose none; without it, that is an error.
@@ -145,4 +156,129 @@ fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
 fn default_overhead(text: Option<&str>) -> Result<ResourceList, UsageError> {
     let text = given(text).unwrap_or_default();
     resource_list::parse_all(text).map_err(|error| OVERHEAD.wrong(text, &error))
+}
+
+// The flags that determine the index: the clusters, the node groups, and the operator's rules for all of them. Every
+// subcommand that has an index takes these flags, so that all indexes are the same.
+
+/// The flags that determine an index, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct IndexArgs {
+    /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
+    /// ~/.kube/config
+    #[arg(long, env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE")]
+    pub management_kubeconfig: Option<String>,
+
+    /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
+    /// management cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE")]
+    pub workload_kubeconfig: Option<String>,
+
+    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
+    /// none. Default: {cluster}-kubeconfig
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET")]
+    pub workload_nodes: Option<String>,
+
+    /// Scope, as in-tree: clusterapi:namespace=NS,clusterName=NAME,label=value, each item optional. A node group must
+    /// match one. Repeatable, or separated by spaces or semicolons
+    #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC")]
+    pub node_group_auto_discovery: Vec<String>,
+
+    /// Scope: one Cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME")]
+    pub cluster: Option<String>,
+
+    /// Scope: everything. All node groups must belong to one workload cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool)]
+    pub all_clusters: bool,
+
+    /// API group of Cluster API; most annotations and labels follow it
+    #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP)]
+    pub capi_group: String,
+
+    /// API version of that group. Default: the one that the API server prefers
+    #[arg(long, env = "CAPI_VERSION", value_name = "VERSION")]
+    pub capi_version: Option<String>,
+
+    /// Architecture of upcoming Nodes if nothing else states it: amd64, arm64, ppc64le or s390x. Anything else means
+    /// amd64
+    #[arg(long, env = "CAPI_SCALE_ZERO_DEFAULT_ARCH", value_name = "ARCH", default_value = "amd64")]
+    pub scale_zero_default_arch: String,
+
+    /// Regular expression for label keys that Cluster API syncs to Nodes, as its own flag of this name. Repeatable, or
+    /// separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
+    pub additional_sync_machine_labels: Vec<String>,
+
+    /// Resources of a new Node that pods don't get, such as cpu=100m,memory=800Mi. Annotations and real Nodes win
+    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES")]
+    pub default_node_overhead: Option<String>,
+
+    /// Learn extended resources and huge pages from real Nodes
+    #[arg(
+        long, env = "CAPI_AUTOSCALER_LEARN_EXTENDED_RESOURCES", value_name = "BOOL", default_value = "true",
+        action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool
+    )]
+    pub learn_extended_resources: bool,
+
+    /// YAML file with prices for the price expander. Reloaded when it changes; annotations win
+    #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
+    pub prices: Option<String>,
+}
+
+// Reads clusters for commands that run once, with the same lists and projections as a server. It must never write, nor
+// leave anything running.
+
+/// The interval at which the checks are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// An index that is being filled from the clusters.
+pub(super) struct LiveIndex {
+    fleet: Fleet,
+    cluster: WorkloadCluster,
+}
+
+impl LiveIndex {
+    /// Starts to read the clusters.
+    pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
+        let options = FleetOptions::of_one(config.rules, patience);
+        let options = FleetOptions { capi_version: config.capi_version, ..options };
+        let tasks = Spawner::from(Handle::current());
+        let (fleet, cluster) = Fleet::start_one(clients, config.workload, options, &tasks);
+        Self { fleet, cluster }
+    }
+
+    /// Waits until all checks for which `is_waited_for` returns true are ready. Returns false if they aren't at the
+    /// deadline.
+    pub(super) async fn wait(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
+        loop {
+            let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
+            if self.cluster.checks().iter().all(is_there) && self.index().has_settled() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        self.cluster.index()
+    }
+
+    /// Returns the names of the checks that aren't ready, with the reason.
+    pub(super) fn unready_checks(&self) -> Vec<(String, String)> {
+        let checks = self.cluster.checks();
+        let missing = checks.into_iter().filter_map(|check| match check.state {
+            CheckState::Ready | CheckState::Broken(_) => None,
+            CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
+        });
+        missing.collect()
+    }
+
+    /// Ends everything that was started.
+    pub(super) async fn end(self) {
+        self.fleet.shutdown().await;
+    }
 }

@@ -7,14 +7,11 @@ mod clusters;
 mod explain;
 mod generate;
 pub mod groups;
-mod index_args;
 mod index_config;
-mod live_index;
 mod log;
 mod log_level;
 mod printing;
 mod serve;
-mod usage;
 mod values;
 mod watch;
 
@@ -36,13 +33,13 @@ use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
-pub use index_args::IndexArgs;
+pub use index_config::IndexArgs;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
+pub use printing::UsageError;
 pub use printing::{Color, PrintError};
 use serve::OneCluster;
 pub use serve::{FleetArgs, Reflection, ServeArgs, TlsArgs};
-pub use usage::UsageError;
 pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 
 /// The command line.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use rules::GoDuration;
 use rules::capi::DEFAULT_GROUP;
 
-use super::usage::{Flag, UsageError, given};
+use super::printing::{Flag, UsageError, given};
 use connect::Source;
 
 /// The value of a kubeconfig flag for the Pod's service account.

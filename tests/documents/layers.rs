@@ -50,16 +50,16 @@ fn scale_alone_writes_to_clusters() {
     let of_kube = files_with(r"\b(Post|Patch|Delete)Params\b");
     let expected = [
         "crates/scale/src/api.rs",
-        "crates/scale/src/events/post.rs",
+        "crates/scale/src/events/mod.rs",
         "src/cli/check/reviews.rs",
-        "src/cli/check/sizes.rs",
+        "src/cli/check/groups.rs",
     ];
     assert_eq!(
         of_kube,
         expected.map(str::to_owned).into(),
         "the last two ask for the caller's rights and make a dry run, and change nothing"
     );
-    assert!(read("src/cli/check/sizes.rs").contains("PatchParams { dry_run: true, "));
+    assert!(read("src/cli/check/groups.rs").contains("PatchParams { dry_run: true, "));
     let of_http = files_with(r"\bMethod::(POST|PUT|PATCH|DELETE)\b|\bRequest::(post|put|patch|delete)\(");
     let expected = ["crates/change-stream/src/notify/delivery.rs", "src/cli/groups/client.rs"];
     assert_eq!(of_http, expected.map(str::to_owned).into(), "webhooks, and the log level of a running server");

@@ -6,7 +6,6 @@
 mod callers;
 mod config;
 mod error;
-mod listeners;
 pub mod prices;
 mod progress;
 mod provider;
@@ -32,7 +31,7 @@ pub use self::{
     error::StartError,
     provider::{Provider, ProviderOptions, service_of_index},
 };
-use self::{listeners::Listeners, serving::Serving};
+use self::{serving::Listeners, serving::Serving};
 use crate::prices::{PriceFile, PriceMetrics};
 use cluster::Fleet;
 use connect::Access;

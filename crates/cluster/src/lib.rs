@@ -10,17 +10,14 @@ mod dispatch;
 pub mod fake;
 mod fleet;
 mod follow;
-mod kinds;
 mod management;
 mod metrics;
 mod reach;
 mod template_store;
 mod templates;
-mod templates_at_start;
 #[cfg(test)]
 mod tests;
 mod workload_cluster;
-mod workload_nodes;
 
 pub use self::{
     fleet::{Fleet, FleetOptions, Left, Serve, Tenants},

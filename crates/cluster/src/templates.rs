@@ -13,9 +13,18 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use connect::{
+    cause,
+    discovery::{Discovered, LookupError},
+};
+use index::{Index, KindState, Sink};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use rules::capi::{InfrastructureTemplate, KindRef};
+use rules::{
+    capi::{InfrastructureTemplate, KindRef},
+    text::LogLimit,
+};
+use service::listen::Check;
 use shared_informer::{Namespaces, Spawner};
 use tokio::{
     sync::{mpsc, watch},
@@ -23,18 +32,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    follow::Followed,
-    kinds::{Refusal, refusals},
-    management::Management,
-    reach::LeftOutNamespaces,
-    template_store::TemplateStore,
-};
-use connect::cause;
-use connect::discovery::{Discovered, LookupError};
-use index::{KindState, Sink};
-use rules::text::LogLimit;
-use service::listen::Check;
+use crate::{follow::Followed, management::Management, reach::LeftOutNamespaces, template_store::TemplateStore};
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);
@@ -465,4 +463,177 @@ pub(super) fn not_followed(kinds: &[(&KindRef, &Known)]) -> Option<Check> {
         named.push(format!("and {} more", kinds.len() - NAMED));
     }
     (!named.is_empty()).then(|| Check::informational(OTHER_TEMPLATES, named.join("; ")))
+}
+
+// The choice of the template kinds to follow. The number of kinds is limited in total and per namespace: kinds named
+// in one namespace must never displace those named in others. The functions here are pure.
+
+/// The maximum number of followed kinds: each costs a list, a watch and the objects they deliver.
+pub(super) const KINDS: usize = 64;
+/// The maximum number of followed kinds that count for one namespace.
+pub(super) const KINDS_OF_A_NAMESPACE: usize = 16;
+
+/// The limit that keeps a kind from being followed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    /// Each namespace that names the kind has reached its limit.
+    OfItsNamespaces,
+    /// The total limit is reached.
+    InAll,
+}
+
+impl Refusal {
+    /// Returns the reason as text for the groups that name the kind.
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::OfItsNamespaces => format!(
+                "node groups of its namespace name more than {KINDS_OF_A_NAMESPACE} kinds of infrastructure templates, \
+                 and this one isn't followed: name fewer, or state the capacity by annotations"
+            ),
+            Self::InAll => format!(
+                "node groups name more than {KINDS} kinds of infrastructure templates, and this one isn't followed: name \
+                 fewer, or state the capacity by annotations"
+            ),
+        }
+    }
+}
+
+/// Chooses the kinds to follow among the served ones: first those in `followed`, oldest first, then the others by name.
+/// Returns the kinds beyond the limits, with the reason.
+///
+/// A kind counts for one of the namespaces that name it: the one with the fewest kinds so far.
+pub(super) fn refusals<'a>(
+    followed: impl IntoIterator<Item = &'a KindRef>,
+    served: impl IntoIterator<Item = &'a KindRef>,
+    named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
+) -> BTreeMap<KindRef, Refusal> {
+    let (mut places, mut all) = (BTreeMap::<&ArcStr, usize>::new(), 0);
+    let mut seen = BTreeSet::new();
+    let mut refused = BTreeMap::new();
+    for kind in followed.into_iter().chain(served) {
+        if !seen.insert(kind) {
+            continue;
+        }
+        // A kind that isn't named any more counts in the total until it is dropped.
+        let Some(namespaces) = named.get(kind) else {
+            all += 1;
+            continue;
+        };
+        let fewest = namespaces.iter().min_by_key(|namespace| places.get(*namespace).copied().unwrap_or_default());
+        let taken = fewest.and_then(|namespace| places.get(namespace)).copied().unwrap_or_default();
+        if taken >= KINDS_OF_A_NAMESPACE {
+            refused.insert(kind.clone(), Refusal::OfItsNamespaces);
+        } else if all >= KINDS {
+            refused.insert(kind.clone(), Refusal::InAll);
+        } else {
+            all += 1;
+            if let Some(namespace) = fewest {
+                *places.entry(namespace).or_default() += 1;
+            }
+        }
+    }
+    refused
+}
+
+// The wait for templates at the start of a cluster. Cluster Autoscaler's first loop must have all groups to choose
+// from, with their templates.
+
+/// The reason for which Refresh fails meanwhile.
+pub(super) const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
+
+/// The maximum time after the sync of the core kinds for which Refresh fails while templates aren't listed yet.
+const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
+
+/// The wait for templates of one index.
+#[derive(Default)]
+pub(super) struct TemplatesAtStart(Mutex<Start>);
+
+/// The progress of the start.
+#[derive(Default)]
+enum Start {
+    /// Core kinds aren't in sync yet.
+    #[default]
+    CoreKinds,
+    /// The templates that groups name are still in their first list.
+    Templates { until: Instant },
+    /// Nothing is awaited any more: a template that can't be read affects only its own groups.
+    Over,
+}
+
+impl TemplatesAtStart {
+    /// Returns true once nothing is awaited any more.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(*self.0.lock(), Start::Over)
+    }
+
+    /// Returns true if the start still waits for templates, given that the core kinds are in sync. Ends the first sync
+    /// of the index once it doesn't.
+    pub(super) fn are_awaited(&self, index: &Index) -> bool {
+        let mut start = self.0.lock();
+        let now = Instant::now();
+        if let Start::CoreKinds = *start {
+            *start = Start::Templates { until: now + TEMPLATES_AT_START };
+        }
+        let waits = match *start {
+            Start::Templates { until } => now < until && !index.has_settled(),
+            Start::CoreKinds | Start::Over => false,
+        };
+        let ends = !waits && !matches!(*start, Start::Over);
+        if ends {
+            *start = Start::Over;
+        }
+        drop(start);
+        if ends {
+            index.end_first_sync();
+        }
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str) -> KindRef {
+        KindRef { group: "infrastructure.example.com".into(), kind: name.into() }
+    }
+
+    fn named(kinds: &[(KindRef, &[&str])]) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        let namespaces = |names: &&[&str]| names.iter().map(|name| ArcStr::from(*name)).collect();
+        kinds.iter().map(|(kind, names)| (kind.clone(), namespaces(names))).collect()
+    }
+
+    #[test]
+    fn a_namespace_takes_its_number_of_places_and_no_others() {
+        let mut all: Vec<_> = (0..100).map(|n| (kind(&format!("A{n:03}")), &["hostile"] as &[&str])).collect();
+        all.push((kind("Used"), &["team"]));
+        let all = named(&all);
+        let refused = refusals([], all.keys(), &all);
+        assert_eq!(refused.len(), 100 - KINDS_OF_A_NAMESPACE);
+        assert!(refused.values().all(|why| *why == Refusal::OfItsNamespaces), "{refused:?}");
+        assert!(!refused.contains_key(&kind("Used")));
+    }
+
+    #[test]
+    fn a_kind_that_others_name_too_counts_for_whom_has_the_fewest() {
+        let mut all: Vec<_> = (0..20).map(|n| (kind(&format!("A{n:03}")), &["hostile"] as &[&str])).collect();
+        all.push((kind("Shared"), &["hostile", "team"]));
+        let all = named(&all);
+        assert!(!refusals([], all.keys(), &all).contains_key(&kind("Shared")));
+    }
+
+    #[test]
+    fn a_followed_template_kind_keeps_its_place_against_new_ones() {
+        let namespaces: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
+        let spread = (0..KINDS + 10).map(|n| (kind(&format!("A{n:03}")), namespaces[n % 20].as_str()));
+        let mut all: BTreeMap<_, BTreeSet<ArcStr>> =
+            spread.map(|(kind, namespace)| (kind, BTreeSet::from([namespace.into()]))).collect();
+        all.insert(kind("Z"), BTreeSet::from(["late".into()]));
+        let first = refusals([&kind("Z")], all.keys(), &all);
+        assert!(!first.contains_key(&kind("Z")));
+        assert_eq!(first.len(), 11);
+        assert!(first.values().all(|why| *why == Refusal::InAll), "{first:?}");
+        let unnamed = kind("Unnamed");
+        assert_eq!(refusals([&unnamed], all.keys(), &all).len(), 12, "until it is dropped it takes a place");
+    }
 }

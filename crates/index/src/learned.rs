@@ -12,8 +12,8 @@ use rules::capi::{InfrastructureRef, KindRef, Node, NodeResources, ObjectKey, Sc
 use rules::{
     Amounts, GroupId, ObservedResources,
     labels::ARCH,
-    observed::{ObservedLabels, OtherZone},
     observed::EmptyHugePages,
+    observed::{ObservedLabels, OtherZone},
     resource_list::HUGE_PAGES,
 };
 

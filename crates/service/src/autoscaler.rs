@@ -21,8 +21,8 @@ use super::{
     pins::Pins,
     pricing::{self, Moment},
     status::{code_of, unknown},
-    subject::Subject,
-    template,
+    wire,
+    wire::Subject,
     wire::{group_to_wire, instance_to_wire},
 };
 use crate::listen::{Client, Connection};
@@ -226,7 +226,7 @@ impl Autoscaler {
 
     pub(super) fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
         let served = GroupId::parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        template::answer(&served).ok_or_else(|| {
+        wire::answer(&served).ok_or_else(|| {
             Status::unimplemented(format!(
                 "node group {id} has no template: set its cpu and memory capacity annotations, or use an \
                  infrastructure template with status.capacity"

@@ -13,12 +13,9 @@ mod pace;
 mod pins;
 mod pricing;
 mod status;
-mod subject;
-mod template;
 #[cfg(test)]
 mod tests;
 mod wire;
-mod wire_pod;
 
 use std::{sync::Arc, time::Instant};
 
@@ -36,7 +33,7 @@ use self::{
     call_log::{Answered, CallLog},
     metrics::{Rpc, code_name},
     status::{code_of, cut, may_only_read, status_of, unknown},
-    subject::Subject,
+    wire::Subject,
 };
 use crate::listen::{Client, Connection};
 use proto::cloud_provider_server::CloudProvider;

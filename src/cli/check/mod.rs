@@ -10,7 +10,6 @@ pub mod needed_rights;
 mod report;
 mod reviews;
 mod rights;
-mod sizes;
 mod text;
 
 use std::{
@@ -29,7 +28,7 @@ pub use self::{
 };
 use self::{clusters::Clusters, report::Findings};
 use super::{
-    live_index::LiveIndex,
+    index_config::LiveIndex,
     printing::{PrintError, json, print, yaml},
 };
 use app::IndexConfig;
@@ -113,7 +112,7 @@ impl CheckConfig {
             if serve.scale.read_only {
                 findings.skip(CheckId::SizeWrite, "nothing is written, by --read-only");
             } else {
-                sizes::judge(&mut findings, (management, core), (&reviews, &inspection), until).await;
+                groups::judge(&mut findings, (management, core), (&reviews, &inspection), until).await;
             }
             inspection.judge(&mut findings, &serve.rules);
             let clusters = groups::named_clusters(&serve.rules.scope);

@@ -12,7 +12,7 @@ use super::{
     UsageError,
     groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
     printing,
-    usage::given,
+    printing::given,
     values::timeout,
 };
 use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};

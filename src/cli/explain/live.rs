@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ExplainError;
-use crate::cli::live_index::LiveIndex;
+use crate::cli::index_config::LiveIndex;
 use app::IndexConfig;
 
 /// Reads the clusters, for at most `patience`.

@@ -18,8 +18,8 @@ pub use self::{
 };
 use super::{
     UsageError,
+    printing::given,
     printing::{self, PrintError},
-    usage::given,
     values::duration,
 };
 use connect::{ClusterRef, ClusterRefError};

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::cli::{
     IndexArgs, UsageError,
-    usage::{Flag, given},
+    printing::{Flag, given},
     values::duration,
 };
 use app::Config;

@@ -1,7 +1,7 @@
 //! The flags of `serve` whose values are parsed here, besides those of TLS and of the socket: their names, variables
 //! and defaults.
 
-use crate::cli::usage::Flag;
+use crate::cli::printing::Flag;
 use app::Config;
 
 /// The value that turns a listener off.

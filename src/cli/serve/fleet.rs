@@ -9,7 +9,7 @@ use rules::{LabelSelector, Scope};
 use super::flags::LISTEN;
 use crate::cli::{
     IndexArgs, UsageError,
-    usage::{Flag, given},
+    printing::{Flag, given},
     values::parse_bool,
 };
 use app::{Config, FleetConfig, TrustDomain};

@@ -20,7 +20,7 @@ pub use self::{
     tls::{Reflection, TlsArgs},
 };
 #[cfg(test)]
-use super::usage::Flag;
+use super::printing::Flag;
 use app::{App, Config};
 use service::listen::Shutdown;
 

@@ -3,7 +3,7 @@
 use super::{ServeArgs, flags::LISTEN};
 use crate::cli::{
     UsageError,
-    usage::{Flag, given},
+    printing::{Flag, given},
 };
 use service::listen::{GrpcAddress, PRIVATE_SOCKET};
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::flags::LISTEN;
 use crate::cli::{
     UsageError,
-    usage::{Flag, given},
+    printing::{Flag, given},
     values::parse_bool,
 };
 use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};

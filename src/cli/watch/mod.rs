@@ -1,7 +1,6 @@
 //! `watch`: prints the changes that a [`change_stream`] reports, object by object. The stream sends the notifications
 //! itself.
 
-mod args;
 mod config;
 mod printer;
 mod render;
@@ -21,8 +20,8 @@ use change_stream::watch as stream;
 
 use self::printer::{Form, Printer, Writing};
 pub use self::{
-    args::{Output, Target, WatchArgs},
     config::WatchConfig,
+    config::{Output, Target, WatchArgs},
 };
 use service::listen::Shutdown;
 

@@ -1,7 +1,6 @@
 //! The price file. It is read at the start, where a bad file is an error, and followed afterwards, where a bad file
 //! leaves the previous prices in force. After the start, only the task that follows it may wait for a disk.
 
-mod follow;
 mod form;
 
 use std::{
@@ -9,12 +8,16 @@ use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use thiserror::Error;
-
-pub use self::follow::{PriceMetrics, Settings};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
 use rules::PriceList;
+use thiserror::Error;
 
 /// The maximum size of a file in bytes. A ConfigMap can't hold more, and the prices of a cloud's instance types need
 /// only a tenth of it.
@@ -83,3 +86,118 @@ fn parse(path: &Path, text: &str) -> Result<PriceList, PriceFileError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::float_cmp)]
 mod tests;
+
+// Follows a price file: reads it every few seconds, and applies its prices as soon as two reads in a row were the
+// same, so that a half-written file is never applied.
+
+/// The settings for following a price file.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The time between two reads.
+    pub interval: Duration,
+}
+
+/// A mounted ConfigMap changes up to a minute after the write, so a delay of seconds doesn't matter.
+impl Default for Settings {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(5) }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+/// The metrics of following a price file.
+#[derive(Clone, Debug, Default)]
+pub struct PriceMetrics {
+    changes: Family<ResultLabels, Counter>,
+    stale: Gauge,
+}
+
+impl PriceMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("price_file_changes", "Changes of the price file, by result", metrics.changes.clone());
+        registry.register(
+            "price_file_stale",
+            "Whether the price file can't be used and the prices from before are in force (1) or not (0)",
+            metrics.stale.clone(),
+        );
+        // Counters start at 0, so that the first failure is an increase.
+        for result in ["ok", "error"] {
+            let _ = metrics.count(result);
+        }
+        metrics
+    }
+
+    fn count(&self, result: &'static str) -> Counter {
+        self.changes.get_or_create_owned(&ResultLabels { result })
+    }
+}
+
+/// The state between two reads.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// A new text, which is applied if the next read returns it again.
+    candidate: Option<String>,
+    /// The current problem, as logged.
+    problem: Option<String>,
+}
+
+impl PriceFile {
+    /// Follows the file for ever, and calls `apply` with its prices whenever they change.
+    pub async fn follow(mut self, settings: Settings, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
+        let mut pending = Pending::default();
+        loop {
+            tokio::time::sleep(settings.interval).await;
+            match self.reload(&mut pending).await {
+                Ok(None) => {}
+                Ok(Some(prices)) => {
+                    metrics.count("ok").inc();
+                    tracing::info!(file = %self.path.display(), "prices have changed");
+                    apply(prices);
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    // Each problem is logged once, not at every read.
+                    if pending.problem.as_ref() != Some(&problem) {
+                        metrics.count("error").inc();
+                        tracing::warn!("{problem}; the prices from before stay in force");
+                        pending.problem = Some(problem);
+                    }
+                }
+            }
+            metrics.stale.set(i64::from(pending.problem.is_some()));
+        }
+    }
+
+    /// Reads the file once. Returns new prices, or `None` if they haven't changed or were read only once.
+    pub(super) async fn reload(&mut self, pending: &mut Pending) -> Result<Option<Arc<PriceList>>, PriceFileError> {
+        let text = read_apart(self.path.clone()).await?;
+        if text == self.text {
+            if pending.problem.take().is_some() {
+                tracing::info!(file = %self.path.display(), "the price file is as before again");
+            }
+            pending.candidate = None;
+            return Ok(None);
+        }
+        if pending.candidate.as_ref() != Some(&text) {
+            pending.candidate = Some(text);
+            return Ok(None);
+        }
+        let prices = parse(&self.path, &text)?;
+        self.text = text;
+        *pending = Pending::default();
+        Ok(Some(Arc::new(prices)))
+    }
+}
+
+/// Reads the file on a blocking thread, so that a slow disk blocks no async task.
+async fn read_apart(path: PathBuf) -> Result<String, PriceFileError> {
+    let apart = path.clone();
+    let reading = tokio::task::spawn_blocking(move || read(&apart)).await;
+    reading.unwrap_or_else(|error| Err(PriceFileError::Read { path, error: error.into() }))
+}

@@ -114,7 +114,7 @@ async fn a_file_that_is_emptied_does_not_take_the_prices_away() {
 
 /// Returns the prices of consecutive reads, with one of these texts in the file at each.
 async fn reloads(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Option<f64>> {
-    let mut pending = follow::Pending::default();
+    let mut pending = Pending::default();
     let mut prices = Vec::new();
     for text in texts {
         fs::write(path, text).unwrap();

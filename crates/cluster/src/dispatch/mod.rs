@@ -4,27 +4,23 @@
 //!
 //! A change costs one lookup, whatever the number of Clusters. No code that handles a change may iterate over all of them.
 
-mod places;
-#[cfg(test)]
-mod tests;
-
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use arcstr::ArcStr;
+use index::{Change, Index, IndexFeed, Sink, Tag};
 use parking_lot::Mutex;
-use rules::capi::{
-    CLIENT_NOT_BEFORE, Cluster, Machine, Meta, NotBefore, ObjectKey, ScalableKind, ScalableResource, Uid,
+use rules::{
+    GroupId, LabelSelector, PriceList,
+    capi::{CLIENT_NOT_BEFORE, Cluster, Machine, Meta, NotBefore, ObjectKey, ScalableKind, ScalableResource, Uid},
+    text::LogLimit,
 };
-use rules::{GroupId, LabelSelector, PriceList, text::LogLimit};
 use shared_informer::{Object, Projection};
 use tokio::{sync::watch, time::Instant};
 
-use self::places::{Orphans, Places};
-use super::fleet::{Left, Standing};
-use index::{Change, Index, IndexFeed, Sink, Tag};
+use crate::fleet::{Left, Standing};
 
 /// The number of lines in a minute about the annotations of one Cluster.
 const LINES: usize = 2;
@@ -481,3 +477,87 @@ impl State {
 fn own(namespaces: &BTreeSet<String>, cluster: &ObjectKey) -> BTreeSet<String> {
     namespaces.get(&*cluster.namespace).cloned().into_iter().collect()
 }
+
+// The Cluster of each object, also of those whose Cluster isn't served: an object that doesn't decode any more stays
+// where it was. An informer merges changes, so a deletion's last state may be of another Cluster than the one that has
+// the object.
+
+/// The names of the objects' Clusters, by kind; `None` for an orphan.
+#[derive(Default)]
+pub(super) struct Places {
+    of_kind: BTreeMap<CoreKind, HashMap<ObjectKey, Option<ArcStr>>>,
+}
+
+impl Places {
+    /// Returns the Cluster of an object, if it is known.
+    pub(super) fn get(&self, kind: CoreKind, key: &ObjectKey) -> Option<&ArcStr> {
+        self.of_kind.get(&kind)?.get(key)?.as_ref()
+    }
+
+    /// Sets the Cluster of an object, and returns the one before.
+    pub(super) fn set(&mut self, kind: CoreKind, key: &ObjectKey, cluster: Option<ArcStr>) -> Option<ArcStr> {
+        let known = self.of_kind.entry(kind).or_default();
+        let Some(known) = known.get_mut(key) else {
+            known.insert(key.clone(), cluster);
+            return None;
+        };
+        std::mem::replace(known, cluster)
+    }
+
+    /// Forgets an object, and returns its Cluster.
+    pub(super) fn remove(&mut self, kind: CoreKind, key: &ObjectKey) -> Option<ArcStr> {
+        self.of_kind.get_mut(&kind)?.remove(key)?
+    }
+
+    /// Returns the keys of a kind.
+    pub(super) fn keys(&self, kind: CoreKind) -> HashSet<ObjectKey> {
+        self.of_kind.get(&kind).into_iter().flat_map(HashMap::keys).cloned().collect()
+    }
+
+    /// Returns the number of orphans.
+    #[cfg(test)]
+    pub(super) fn orphans(&self) -> usize {
+        self.of_kind.values().flat_map(HashMap::values).filter(|cluster| cluster.is_none()).count()
+    }
+}
+
+type Id = (CoreKind, ObjectKey);
+
+/// The objects that name no Cluster, with their owner and last change: they move with their owner, which may come later.
+/// They are few, since Cluster API gives every object its Cluster's name.
+#[derive(Default)]
+pub(super) struct Orphans {
+    by_owner: BTreeMap<GroupId, BTreeSet<Id>>,
+    objects: HashMap<Id, (GroupId, Change)>,
+}
+
+impl Orphans {
+    /// Sets the owner and the last change of an object; `None` if it names its Cluster or has no owner.
+    pub(super) fn set(&mut self, kind: CoreKind, key: &ObjectKey, owned: Option<(GroupId, Change)>) {
+        if self.objects.is_empty() && owned.is_none() {
+            return;
+        }
+        let id = (kind, key.clone());
+        if let Some((owner, _)) = self.objects.remove(&id)
+            && let Some(siblings) = self.by_owner.get_mut(&owner)
+        {
+            siblings.remove(&id);
+            if siblings.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+        if let Some((owner, change)) = owned {
+            self.by_owner.entry(owner.clone()).or_default().insert(id.clone());
+            self.objects.insert(id, (owner, change));
+        }
+    }
+
+    /// Returns the objects of an owner, with their last changes.
+    pub(super) fn of_owner(&self, owner: &GroupId) -> Vec<(CoreKind, ObjectKey, Change)> {
+        let known = |id: &Id| Some((id.0, id.1.clone(), self.objects.get(id)?.1.clone()));
+        self.by_owner.get(owner).into_iter().flatten().filter_map(known).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use super::{WORKERS, World, fake::*, metrics::metrics_of, scalable};
-use crate::kinds::KINDS_OF_A_NAMESPACE;
+use crate::templates::KINDS_OF_A_NAMESPACE;
 use index::objects::{self, capacity_annotations};
 use service::listen::CheckState;
 use testkit::CapturedLog;

@@ -4,19 +4,28 @@
 //! kube's own recorder merges Events that differ only in their note, so that `size 2 → 5` would stand for every later
 //! size; it also waits for each answer and has no limits.
 
-mod limit;
-mod post;
 mod reason;
-mod series;
-#[cfg(test)]
-mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use connect::discovery::CoreResources;
 use jiff::Timestamp;
-use kube::Client;
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
 use parking_lot::Mutex;
+use rules::{GroupId, capi::ScalableKind};
+use serde_json::json;
+use shared_informer::{Spawner, Uid};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     task::JoinHandle,
@@ -24,17 +33,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::reason::EventReason;
-pub(super) use self::reason::{EventContent, asked_for_by};
-use self::{
-    limit::{Bucket, OF_A_CLUSTER},
-    post::Poster,
-    series::Publisher,
-};
-use super::metrics::{EventResult, ScaleMetrics};
-use connect::discovery::CoreResources;
-use rules::GroupId;
-use shared_informer::{Spawner, Uid};
+use crate::metrics::{EventResult, ScaleMetrics};
+
+pub use crate::events::reason::EventReason;
+
+pub(super) use crate::events::reason::{EventContent, asked_for_by};
 
 /// The maximum number of queued Events.
 const QUEUE: usize = 256;
@@ -43,7 +46,7 @@ const AT_THE_END: Duration = Duration::from_secs(1);
 
 /// An event on a group: its content and its time.
 #[derive(Clone, Debug)]
-struct Occurrence {
+pub(super) struct Occurrence {
     group: GroupId,
     uid: Uid,
     content: EventContent,
@@ -145,3 +148,378 @@ async fn publish(mut publisher: Publisher, mut receiver: Receiver<Occurrence>, e
     }
     publisher.post_rest().await;
 }
+
+// Builds Events (`events.k8s.io/v1`, in the namespace of the group's object) and makes their API calls.
+
+/// The `reportingController` of every Event.
+const CONTROLLER: &str = "capi-autoscaler-provider";
+/// The maximum length of a note in bytes; API servers accept 1 KiB.
+const LONGEST_NOTE: usize = 1000;
+/// The maximum length of the end of a note, which names its origin: as long as the names of three clients.
+const LONGEST_ORIGIN: usize = 840;
+/// The maximum length of the other texts in bytes.
+const LONGEST_TEXT: usize = 128;
+/// The maximum length of the object's name in that of its Event, which adds up to 17 characters; the API allows 253.
+const LONGEST_NAME: usize = 230;
+const ELLIPSIS: &str = "…";
+
+/// An Event that the API server has stored.
+#[derive(Clone, Debug)]
+pub(super) struct Posted {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// The reason why an Event couldn't be posted.
+#[derive(Debug)]
+pub(super) enum NotPosted {
+    /// The credentials aren't accepted, or the permission is missing.
+    Forbidden(String),
+    /// The Event of a series has expired, since Events live for an hour, or its namespace is gone.
+    Gone,
+    /// Any other failure.
+    Failed(String),
+}
+
+pub(super) struct Poster {
+    client: Client,
+    resources: Arc<ArcSwapOption<CoreResources>>,
+    instance: String,
+    /// The number of Events so far, which makes names unique within one clock tick.
+    posted: u64,
+}
+
+impl Poster {
+    pub(super) fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, instance: &str) -> Self {
+        let instance = if instance.is_empty() { CONTROLLER } else { instance };
+        Self { client, resources, instance: clipped(instance, LONGEST_TEXT), posted: 0 }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Event> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(super) async fn create(&mut self, occurrence: &Occurrence) -> Result<Posted, NotPosted> {
+        self.posted += 1;
+        let event = self.event(occurrence);
+        let namespace = occurrence.group.key.namespace.to_string();
+        self.api(&namespace).create(&PostParams::default(), &event).await.map_err(|error| not_posted(&error))?;
+        Ok(Posted { namespace, name: event.metadata.name.unwrap_or_default() })
+    }
+
+    /// Updates the count of an Event's series.
+    pub(super) async fn count(&self, event: &Posted, count: i32, last: Timestamp) -> Result<(), NotPosted> {
+        let series = EventSeries { count, last_observed_time: MicroTime(last) };
+        let patch = Patch::Merge(json!({"series": series}));
+        let patched = self.api(&event.namespace).patch(&event.name, &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|error| not_posted(&error))
+    }
+
+    fn event(&self, occurrence: &Occurrence) -> Event {
+        let Occurrence { group, uid, content, at } = occurrence;
+        let name = clipped(&group.key.name, LONGEST_NAME);
+        // A clipped name ends in an ellipsis, which no name may contain.
+        let name = name.trim_end_matches(ELLIPSIS).trim_end_matches(['-', '.']);
+        let tick = u64::try_from(at.as_nanosecond()).unwrap_or_default().wrapping_add(self.posted);
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{tick:x}")),
+                namespace: Some(group.key.namespace.to_string()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(*at)),
+            type_: Some(content.reason.event_type().to_owned()),
+            reason: Some(content.reason.as_str().to_owned()),
+            action: Some(content.reason.action().to_owned()),
+            note: Some(note(content)),
+            regarding: Some(ObjectReference {
+                api_version: self.api_version(group.kind),
+                kind: Some(group.kind.to_string()),
+                namespace: Some(group.key.namespace.to_string()),
+                name: Some(group.key.name.to_string()),
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
+
+    fn api_version(&self, kind: ScalableKind) -> Option<String> {
+        let resources = self.resources.load();
+        Some(resources.as_deref()?.scalable(kind)?.api_version.clone())
+    }
+}
+
+fn not_posted(error: &kube::Error) -> NotPosted {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 401 | 403) => NotPosted::Forbidden(status.message.clone()),
+        kube::Error::Api(status) if status.code == 404 => NotPosted::Gone,
+        _ => NotPosted::Failed(error.to_string()),
+    }
+}
+
+/// Returns a note that the API server accepts. However long its text, its origin stays.
+pub(super) fn note(content: &EventContent) -> String {
+    let origin = clipped(&content.origin, LONGEST_ORIGIN);
+    clipped(&content.note, LONGEST_NOTE - origin.len()) + &origin
+}
+
+/// Returns a foreign text on one line, clipped to `longest` bytes.
+pub(super) fn clipped(text: &str, longest: usize) -> String {
+    let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.len() > longest {
+        let end = (0..=longest - ELLIPSIS.len()).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push_str(ELLIPSIS);
+    }
+    text
+}
+
+// Limits how many Events are posted: a burst and then a rate, for each group and for all groups together. A refusal
+// that comes with every loop of the caller must not flood the API server.
+
+/// The limit of one group.
+const OF_A_GROUP: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
+/// The limit of one of many Clusters.
+pub(super) const OF_A_CLUSTER: Rate = Rate { burst: 20, every: Duration::from_secs(1) };
+/// The limit of all groups together.
+const OF_ALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
+/// The number of groups from which on quiet ones are forgotten.
+const MANY: usize = 1000;
+
+/// A token bucket's size, and the time in which one token is added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    burst: u32,
+    every: Duration,
+}
+
+/// The time at which the bucket is full again; no later than now if nothing was let through recently.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket(Instant);
+
+impl Bucket {
+    /// Returns a full bucket.
+    pub(super) fn new(now: Instant) -> Self {
+        Self(now)
+    }
+
+    /// Takes a token. Returns false if there is none.
+    pub(super) fn take(&mut self, rate: Rate, now: Instant) -> bool {
+        let made_up = self.0.max(now) + rate.every;
+        let fits = made_up <= now + rate.every * rate.burst;
+        if fits {
+            self.0 = made_up;
+        }
+        fits
+    }
+}
+
+/// The limits of each group and of all groups together.
+#[derive(Debug)]
+pub(super) struct Limit {
+    all: Bucket,
+    groups: HashMap<GroupId, Bucket>,
+}
+
+impl Limit {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { all: Bucket::new(now), groups: HashMap::new() }
+    }
+
+    /// Takes a token for an Event of a group. Returns false if one of the limits is reached.
+    pub(super) fn take(&mut self, group: &GroupId, now: Instant) -> bool {
+        if self.groups.len() >= MANY {
+            self.groups.retain(|_, bucket| bucket.0 > now);
+        }
+        let bucket = self.groups.entry(group.clone()).or_insert(Bucket::new(now));
+        // An Event beyond the group's own limit must take no token of the others.
+        let mut all = self.all;
+        let mut own = *bucket;
+        let fits = own.take(OF_A_GROUP, now) && all.take(OF_ALL, now);
+        if fits {
+            (*bucket, self.all) = (own, all);
+        }
+        fits
+    }
+}
+
+// Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted
+// again. The counts are sent from time to time.
+
+/// The interval at which the count of a series is sent.
+const REPORTED_EVERY: Duration = Duration::from_secs(30);
+/// The time after which a quiet series is over; the next occurrence is a new Event.
+const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
+/// The maximum number of series that are remembered.
+const MOST_SERIES: usize = 1000;
+/// The time for which nothing is posted after the API server has refused the permission.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
+
+/// A series of equal Events.
+struct Series {
+    posted: Posted,
+    last: Occurrence,
+    count: i32,
+    /// The time of the last write to the API server.
+    reported: Instant,
+    seen: Instant,
+    /// The number of occurrences that the API server doesn't count yet.
+    unreported: i32,
+}
+
+/// Decides which Events are posted.
+pub(super) struct Publisher {
+    poster: Poster,
+    metrics: ScaleMetrics,
+    limit: Limit,
+    series: HashMap<(Uid, EventContent), Series>,
+    /// The time until which nothing is posted, for lack of the permission.
+    forbidden_until: Option<Instant>,
+    /// True if it has been logged that the permission is missing.
+    reported_forbidden: bool,
+}
+
+impl Publisher {
+    pub(super) fn new(poster: Poster, metrics: ScaleMetrics) -> Self {
+        Self {
+            poster,
+            metrics,
+            limit: Limit::new(Instant::now()),
+            series: HashMap::new(),
+            forbidden_until: None,
+            reported_forbidden: false,
+        }
+    }
+
+    /// Returns the time at which the next count is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.series.values().filter(|series| series.unreported > 0).map(|series| series.reported + REPORTED_EVERY).min()
+    }
+
+    /// Posts an Event, or counts it in its series.
+    pub(super) async fn take(&mut self, occurrence: Occurrence) {
+        let now = Instant::now();
+        self.forget(now);
+        let key = (occurrence.uid.clone(), occurrence.content.clone());
+        if let Some(series) = self.series.get_mut(&key) {
+            series.count = series.count.saturating_add(1);
+            series.unreported = series.unreported.saturating_add(1);
+            series.last = occurrence;
+            series.seen = now;
+            self.post_due().await;
+        } else {
+            self.post_new(occurrence, now).await;
+        }
+    }
+
+    /// Sends the counts that are due.
+    pub(super) async fn post_due(&mut self) {
+        let now = Instant::now();
+        self.post_counts(|series| series.reported + REPORTED_EVERY <= now, now).await;
+    }
+
+    /// Sends all counts that haven't been sent.
+    pub(super) async fn post_rest(&mut self) {
+        self.post_counts(|_| true, Instant::now()).await;
+    }
+
+    async fn post_counts(&mut self, is_due: impl Fn(&Series) -> bool, now: Instant) {
+        let due = self.series.iter().filter(|(_, series)| series.unreported > 0 && is_due(series));
+        let due: Vec<_> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            let allowed = !self.is_forbidden(now);
+            let Some(series) = self.series.get_mut(&key) else { continue };
+            series.reported = now;
+            if !allowed || !self.limit.take(&series.last.group, now) {
+                // The next count includes them.
+                continue;
+            }
+            let unreported = std::mem::take(&mut series.unreported);
+            let result = self.poster.count(&series.posted, series.count, series.last.at).await;
+            if let Err(NotPosted::Gone) = result {
+                let last = series.last.clone();
+                self.series.remove(&key);
+                self.post_new(last, now).await;
+                self.count_results(EventResult::Sent, unreported - 1);
+                continue;
+            }
+            let result = self.judge(result);
+            self.count_results(result, unreported);
+        }
+    }
+
+    async fn post_new(&mut self, occurrence: Occurrence, now: Instant) {
+        if self.is_forbidden(now) {
+            return self.count_results(EventResult::Failed, 1);
+        }
+        if !self.limit.take(&occurrence.group, now) {
+            return self.count_results(EventResult::Limited, 1);
+        }
+        match self.poster.create(&occurrence).await {
+            Ok(posted) => {
+                let key = (occurrence.uid.clone(), occurrence.content.clone());
+                let series = Series { posted, last: occurrence, count: 1, reported: now, seen: now, unreported: 0 };
+                self.series.insert(key, series);
+                let result = self.judge(Ok(()));
+                self.count_results(result, 1);
+            }
+            Err(error) => {
+                let result = self.judge(Err(error));
+                self.count_results(result, 1);
+            }
+        }
+    }
+
+    /// Classifies the API server's answer. A missing permission is logged once, until it is granted again.
+    fn judge(&mut self, result: Result<(), NotPosted>) -> EventResult {
+        match result {
+            Ok(()) => {
+                self.reported_forbidden = false;
+                EventResult::Sent
+            }
+            Err(NotPosted::Forbidden(why)) => {
+                self.forbidden_until = Some(Instant::now() + FORBIDDEN_FOR);
+                if !std::mem::replace(&mut self.reported_forbidden, true) {
+                    tracing::warn!(
+                        "no Events are posted: {why}; grant this program's user create and patch on events in \
+                         events.k8s.io, or turn them off with --no-events"
+                    );
+                }
+                EventResult::Failed
+            }
+            Err(NotPosted::Gone) => {
+                tracing::debug!("an Event wasn't posted: its namespace is gone");
+                EventResult::Failed
+            }
+            Err(NotPosted::Failed(why)) => {
+                tracing::debug!("an Event wasn't posted: {why}");
+                EventResult::Failed
+            }
+        }
+    }
+
+    fn is_forbidden(&self, now: Instant) -> bool {
+        self.forbidden_until.is_some_and(|until| now < until)
+    }
+
+    fn count_results(&self, result: EventResult, count: i32) {
+        self.metrics.count_events(result, u64::try_from(count).unwrap_or_default());
+    }
+
+    /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others
+    /// too.
+    fn forget(&mut self, now: Instant) {
+        let crowded = self.series.len() >= MOST_SERIES;
+        self.series.retain(|_, series| series.unreported > 0 || (!crowded && series.seen + QUIET_FOR > now));
+        if self.series.len() >= MOST_SERIES {
+            let lost = self.series.drain().map(|(_, series)| series.unreported).sum();
+            self.count_results(EventResult::Dropped, lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Events against a stub API server: which are posted, counted in a series, or dropped.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::VecDeque;
 
 use arcstr::ArcStr;
@@ -295,7 +297,7 @@ fn a_note_is_bounded_and_on_one_line() {
     let note = "a quota of\nüü ".repeat(1000);
     let event = EventContent::of_error(true, &ScaleError::Unavailable(note)).unwrap();
     assert_eq!(event.reason, EventReason::ScaleUpFailed);
-    let note = super::post::note(&event);
+    let note = super::note(&event);
     assert!(note.len() <= 1000 && note.starts_with("a quota of üü a quota") && note.ends_with('…'), "{note}");
 }
 
@@ -306,7 +308,7 @@ fn a_note_is_bounded_and_on_one_line() {
 fn a_long_note_keeps_its_client(#[case] length: usize) {
     let client = "c".repeat(length);
     let long = EventContent::of_error(true, &ScaleError::Unavailable("no quota ".repeat(1000))).unwrap();
-    let note = super::post::note(&long.clone().requested_by(Some(&client)));
+    let note = super::note(&long.clone().requested_by(Some(&client)));
     let end = format!("… (asked for by {client})");
     assert!(note.len() <= 1000 && note.starts_with("no quota no quota") && note.ends_with(&end), "{note}");
     let whole = long.requested_by(Some(&client));
@@ -348,4 +350,49 @@ fn every_reason_is_documented_with_its_type() {
         let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
         assert!(rows.iter().any(|line| line.starts_with(&row)), "{row} isn't there");
     }
+}
+
+fn group(name: &str) -> GroupId {
+    GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap()
+}
+
+fn taken(limit: &mut Limit, name: &str, tries: u32, now: Instant) -> usize {
+    (0..tries).filter(|_| limit.take(&group(name), now)).count()
+}
+
+#[test]
+fn a_group_has_a_burst_and_then_one_every_half_minute() {
+    let now = Instant::now();
+    let mut limit = Limit::new(now);
+    assert_eq!(taken(&mut limit, "a", 100, now), 10);
+    assert_eq!(taken(&mut limit, "a", 100, now + Duration::from_secs(29)), 0);
+    assert_eq!(taken(&mut limit, "a", 100, now + Duration::from_secs(95)), 3);
+    assert_eq!(taken(&mut limit, "a", 100, now + Duration::from_secs(4000)), 10, "no more than a burst is saved up");
+}
+
+#[test]
+fn a_noisy_group_takes_nothing_from_the_others() {
+    let now = Instant::now();
+    let mut limit = Limit::new(now);
+    assert_eq!(taken(&mut limit, "noisy", 10_000, now), 10);
+    assert_eq!(taken(&mut limit, "quiet", 10, now), 10);
+}
+
+#[test]
+fn all_together_have_a_limit_too() {
+    let now = Instant::now();
+    let mut limit = Limit::new(now);
+    let all = |limit: &mut Limit, now| (0..100).map(|n| taken(limit, &format!("g{n}"), 1, now)).sum::<usize>();
+    assert_eq!(all(&mut limit, now), 50);
+    assert_eq!(all(&mut limit, now + Duration::from_secs(1)), 5);
+}
+
+#[test]
+fn quiet_groups_are_forgotten() {
+    let start = Instant::now();
+    let mut limit = Limit::new(start);
+    for n in 0..5000_u32 {
+        let _ = limit.take(&group(&format!("g{n}")), start + Duration::from_secs(1) * n);
+    }
+    assert!(limit.groups.len() <= MANY, "{}", limit.groups.len());
 }

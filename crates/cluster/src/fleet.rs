@@ -3,29 +3,29 @@
 //! the program runs. One that has left keeps its last state for a while, since its autoscaler may be in the middle of a
 //! loop.
 
-mod leaving;
-mod standing;
-
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use connect::{Clients, NodeAccess, Pace, WorkloadSource};
 use parking_lot::Mutex;
-use rules::capi::ObjectKey;
-use rules::{LabelSelector, PriceList, Rules};
+use rules::{
+    LabelSelector, PriceList, Rules,
+    capi::{NotBefore, ObjectKey, Uid},
+    text::LogLimit,
+};
+use service::listen::{Check, Checks};
 use shared_informer::{Namespaces, Settings, SharedLimit, Spawner, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::leaving::Leaving;
-pub use self::standing::Left;
-pub(super) use self::standing::Standing;
-use super::{
+use crate::{
     core_kinds::CoreKinds,
     dispatch::{ByCluster, Dispatch},
     management::{Management, ManagementOptions},
@@ -33,8 +33,6 @@ use super::{
     templates::{KindStates, Templates},
     workload_cluster::{Common, Selection, WorkloadCluster},
 };
-use connect::{Clients, NodeAccess, Pace, WorkloadSource};
-use service::listen::{Check, Checks};
 
 /// The name of the check of all Clusters together.
 const CLUSTERS: &str = "fleet/clusters";
@@ -439,7 +437,7 @@ mod limits_tests {
     /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
     #[test]
     fn all_kinds_of_one_cluster_share_a_limit_well_below_the_chart_s() {
-        let values = include_str!("../../../../charts/capi-autoscaler-provider/values.yaml");
+        let values = include_str!("../../../charts/capi-autoscaler-provider/values.yaml");
         let limits = values.lines().skip_while(|line| *line != "  limits:");
         let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
         let of_chart = of_chart.unwrap().parse::<usize>().unwrap() << 20;
@@ -455,5 +453,143 @@ mod limits_tests {
         assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
         assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
         assert_eq!(alone.max_of_namespace, None);
+    }
+}
+
+// The Clusters that have left. Each is read for a while. One that opted out joins again after a pause: a join visits
+// all objects of its namespace, and its owner may change the label at any rate.
+
+/// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
+/// itself after ten minutes without one.
+const GRACE: Duration = Duration::from_secs(15 * 60);
+/// The time after an opt-out for which a Cluster doesn't join again.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The number of lines about one Cluster in a minute.
+const LINES: usize = 4;
+
+/// A Cluster that has left, and when.
+type LeftAt = (Instant, ObjectKey, WorkloadCluster);
+
+/// The Clusters that have left, the last one last, and the lines about those that come and go.
+pub(super) struct Leaving {
+    left: VecDeque<LeftAt>,
+    lines: LogLimit<ObjectKey>,
+}
+
+impl Default for Leaving {
+    fn default() -> Self {
+        Self { left: VecDeque::new(), lines: LogLimit::new(LINES) }
+    }
+}
+
+impl Leaving {
+    /// Adds a Cluster that has just left.
+    pub(super) fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
+        self.left.push_back((now, name, cluster));
+    }
+
+    /// Forgets the Clusters that are served again.
+    pub(super) fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
+        self.left.retain(|(_, name, _)| !is_served(name));
+    }
+
+    /// Takes the Clusters that aren't read any more.
+    pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
+        let over = self.left.iter().take_while(|(at, ..)| *at + GRACE <= now).count();
+        self.left.drain(..over).map(|(_, name, cluster)| (name, cluster)).collect()
+    }
+
+    /// Leaves out the Clusters that have to wait.
+    pub(super) fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
+        let pausing: BTreeSet<_> = self.pausing(now).map(|(_, name, _)| name).collect();
+        to_join.retain(|(cluster, _)| !pausing.contains(cluster));
+    }
+
+    /// Returns the Clusters that don't join again yet, the last one first.
+    fn pausing(&self, now: Instant) -> impl Iterator<Item = &LeftAt> {
+        let lately = self.left.iter().rev().take_while(move |(at, ..)| *at + PAUSE > now);
+        lately.filter(|(.., cluster)| cluster.left() == Some(Left::OptedOut))
+    }
+
+    /// Returns the time of the next change that comes by itself.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let over = self.left.front().map(|(at, ..)| *at + GRACE);
+        let joins = self.pausing(now).last().map(|(at, ..)| *at + PAUSE);
+        [over, joins, self.lines.due().map(Instant::from_std)].into_iter().flatten().min()
+    }
+
+    /// Logs a change of a Cluster, unless there were many.
+    pub(super) fn log(&mut self, cluster: &ObjectKey, now: Instant, line: impl FnOnce()) {
+        if let Some(more) = self.lines.allows(cluster.clone(), 1, now.into_std()) {
+            log_more(cluster, more);
+            line();
+        }
+    }
+
+    /// Logs the numbers of changes that weren't logged.
+    pub(super) fn sum_up(&mut self, now: Instant) {
+        for (cluster, more) in self.lines.over(now.into_std()) {
+            log_more(&cluster, more);
+        }
+    }
+}
+
+fn log_more(cluster: &ObjectKey, more: u64) {
+    if more > 0 {
+        tracing::info!(%cluster, more, "a Cluster has joined and left more often than is logged");
+    }
+}
+
+// The standing of a Cluster in a fleet: served, or left for a reason, for good; and the certificates that its
+// autoscaler may have.
+
+/// The reason why a Cluster isn't served any more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Left {
+    /// Its labels don't match the selector any more.
+    OptedOut,
+    /// It was deleted.
+    Deleted,
+    /// Another Cluster has its name.
+    Replaced,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OptedOut => "its labels don't match --fleet-selector any more",
+            Self::Deleted => "it was deleted",
+            Self::Replaced => "another Cluster of its name was created",
+        })
+    }
+}
+
+/// The standing of a Cluster. One that has left never comes back: it is served anew, from an index of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    left: OnceLock<Left>,
+    client_not_before: Mutex<Option<NotBefore>>,
+}
+
+impl Standing {
+    /// Notes that the Cluster has left; the first reason counts.
+    pub(crate) fn leave(&self, why: Left) {
+        // It has left already.
+        let _ = self.left.set(why);
+    }
+
+    /// Returns the reason why it isn't served any more; `None` while it is.
+    pub(crate) fn left(&self) -> Option<Left> {
+        self.left.get().copied()
+    }
+
+    /// Sets the certificates that its autoscaler may have.
+    pub(crate) fn set_client_not_before(&self, not_before: Option<NotBefore>) {
+        *self.client_not_before.lock() = not_before;
+    }
+
+    /// Returns the choice of certificates; `None` if any will do.
+    pub(crate) fn client_not_before(&self) -> Option<NotBefore> {
+        *self.client_not_before.lock()
     }
 }
