@@ -428,34 +428,6 @@ impl Checks for Fleet {
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod limits_tests {
-    use super::*;
-    use rules::Scope;
-
-    /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
-    #[test]
-    fn all_kinds_of_one_cluster_share_a_limit_well_below_the_chart_s() {
-        let values = include_str!("../../../charts/capi-autoscaler-provider/values.yaml");
-        let limits = values.lines().skip_while(|line| *line != "  limits:");
-        let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
-        let of_chart = of_chart.unwrap().parse::<usize>().unwrap() << 20;
-        let shared = FleetOptions::of_one(Rules::new(Scope::All), Duration::ZERO).informers.shared_limit.unwrap();
-        assert!(shared.max_bytes() * 3 / 2 < of_chart, "{} of {of_chart}", shared.max_bytes());
-    }
-
-    #[test]
-    fn a_fleet_has_a_limit_for_each_namespace() {
-        let options = FleetOptions::of_many(Rules::new(Scope::All), Duration::ZERO);
-        let Settings { max_objects, max_bytes, max_of_namespace, .. } = options.informers;
-        let (of_one, alone) = (max_of_namespace.unwrap(), Settings::default());
-        assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
-        assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
-        assert_eq!(alone.max_of_namespace, None);
-    }
-}
-
 // The Clusters that have left. Each is read for a while. One that opted out joins again after a pause: a join visits
 // all objects of its namespace, and its owner may change the label at any rate.
 
@@ -591,5 +563,33 @@ impl Standing {
     /// Returns the choice of certificates; `None` if any will do.
     pub(crate) fn client_not_before(&self) -> Option<NotBefore> {
         *self.client_not_before.lock()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod limits_tests {
+    use super::*;
+    use rules::Scope;
+
+    /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
+    #[test]
+    fn all_kinds_of_one_cluster_share_a_limit_well_below_the_chart_s() {
+        let values = include_str!("../../../charts/capi-autoscaler-provider/values.yaml");
+        let limits = values.lines().skip_while(|line| *line != "  limits:");
+        let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
+        let of_chart = of_chart.unwrap().parse::<usize>().unwrap() << 20;
+        let shared = FleetOptions::of_one(Rules::new(Scope::All), Duration::ZERO).informers.shared_limit.unwrap();
+        assert!(shared.max_bytes() * 3 / 2 < of_chart, "{} of {of_chart}", shared.max_bytes());
+    }
+
+    #[test]
+    fn a_fleet_has_a_limit_for_each_namespace() {
+        let options = FleetOptions::of_many(Rules::new(Scope::All), Duration::ZERO);
+        let Settings { max_objects, max_bytes, max_of_namespace, .. } = options.informers;
+        let (of_one, alone) = (max_of_namespace.unwrap(), Settings::default());
+        assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
+        assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
+        assert_eq!(alone.max_of_namespace, None);
     }
 }

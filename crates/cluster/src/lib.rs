@@ -18,6 +18,7 @@ mod templates;
 #[cfg(test)]
 mod tests;
 mod workload_cluster;
+mod workload_nodes;
 
 pub use self::{
     fleet::{Fleet, FleetOptions, Left, Serve, Tenants},

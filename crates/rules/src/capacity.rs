@@ -2,23 +2,21 @@
 //! `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no other.
 
 mod annotations;
+pub(super) mod own;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
-
-use arcstr::ArcStr;
-
-use crate::{
-    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, SourcedMap, TemplateRules,
-    capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX},
-    labels,
+pub use self::annotations::of_annotations;
+pub use self::own::of_own_annotations;
+use super::{
+    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, labels,
     observed::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{TemplateName, put},
-    resource_list::{self, CPU, Capacity, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, bytes_of_node, quantity},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, bytes_of_node, quantity},
     template::Context,
 };
-
-pub use crate::capacity::annotations::of_annotations;
+use crate::capi::{CAPACITY_PREFIX, InfrastructureTemplate};
 
 /// The label of Nodes that have a GPU.
 pub const GPU_LABEL: &str = "cluster-api/accelerator";
@@ -207,148 +205,3 @@ pub(super) fn check_gpu_label(template: &NodeTemplate, problems: &mut Vec<Proble
         }
     }
 }
-
-// The capacity annotations that only this program reads. An invalid one is dropped and affects no other.
-
-const RESOURCES: &str = "resources";
-/// The annotation of a Node's price, which isn't capacity but has the same prefix.
-const PRICE: &str = "price-per-hour";
-
-/// The annotation that decides if a failure domain is used as the zone.
-pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
-
-/// The annotations, without their prefix.
-const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
-
-/// Returns false if a group's annotation says that its failure domain isn't a zone.
-///
-/// # Errors
-/// If the annotation is neither true nor false.
-pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<bool, Problem> {
-    let key = format!("{OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN}");
-    match annotations.get(key.as_str()).map(ArcStr::as_str) {
-        None | Some("true") => Ok(true),
-        Some("false") => Ok(false),
-        Some(value) => {
-            Err(Problem::annotation(ProblemKind::Labels, &key, value, "it must be true or false; it is ignored"))
-        }
-    }
-}
-
-/// Returns the resources in the annotation `resources`, which is for resources without a dedicated annotation. An
-/// amount of 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typo.
-#[must_use]
-pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
-    let mut capacity = Capacity::new();
-    let mut problems = Vec::new();
-    for (key, value) in annotations {
-        match key.strip_prefix(OWN_CAPACITY_PREFIX) {
-            Some(RESOURCES) => {
-                let (resources, more) = resource_list::parse(key, value, allowed);
-                problems.extend(more);
-                for (resource, quantity) in resources {
-                    put(&mut capacity, &resource, quantity, Source::Annotation(key.clone()));
-                }
-            }
-            Some(name) if !KNOWN.contains(&name) => {
-                let rule = format!("no such annotation is known; known are {}; it is ignored", KNOWN.join(", "));
-                problems.push(Problem::annotation(ProblemKind::Capacity, key, value, &rule));
-            }
-            Some(_) | None => {}
-        }
-    }
-    (capacity, problems)
-}
-
-fn allowed(resource: &str, quantity: Quantity) -> Result<(), String> {
-    let other = match resource {
-        CPU => "cpu",
-        MEMORY => "memory",
-        EPHEMERAL_STORAGE => "ephemeral-disk",
-        PODS => "maxPods",
-        _ if quantity.is_whole() => return Ok(()),
-        _ => return Err("it must be a whole number".to_owned()),
-    };
-    Err(format!("{resource} is said by the annotation {CAPACITY_PREFIX}{other}"))
-}
-
-// The part of a Node's capacity that pods can't use: capacity minus allocatable. A template without it makes Cluster
-// Autoscaler scale up endlessly for pods that fit the template but no real Node (kubernetes/autoscaler#2809).
-
-/// The suffix of the annotation.
-pub(super) const OVERHEAD: &str = "overhead";
-
-/// Returns the overhead. The sources, from weakest to strongest, for each resource: the operator's default, the
-/// annotation, an observed Node. A Node whose allocatable equals its capacity has an overhead of 0.
-///
-/// A kubelet takes its huge pages off allocatable memory. An observed Node of the same templates shows that already; to
-/// the others they are added.
-pub(super) fn overhead(
-    context: &Context<'_>,
-    capacity: &Capacity,
-    problems: &mut Vec<Problem>,
-) -> SourcedMap<Quantity> {
-    let mut overhead = SourcedMap::new();
-    let has = |resource: &str| capacity.contains_key(resource);
-    for (resource, quantity) in context.rules.default_overhead.iter().filter(|(resource, _)| has(resource)) {
-        put(&mut overhead, resource, *quantity, Source::Flag(TemplateRules::DEFAULT_OVERHEAD_FLAG));
-    }
-    let annotations = &context.group.annotations;
-    if let Some((key, text)) = annotations.get_key_value(format!("{OWN_CAPACITY_PREFIX}{OVERHEAD}").as_str()) {
-        let (annotated, more) = resource_list::parse(key, text, |_, _| Ok(()));
-        problems.extend(more);
-        for (resource, quantity) in annotated {
-            match capacity.get(&resource) {
-                Some(capacity) if quantity < capacity.value || quantity.is_zero() => {
-                    put(&mut overhead, &resource, quantity, Source::Annotation(key.clone()));
-                }
-                Some(capacity) => problems.push(problem(
-                    key,
-                    &resource,
-                    quantity,
-                    &format!("it must be less than the capacity, which is {}", capacity.value),
-                )),
-                None => problems.push(problem(key, &resource, quantity, "the Node has no such resource")),
-            }
-        }
-    }
-    if let Some(observed_resources) = context.nodes.same_templates.or(context.nodes.other_templates) {
-        for (resource, amounts) in observed_resources.resources.iter().filter(|(resource, _)| has(resource)) {
-            put(&mut overhead, resource, amounts.overhead(), observed_resources.source_for(&context.id));
-        }
-    }
-    if context.nodes.same_templates.is_none() && has(MEMORY) {
-        add_huge_pages(&mut overhead, capacity, context.nodes.other_templates);
-    }
-    overhead
-}
-
-/// Adds the huge pages of the capacity to the overhead of memory, instead of those of the Node that it was taken from.
-fn add_huge_pages(overhead: &mut SourcedMap<Quantity>, capacity: &Capacity, of: Option<&ObservedResources>) {
-    let pages = sum(capacity.iter().filter(|(name, _)| is_huge(name)).map(|(_, pages)| pages.value));
-    let counted =
-        sum(of.into_iter().flat_map(|of| &of.resources).filter(|(name, _)| is_huge(name)).map(|(_, it)| it.capacity));
-    if pages == counted {
-        return;
-    }
-    let stated = overhead.remove(MEMORY);
-    let rest = stated.as_ref().map_or(Quantity::ZERO, |stated| stated.value - stated.value.min(counted));
-    let source = Source::HugePages(stated.map(|stated| Box::new(stated.source)));
-    overhead.insert(MEMORY.to_owned(), Sourced::new(rest + pages, source));
-}
-
-fn is_huge(resource: &str) -> bool {
-    resource.starts_with(HUGE_PAGES)
-}
-
-fn sum(amounts: impl Iterator<Item = Quantity>) -> Quantity {
-    amounts.fold(Quantity::ZERO, |sum, amount| sum + amount)
-}
-
-fn problem(key: &str, resource: &str, quantity: Quantity, rule: &str) -> Problem {
-    let rule = format!("{rule}; it is ignored");
-    Problem::annotation_entry(ProblemKind::Capacity, key, &format!("{resource}={quantity}"), &rule)
-}
-
-#[cfg(test)]
-mod tests;

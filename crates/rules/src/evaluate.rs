@@ -215,7 +215,7 @@ fn unreadable(object: &ScalableResource, why: &str) -> Problem {
 }
 
 // The reasons why an object is no node group, for rules, metrics, logs and reports alike.
-// [`evaluate`](super::evaluate) returns those that follow from the objects; an index of objects adds those that follow
+// [`evaluate`] returns those that follow from the objects; an index of objects adds those that follow
 // from what it can read.
 
 /// The reason why an object is no node group.

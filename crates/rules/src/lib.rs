@@ -9,6 +9,7 @@ pub mod capi;
 pub mod drivers;
 pub mod duration;
 pub mod evaluate;
+pub mod failure;
 pub mod fit;
 mod id;
 pub mod instance;
@@ -16,6 +17,7 @@ pub mod labels;
 mod node_claim;
 pub mod observed;
 pub mod options;
+mod overhead;
 pub mod placeholder;
 pub mod pod;
 pub mod price;
@@ -41,11 +43,12 @@ pub use capacity::GPU_LABEL;
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
+pub use failure::{TERMINAL, Terminal};
 pub use fit::{EmptyNode, Obstacle};
 pub use id::GroupId;
 pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
-    PoolView, Shortage, TERMINAL, Terminal,
+    PoolView, Shortage,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_claim::NodeClaim;

@@ -8,7 +8,7 @@ use crate::capi::{Machine, Uid};
 use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
-use super::instance::has_failed;
+use super::failure::has_failed;
 
 /// The interval after the first replacement. It doubles with each further one until a Machine joins.
 const FIRST_INTERVAL: SignedDuration = SignedDuration::from_mins(5);

@@ -4,7 +4,7 @@
 //!
 //! Cluster Autoscaler deletes a Machine with such an error and backs its node group off. Ordinary provisioning messages
 //! must therefore never match. A lack of capacity that may resolve itself becomes an error only after a grace period:
-//! see [`Grace`](super::Grace).
+//! see [`Grace`].
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 

@@ -19,6 +19,7 @@ use crate::{
     drivers::{self, Drivers},
     labels::ARCH,
     observed::{ObservedResources, RealNodes},
+    overhead,
     resource_list::{CPU, Capacity, MEMORY, ResourceList},
 };
 
@@ -71,7 +72,7 @@ pub fn build(
         capacity.get(resource).is_some_and(|capacity| capacity.sources().any(stated))
     };
     let known = is_stated(CPU) && is_stated(MEMORY);
-    let overhead = capacity::overhead(&context, &capacity, &mut built.problems);
+    let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
     if known {
         let declared_features = declared_features(&context);
         let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };

@@ -216,6 +216,34 @@ fn has_size(entry: &ManagedFieldsEntry) -> bool {
     entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
 }
 
+// One version of a group's object, on which a write is decided and against which it is tested.
+
+/// One version of a group's object, with the fields that decisions and tests of writes need.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupVersion {
+    /// The uid of the object, which changes if the object is recreated under the same name.
+    pub uid: Uid,
+    /// The resource version.
+    pub resource_version: ResourceVersion,
+    /// The generation of the spec, which includes the size.
+    pub generation: i64,
+    /// The desired size.
+    pub replicas: i32,
+}
+
+impl GroupVersion {
+    /// Creates the version of an object.
+    #[must_use]
+    pub fn of(object: &ScalableResource) -> Self {
+        Self {
+            uid: object.meta.uid.clone(),
+            resource_version: object.meta.resource_version.clone(),
+            generation: object.generation,
+            replicas: object.replicas.unwrap_or_default(),
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -251,33 +279,5 @@ mod tests {
         let (one, other) = (SizeWriter::draw(), SizeWriter::draw());
         assert_ne!(one, other);
         assert!(one.to_string().starts_with("capi-autoscaler-provider-"), "{one}");
-    }
-}
-
-// One version of a group's object, on which a write is decided and against which it is tested.
-
-/// One version of a group's object, with the fields that decisions and tests of writes need.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GroupVersion {
-    /// The uid of the object, which changes if the object is recreated under the same name.
-    pub uid: Uid,
-    /// The resource version.
-    pub resource_version: ResourceVersion,
-    /// The generation of the spec, which includes the size.
-    pub generation: i64,
-    /// The desired size.
-    pub replicas: i32,
-}
-
-impl GroupVersion {
-    /// Creates the version of an object.
-    #[must_use]
-    pub fn of(object: &ScalableResource) -> Self {
-        Self {
-            uid: object.meta.uid.clone(),
-            resource_version: object.meta.resource_version.clone(),
-            generation: object.generation,
-            replicas: object.replicas.unwrap_or_default(),
-        }
     }
 }

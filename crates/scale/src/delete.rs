@@ -27,17 +27,18 @@ use rules::{
 use tokio::time::{Instant, timeout};
 
 use super::{
+    accepted::DeletionTarget,
     answer,
     api::SizeCall,
     command::Delete,
     error::ScaleError,
     mark,
     metrics::Write,
-    queue::Work,
     read::{self, GroupMachines},
     replace,
-    resolve::{self, DeletionTarget, Request, Target},
-    size::{Aim, Resize, Written},
+    request::{self, Request, Target},
+    size_write::{Aim, Resize, Written},
+    work::Work,
 };
 use index::{Hold, ScaleView};
 
@@ -179,7 +180,7 @@ impl Batch<'_> {
         let work = self.work;
         let mut requests = Vec::new();
         for delete in deletes {
-            match work.view().and_then(|_| resolve::request_of(work, &delete.nodes)) {
+            match work.view().and_then(|_| request::request_of(work, &delete.nodes)) {
                 Ok(request) => {
                     if request.instances > 0 {
                         work.report_instances_without_machines();
@@ -321,7 +322,7 @@ impl Batch<'_> {
         let work = self.work;
         let removed: Vec<_> = self.removed().cloned().collect();
         if !removed.is_empty() {
-            if let Err(error) = lower(work, &removed).await {
+            if let Err(error) = lower_by(work, &removed).await {
                 self.waiting.iter_mut().filter(|it| it.removed).for_each(|it| it.error = Some(error.clone()));
             }
             self.listed = None;
@@ -337,7 +338,7 @@ impl Batch<'_> {
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
                 let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
-                Resize::asked_by(work, None).write(view.version, aim).await
+                Resize::new(work, None).write(view.version, aim).await
             }
             Err(why) => Err(why),
         };
@@ -438,7 +439,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
             if done.is_empty() {
                 continue;
             }
-            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower(work, &done))).await {
+            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower_by(work, &done))).await {
                 Either::Left(((), lowering)) => (lowering.await, true),
                 Either::Right((lowered, _)) => (lowered, false),
             };
@@ -514,7 +515,7 @@ pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::Mac
 }
 
 /// Lowers the size by Machines that were deleted or marked, as far as the minimum lets it.
-pub(super) async fn lower(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
+pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
     let ScaleView { version, bounds, .. } = match work.view() {
         Ok(view) => view,
         Err(why) => return Err(mark::take_back(work, removed, why).await),

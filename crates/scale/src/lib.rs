@@ -4,6 +4,7 @@
 //!
 //! This crate must never answer a read, and never decide what a rule of [`rules`] decides.
 
+mod accepted;
 mod answer;
 mod api;
 mod command;
@@ -14,22 +15,25 @@ mod events;
 #[doc(hidden)]
 pub mod fake;
 mod history;
+mod log_limit;
 mod mark;
 mod metrics;
-mod observer;
 mod outcome;
+mod put_back;
 mod queue;
 mod read;
 mod read_only;
-mod refusals;
-mod repeats;
 mod replace;
-mod resolve;
+mod request;
+mod retry;
 mod size;
+mod size_write;
 mod tenancy;
 #[cfg(test)]
 mod tests;
 pub mod traces;
+mod without_effect;
+mod work;
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,6 +45,15 @@ use tokio_util::{
     task::TaskTracker,
 };
 
+use self::{
+    accepted::AcceptedDeletions,
+    command::{Caller, Command, Delete},
+    log_limit::Refusals,
+    queue::Lanes,
+    read_only::ReadOnlyCommand,
+    without_effect::Repeats,
+    work::Shared,
+};
 pub use self::{
     api::Api,
     command::NodeName,
@@ -49,14 +62,6 @@ pub use self::{
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
     tenancy::{MayWrite, WriteBudget},
-};
-use self::{
-    command::{Caller, Command, Delete},
-    queue::{Lanes, Shared},
-    read_only::ReadOnlyCommand,
-    refusals::Refusals,
-    repeats::Repeats,
-    resolve::AcceptedDeletions,
 };
 use index::Index;
 use rules::{ErrorRules, Grace, GroupId};
@@ -140,7 +145,7 @@ impl Scale {
         });
         if !options.read_only {
             let observed = index.observed();
-            shared.spawner.spawn(observer::run(Arc::downgrade(&shared), index, observed, ended.clone()));
+            shared.spawner.spawn(put_back::run(Arc::downgrade(&shared), index, observed, ended.clone()));
         }
         Self { shared, client: None, _observer: Arc::new(ended.drop_guard()) }
     }

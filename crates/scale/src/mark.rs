@@ -13,8 +13,8 @@ use super::{
     delete::{Fate, has_joined},
     error::ScaleError,
     metrics::Write,
-    queue::Work,
-    resolve::Target,
+    request::Target,
+    work::Work,
 };
 
 /// The value of a mark before its time.
@@ -75,7 +75,7 @@ pub(super) async fn take_back(work: &Work, removed: &[Target], error: ScaleError
     }
     for target in removed {
         work.shared.accepted_deletions.stays(&work.id, &target.uid);
-        let taken = work.take_back(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
+        let taken = work.write_anyway(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
         if let Err(error) = taken {
             let failed = work.failed(&error);
             tracing::warn!(group = %work.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");

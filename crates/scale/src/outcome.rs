@@ -1,10 +1,6 @@
-//! Reports writes and commands to the log, the metrics, the index, the history, Events and callers. It must decide
-//! nothing.
+//! Reports writes and commands to the log, the metrics, the index, the history, Events and callers. It decides nothing.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use arcstr::ArcStr;
 use rules::writing::{CallError, GroupVersion, NotScalable};
@@ -14,9 +10,8 @@ use super::{
     error::ScaleError,
     events::EventContent,
     history::LONGEST_TEXT,
-    metrics::Write,
-    queue::{Resized, Shared, Work},
-    refusals::Kind,
+    log_limit::Kind,
+    work::{Resized, Shared, Work},
 };
 use index::ScaleView;
 use rules::text::shortened;
@@ -37,53 +32,6 @@ pub(super) struct SizeWritten<'a> {
 }
 
 impl Work {
-    /// Makes a call that writes, if the Cluster may still be written, and counts its result and duration.
-    pub(super) async fn write<T>(
-        &self,
-        write: Write,
-        call: impl Future<Output = Result<T, CallError>> + Send,
-    ) -> Result<T, CallError> {
-        let checked = async {
-            self.api().tenancy().check()?;
-            if self.api().tenancy().is_one_of_many() && self.is_abandoned() {
-                return Err(CallError::Abandoned);
-            }
-            call.await
-        };
-        self.take_back(write, checked).await
-    }
-
-    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
-    /// of a write may be long in coming for one of many Clusters.
-    pub(super) fn is_abandoned(&self) -> bool {
-        self.has_no_caller()
-            && !self.has_written.load(Ordering::Relaxed)
-            && !self.may_have_written.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if nobody waits for the commands of this turn any more.
-    pub(super) fn has_no_caller(&self) -> bool {
-        let callers = self.callers.lock();
-        !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0)
-    }
-
-    /// Does the same for a call that only takes back what was written: a Cluster that isn't served any more needs it.
-    pub(super) async fn take_back<T>(
-        &self,
-        write: Write,
-        call: impl Future<Output = Result<T, CallError>> + Send,
-    ) -> Result<T, CallError> {
-        let _turn = self.api().tenancy().turn().await;
-        let started = Instant::now();
-        let result = call.await;
-        self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
-        if write != Write::DryRun {
-            self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
-            self.may_have_written.fetch_or(matches!(result, Err(CallError::Unknown(..))), Ordering::Relaxed);
-        }
-        result
-    }
-
     /// Reports a delete of Nodes that belong to no Machine of a MachinePool.
     pub(super) fn report_instances_without_machines(&self) {
         tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
@@ -193,23 +141,6 @@ impl Work {
         self.shared.history.reported(&self.id, &content, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.shared.events.record(&self.id, &uid, content);
-        }
-    }
-
-    /// Resets the state of the previous turn.
-    pub(super) fn begin_turn(&self) {
-        self.resized.lock().take();
-        self.clients.lock().clear();
-        self.callers.lock().clear();
-        self.has_written.store(false, Ordering::Relaxed);
-        self.may_have_written.store(false, Ordering::Relaxed);
-    }
-
-    /// Records the callers whose commands this turn carries out.
-    pub(super) fn note_callers<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
-        for caller in callers {
-            self.callers.lock().push(caller.waiting.clone());
-            self.clients.lock().extend(caller.client.clone());
         }
     }
 

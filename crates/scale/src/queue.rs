@@ -2,36 +2,26 @@
 //! Adjacent deletes are one batch. A group has a task only while it has commands. No lock is held across an await.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     mem,
-    sync::{Arc, Weak, atomic::AtomicBool},
+    sync::Arc,
     time::Duration,
 };
 
-use arcstr::ArcStr;
 use opentelemetry::context::FutureExt as _;
 use parking_lot::Mutex;
-use rules::{GroupId, writing::CallError};
-use shared_informer::Spawner;
+use rules::GroupId;
 use tokio::time::Instant;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ScaleOptions, answer,
-    api::{Api, Attempts},
+    answer,
     command::{Caller, Command, Delete},
     delete,
     error::ScaleError,
-    events::EventRecorder,
-    history::History,
-    metrics::ScaleMetrics,
-    refusals::Refusals,
-    repeats::Repeats,
-    resolve::AcceptedDeletions,
     size,
+    work::{Shared, Work},
 };
 use crate::traces::Span;
-use index::{Index, ScaleView};
 
 /// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
 /// Cluster Autoscaler sends one Node per call, concurrently, and one smaller size serves the whole batch. Yields are
@@ -244,87 +234,4 @@ impl Lanes {
         }
         deletes
     }
-}
-
-/// The work on one group: a command or an observation.
-pub(super) struct Work {
-    pub(super) shared: Arc<Shared>,
-    pub(super) id: GroupId,
-    /// The size written in this turn.
-    pub(super) resized: Mutex<Option<Resized>>,
-    /// The clients whose commands this turn carries out.
-    pub(super) clients: Mutex<BTreeSet<ArcStr>>,
-    /// The calls that wait for this turn's commands.
-    pub(super) callers: Mutex<Vec<Weak<()>>>,
-    /// True once something was written in this turn.
-    pub(super) has_written: AtomicBool,
-    /// True once a write of this turn had no answer.
-    pub(super) may_have_written: AtomicBool,
-}
-
-/// A size that has been written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Resized {
-    pub(super) from: i32,
-    pub(super) to: i32,
-    pub(super) attempts: u32,
-}
-
-impl Work {
-    pub(super) fn new(shared: Arc<Shared>, id: GroupId) -> Self {
-        Self {
-            shared,
-            id,
-            resized: Mutex::default(),
-            clients: Mutex::default(),
-            callers: Mutex::default(),
-            has_written: AtomicBool::default(),
-            may_have_written: AtomicBool::default(),
-        }
-    }
-
-    pub(super) fn index(&self) -> &Index {
-        &self.shared.index
-    }
-
-    pub(super) fn api(&self) -> &Api {
-        &self.shared.api
-    }
-
-    /// Returns the group as it is now.
-    pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
-        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
-    }
-
-    /// Returns attempts that count each retry.
-    pub(super) fn attempts(&self) -> Attempts {
-        Attempts::counted(self.shared.metrics.retries())
-    }
-
-    /// Returns attempts of what must not be given up early.
-    pub(super) fn persistent_attempts(&self) -> Attempts {
-        Attempts::persistent(self.shared.metrics.retries())
-    }
-
-    /// Converts a failed call to an error of this group.
-    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
-        answer::failed(&self.id, error)
-    }
-}
-
-/// The state that the commands of one workload cluster share.
-pub(super) struct Shared {
-    pub(super) index: Arc<Index>,
-    pub(super) api: Api,
-    pub(super) options: ScaleOptions,
-    pub(super) metrics: ScaleMetrics,
-    pub(super) events: EventRecorder,
-    pub(super) history: History,
-    pub(super) spawner: Spawner,
-    pub(super) tasks: TaskTracker,
-    pub(super) ended: CancellationToken,
-    pub(super) lanes: Lanes,
-    pub(super) accepted_deletions: AcceptedDeletions,
-    pub(super) refusals: Refusals,
-    pub(super) repeats: Repeats,
 }

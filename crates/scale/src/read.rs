@@ -7,7 +7,7 @@ use rules::capi::{ScalableKind, Uid};
 use rules::{GroupId, writing::CallError};
 use tokio::time::{sleep, timeout};
 
-use super::{queue::Work, resolve::Target};
+use super::{request::Target, work::Work};
 
 /// The time for which a Machine that is being deleted counts as one, whether it has a Node or not: another replica of
 /// this program may have deleted it, and be about to lower the size for it. No command takes longer.

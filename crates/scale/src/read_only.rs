@@ -13,8 +13,8 @@ use super::{
     answer,
     command::NodeName,
     error::ScaleError,
-    queue::{Shared, Work},
-    resolve,
+    request,
+    work::{Shared, Work},
 };
 
 /// A size that would be written.
@@ -68,7 +68,7 @@ impl ReadOnlyCommand {
     pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
         self.decide_only("delete", |work| {
             let view = work.view()?;
-            let named = resolve::request_of(work, nodes)?;
+            let named = request::request_of(work, nodes)?;
             let machines: Vec<_> = named.machines.iter().map(|target| target.key.name.to_string()).collect();
             let count = machines.len() + named.replicas + named.instances;
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {

@@ -13,8 +13,8 @@ use super::{
     delete::{Fate, delete_one},
     error::ScaleError,
     events::EventContent,
-    queue::Work,
-    resolve::{Request, Target},
+    request::{Request, Target},
+    work::Work,
 };
 use index::Member;
 

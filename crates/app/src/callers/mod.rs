@@ -2,34 +2,36 @@
 //! whoever may connect. Of many, each is the tenant of its own autoscaler: a caller is denied unless its certificate names
 //! a Cluster that is served now.
 
+mod denied;
+mod identity;
 mod metrics;
+#[cfg(test)]
+mod tests;
+mod unexpected;
 
 use std::{
-    cmp::Reverse,
     collections::HashMap,
-    fmt,
-    net::IpAddr,
-    str::FromStr,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use cluster::{Fleet, Left, WorkloadCluster};
-use connect::ClusterRef;
-use page::state::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters};
-use parking_lot::{Mutex, RwLock};
-use rules::{
-    GroupId,
-    capi::{CLIENT_NOT_BEFORE, ObjectKey},
-};
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
-use service::{Access, Autoscaler, CallLogOptions, listen::Client};
+use parking_lot::RwLock;
+use rules::capi::{CLIENT_NOT_BEFORE, ObjectKey};
 use shared_informer::Spawner;
-use thiserror::Error;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-pub(super) use crate::callers::metrics::{FleetGroupMetrics, FleetMetrics};
+pub use self::identity::{TrustDomain, TrustDomainError};
+pub(super) use self::metrics::{FleetGroupMetrics, FleetMetrics};
+use self::{
+    denied::Denied,
+    unexpected::{Counts, Unexpected},
+};
+use cluster::{Fleet, Left, WorkloadCluster};
+use page::state::{DeniedCallers, ServedCluster, ServedClusters};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
+use service::listen::Client;
+use service::{Access, Autoscaler, CallLogOptions};
 
 /// The parts that all services share.
 pub(super) struct Parts {
@@ -83,7 +85,7 @@ impl Parts {
         let unexpected = Arc::<Unexpected>::default();
         let autoscaler = if is_one_of_many {
             let (asked, counts) = (cluster.clone(), Arc::clone(&unexpected));
-            autoscaler.of_one_of_many(move |group, client| asked_for(&asked, &counts, group, client))
+            autoscaler.of_one_of_many(move |group, client| unexpected::asked_for(&asked, &counts, group, client))
         } else {
             autoscaler
         };
@@ -257,187 +259,3 @@ impl cluster::Tenants for Callers {
         }
     }
 }
-
-// The callers that were denied, also those of Clusters that aren't served: nobody else shows that a Cluster lacks its
-// label, or that a certificate names none.
-
-/// The maximum number of callers that are known. Of more, those are forgotten that were denied least lately.
-const MOST: usize = 64;
-
-/// The callers that were denied lately, and the number of their calls.
-#[derive(Debug, Default)]
-pub(super) struct Denied(Mutex<All>);
-
-#[derive(Debug, Default)]
-struct All {
-    calls: u64,
-    callers: HashMap<String, Caller>,
-}
-
-/// A caller that was denied.
-#[derive(Debug)]
-struct Caller {
-    peer: Option<IpAddr>,
-    reason: String,
-    calls: u64,
-    last: Instant,
-}
-
-impl Denied {
-    /// Adds a call of this client.
-    pub(super) fn add(&self, client: Option<&Client>, reason: &str, now: Instant) {
-        let mut all = self.0.lock();
-        all.calls += 1;
-        let Some(client) = client else { return };
-        let identity = client.identity();
-        if let Some(caller) = all.callers.get_mut(&*identity) {
-            (caller.peer, caller.last) = (client.peer, now);
-            caller.calls += 1;
-            if caller.reason != reason {
-                reason.clone_into(&mut caller.reason);
-            }
-            return;
-        }
-        if all.callers.len() >= MOST {
-            let first = all.callers.iter().min_by_key(|(_, caller)| caller.last).map(|(identity, _)| identity.clone());
-            if let Some(first) = first {
-                all.callers.remove(&first);
-            }
-        }
-        let caller = Caller { peer: client.peer, reason: reason.to_owned(), calls: 1, last: now };
-        all.callers.insert(identity.into_owned(), caller);
-    }
-
-    /// Returns the callers, the last one first, and the number of all calls.
-    pub(super) fn callers(&self) -> DeniedCallers {
-        let all = self.0.lock();
-        let shown = |(identity, caller): (&String, &Caller)| DeniedClient {
-            identity: identity.clone(),
-            peer: caller.peer,
-            reason: caller.reason.clone(),
-            calls: caller.calls,
-            last: caller.last,
-        };
-        let mut callers: Vec<_> = all.callers.iter().map(shown).collect();
-        callers.sort_by_key(|caller| Reverse(caller.last));
-        DeniedCallers { calls: all.calls, callers }
-    }
-}
-
-// The identity of an autoscaler: the SPIFFE id of its Cluster, which is the only URI of its certificate. Nothing but
-// the exact form is an identity: no other case, no percent-encoding, no further path.
-
-/// The maximum length of a trust domain (SPIFFE-ID, section 2.3).
-const LONGEST: usize = 255;
-
-/// The trust domain of the autoscalers' identities, such as `example.org`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TrustDomain(String);
-
-/// The error of a text that isn't a trust domain.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error(
-    "it has to be a trust domain of SPIFFE, such as example.org: 1 to {LONGEST} lower-case letters, digits, '.', '-' and '_'"
-)]
-pub struct TrustDomainError;
-
-impl FromStr for TrustDomain {
-    type Err = TrustDomainError;
-
-    fn from_str(text: &str) -> Result<Self, TrustDomainError> {
-        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
-        let is_domain = (1..=LONGEST).contains(&text.len()) && text.bytes().all(is_allowed);
-        if is_domain { Ok(Self(text.to_owned())) } else { Err(TrustDomainError) }
-    }
-}
-
-impl fmt::Display for TrustDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TrustDomain {
-    /// Returns the Cluster of `spiffe://<trust-domain>/ns/<namespace>/cluster/<name>`; `None` for any other text.
-    pub(super) fn cluster_of(&self, uri: &str) -> Option<ObjectKey> {
-        let path = uri.strip_prefix("spiffe://")?.strip_prefix(self.0.as_str())?;
-        let (namespace, name) = path.strip_prefix("/ns/")?.split_once("/cluster/")?;
-        let cluster = ClusterRef::new(namespace, name).ok()?;
-        Some(ObjectKey::new(cluster.namespace(), cluster.name()))
-    }
-}
-
-// The calls that no autoscaler of a Cluster should make: those that are denied, and those for node groups of other
-// Clusters. The caller gets the same answer as for a group that doesn't exist, and the operator a count and a warning.
-
-/// The time after a log line in which further calls of the same Cluster are only counted.
-const PAUSE: Duration = Duration::from_secs(60);
-
-/// The log target of the lines about callers.
-const LOG: &str = "app::fleet";
-
-/// The unexpected calls of the callers of one Cluster.
-#[derive(Debug, Default)]
-pub(super) struct Unexpected(Mutex<Counts>);
-
-/// The numbers of unexpected calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    /// The number of calls that were denied.
-    pub(super) denied: u64,
-    /// The number of calls for node groups of other Clusters.
-    pub(super) foreign: u64,
-    /// The time of the last one.
-    pub(super) last: Option<Instant>,
-    logged: Option<Instant>,
-    /// The number of calls for node groups of other Clusters since the last log line.
-    more: u64,
-}
-
-impl Unexpected {
-    pub(super) fn counts(&self) -> Counts {
-        *self.0.lock()
-    }
-
-    /// Counts a call that was denied.
-    pub(super) fn denied(&self, now: Instant) {
-        let mut counts = self.0.lock();
-        counts.denied += 1;
-        counts.last = Some(now);
-    }
-
-    /// Counts a call for a node group of another Cluster. Returns the number of those since the last log line if this
-    /// one has to be logged.
-    fn foreign(&self, now: Instant) -> Option<u64> {
-        let mut counts = self.0.lock();
-        counts.foreign += 1;
-        counts.last = Some(now);
-        if counts.logged.is_some_and(|logged| now.saturating_duration_since(logged) < PAUSE) {
-            counts.more += 1;
-            return None;
-        }
-        counts.logged = Some(now);
-        Some(std::mem::take(&mut counts.more))
-    }
-}
-
-/// Counts and logs a call of one of a Cluster's callers, if it is for a node group of another Cluster.
-pub(super) fn asked_for(cluster: &WorkloadCluster, unexpected: &Unexpected, group: &GroupId, client: Option<&Client>) {
-    let Some(own) = cluster.cluster() else { return };
-    let Some(other) = cluster.cluster_of(group).filter(|other| other != own) else { return };
-    let Some(more) = unexpected.foreign(Instant::now()) else { return };
-    let client = client.map(Client::certified).unwrap_or_default();
-    tracing::warn!(
-        target: LOG,
-        cluster = %own,
-        %group,
-        of = %other,
-        client = client.as_str(),
-        more,
-        "a client asks for a node group of another Cluster, which it isn't answered about: its certificate may be in use \
-         by another cluster's autoscaler"
-    );
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,31 +1,29 @@
 //! Tests of a fleet's callers: each one has its own Cluster and nothing else, whatever its certificate names and
 //! whichever group it asks for. The workload clusters are reached by real connections, and so the clock is real.
-
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::unwrap_used)]
 
 mod seeing;
 
 use std::time::Duration;
 
-use cluster::{
-    FleetOptions, Serve,
-    fake::{FakeApi, NAMESPACE, scalable},
-};
-use connect::NodeAccess;
-use index::{GroupSeries, objects};
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use proto::cloud_provider_server::CloudProvider as _;
 use rstest::rstest;
-use scale::traces::Traces;
 use serde_json::{Value, json};
-use service::listen::{CheckState, Checks as _, Connection};
 use testkit::Wait;
 use tokio::runtime::Handle;
 use tonic::{Code, Request, Status};
 
 use super::*;
 use crate::{Provider, ProviderOptions};
+use cluster::{
+    FleetOptions, Serve,
+    fake::{FakeApi, NAMESPACE, scalable},
+};
+use connect::NodeAccess;
+use index::{GroupSeries, objects};
+use proto::cloud_provider_server::CloudProvider as _;
+use scale::traces::Traces;
+use service::listen::{CheckState, Checks as _, Connection};
 
 const STAGE: &str = "spiffe://prod.example/ns/team-a/cluster/stage";
 const OTHER: &str = "spiffe://prod.example/ns/team-a/cluster/other";
@@ -428,88 +426,4 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         "{entries:?}"
     );
     world.end().await;
-}
-
-fn client(name: &str) -> Client {
-    Client { uri: Some(name.into()), ..Client::default() }
-}
-
-#[test]
-fn a_caller_that_is_denied_without_end_has_one_entry_with_its_last_reason() {
-    let (denied, begun) = (Denied::default(), Instant::now());
-    for second in 0..100 {
-        denied.add(Some(&client("noisy")), "no label", begun + Duration::from_secs(second));
-    }
-    denied.add(Some(&client("quiet")), "no URI", begun + Duration::from_secs(50));
-    denied.add(Some(&client("noisy")), "deleted", begun + Duration::from_secs(100));
-    denied.add(None, "no certificate", begun);
-    let DeniedCallers { calls, callers } = denied.callers();
-    let shown: Vec<_> = callers.iter().map(|it| (&*it.identity, it.calls, &*it.reason)).collect();
-    assert_eq!((calls, shown), (103, vec![("noisy", 101, "deleted"), ("quiet", 1, "no URI")]));
-}
-
-#[test]
-fn of_many_callers_the_last_ones_are_known() {
-    let (denied, begun) = (Denied::default(), Instant::now());
-    for number in 0..1_000_u16 {
-        denied.add(Some(&client(&number.to_string())), "no label", begun + Duration::from_secs(number.into()));
-    }
-    let DeniedCallers { calls, callers } = denied.callers();
-    assert_eq!((calls, callers.len()), (1_000, MOST));
-    assert_eq!((&*callers[0].identity, &*callers[MOST - 1].identity), ("999", "936"));
-}
-
-#[rstest]
-#[case("spiffe://prod.example/ns/team-a/cluster/stage", Some("team-a/stage"))]
-#[case("spiffe://prod.example/ns/team-a/cluster/cluster", Some("team-a/cluster"))]
-#[case::another_domain("spiffe://test.example/ns/team-a/cluster/stage", None)]
-#[case::a_longer_domain("spiffe://prod.example.evil/ns/team-a/cluster/stage", None)]
-#[case::a_shorter_domain("spiffe://prod/ns/team-a/cluster/stage", None)]
-#[case::a_port("spiffe://prod.example:1/ns/team-a/cluster/stage", None)]
-#[case::a_user("spiffe://a@prod.example/ns/team-a/cluster/stage", None)]
-#[case::upper_case("SPIFFE://prod.example/ns/team-a/cluster/stage", None)]
-#[case::upper_case_name("spiffe://prod.example/ns/team-a/cluster/Stage", None)]
-#[case::another_scheme("https://prod.example/ns/team-a/cluster/stage", None)]
-#[case::a_service_account("spiffe://prod.example/ns/team-a/sa/default", None)]
-#[case::a_further_path("spiffe://prod.example/ns/team-a/cluster/stage/cluster/other", None)]
-#[case::a_path_before("spiffe://prod.example/x/ns/team-a/cluster/stage", None)]
-#[case::a_slash_at_the_end("spiffe://prod.example/ns/team-a/cluster/stage/", None)]
-#[case::a_path_in_the_namespace("spiffe://prod.example/ns/team-b/../team-a/cluster/stage", None)]
-#[case::no_namespace("spiffe://prod.example/ns//cluster/stage", None)]
-#[case::no_name("spiffe://prod.example/ns/team-a/cluster/", None)]
-#[case::a_query("spiffe://prod.example/ns/team-a/cluster/stage?x", None)]
-#[case::a_fragment("spiffe://prod.example/ns/team-a/cluster/stage#x", None)]
-#[case::percent_encoding("spiffe://prod.example/ns/team-a/cluster/st%61ge", None)]
-#[case::a_space("spiffe://prod.example/ns/team-a/cluster/stage ", None)]
-#[case::nothing("", None)]
-fn an_identity_has_one_form(#[case] uri: &str, #[case] expected: Option<&str>) {
-    let domain: TrustDomain = "prod.example".parse().unwrap();
-    assert_eq!(domain.cluster_of(uri).map(|cluster| cluster.to_string()).as_deref(), expected);
-}
-
-#[rstest]
-#[case("example.org", true)]
-#[case("prod_1-a", true)]
-#[case("", false)]
-#[case("Example.org", false)]
-#[case("spiffe://example.org", false)]
-#[case("example.org/", false)]
-#[case("a b", false)]
-fn a_trust_domain_is_a_lower_case_name(#[case] text: &str, #[case] is_domain: bool) {
-    assert_eq!(text.parse::<TrustDomain>().is_ok(), is_domain);
-    assert!("a".repeat(256).parse::<TrustDomain>().is_err());
-}
-
-#[test]
-fn the_first_call_is_logged_at_once_and_those_that_follow_are_counted() {
-    let (unexpected, begun) = (Unexpected::default(), Instant::now());
-    assert_eq!(unexpected.foreign(begun), Some(0));
-    for _ in 0..1_000 {
-        assert_eq!(unexpected.foreign(begun + PAUSE / 2), None);
-    }
-    assert_eq!(unexpected.foreign(begun + PAUSE), Some(1_000));
-    assert_eq!(unexpected.foreign(begun + PAUSE * 2), Some(0));
-    unexpected.denied(begun + PAUSE * 3);
-    let Counts { denied, foreign, last, .. } = unexpected.counts();
-    assert_eq!((denied, foreign, last), (1, 1_003, Some(begun + PAUSE * 3)));
 }

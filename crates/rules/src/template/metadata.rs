@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use super::{ARCH, Built, Context, OS, REGION};
 use crate::{
-    ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules, capacity,
+    ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
+    capacity::own,
     capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource},
     labels::{self, LABELS, ZONE},
     observed::{ObservedLabels, OtherZone, Values},
@@ -178,7 +179,7 @@ fn put_failure_domain(
     if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
         return;
     }
-    let is_wanted = capacity::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
+    let is_wanted = own::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
         problems.push(problem);
         true
     });
@@ -186,7 +187,7 @@ fn put_failure_domain(
         notes.push(format!(
             "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation {OWN_CAPACITY_PREFIX}{} is \
              false; the annotation labels can state one",
-            capacity::ZONE_FROM_FAILURE_DOMAIN
+            own::ZONE_FROM_FAILURE_DOMAIN
         ));
         return;
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rules::GroupId;
 use rules::capi::ObjectKey;
 
-use super::{super::asked_for, *};
+use super::{super::unexpected::asked_for, *};
 use page::state::{ClusterStanding, FleetCluster, FleetState, Source, State};
 use service::listen::{DebugError, DebugPages as _};
 use testkit::CapturedLog;

@@ -1,6 +1,6 @@
-//! Reports written sizes that another writer keeps reverting, and those for which no Machine is created. It runs in a
-//! task of its own, which changes from the watches wake. It must write nothing but Events, and no command may wait for
-//! it.
+//! Finds sizes that one manager puts back twice within an hour, after which increases are refused for half an hour
+//! ([`Hold`]), and reports sizes for which no Machine is made. It runs in a task of its own, which changes from the watches
+//! wake. It writes nothing but Events, and no command waits for it.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics::UNKNOWN_MANAGER,
-    queue::{Shared, Work},
+    work::{Shared, Work},
 };
 use index::{Hold, Index, Overwritten};
 

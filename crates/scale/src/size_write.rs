@@ -1,0 +1,263 @@
+//! The write of a size: with a test of the size that it was decided on, under a field manager of its own, and decided anew on
+//! what the API server has if that test fails. A write without an answer is settled by the field manager that the object
+//! names. Where that leaves it open, the size is left as it is.
+
+use std::collections::HashSet;
+
+use arcstr::ArcStr;
+use rules::{
+    Bounds,
+    capi::Uid,
+    size,
+    writing::{CallError, GroupVersion, SizeWriter, SizedBy},
+};
+
+use super::{
+    answer,
+    api::{GroupState, SizeCall},
+    command::Caller,
+    delete::as_i32,
+    error::ScaleError,
+    metrics::Write,
+    outcome::SizeWritten,
+    read::{self, GroupMachines},
+    retry::Attempts,
+    work::Work,
+};
+
+/// The size that is to be reached, whatever it is when it is written.
+pub(super) enum Aim<'a> {
+    /// Larger by this delta.
+    Raise { delta: i32, bounds: Bounds },
+    /// Smaller by this number of Machines, which are deleted or marked, but not below the minimum.
+    Lower { by: i32, min: i32 },
+    /// Smaller by the replicas that have no Machine, and by instances of a MachinePool without Machines, but not below
+    /// the minimum.
+    GiveUp {
+        /// The maximum number of replicas.
+        replicas: usize,
+        instances: usize,
+        /// The Machines that are being deleted, and for which the size is lowered already.
+        leaving: &'a HashSet<Uid>,
+        /// The Machines of the group, if they were counted a moment ago.
+        listed: Option<GroupMachines>,
+        min: i32,
+    },
+}
+
+impl Aim<'_> {
+    async fn of(&mut self, work: &Work, seen: &GroupVersion) -> Result<i32, ScaleError> {
+        let now = seen.replicas;
+        match self {
+            Self::Raise { delta, bounds } => {
+                size::increase(now, *delta, *bounds).map_err(|error| answer::size(&work.id, &error))
+            }
+            Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
+            Self::GiveUp { replicas, instances, leaving, listed, min } => {
+                let (machines, instances) = (listed.take(), as_i32(*instances));
+                let missing = match machines {
+                    _ if *replicas == 0 => 0,
+                    Some(machines) => machines.placeholders(now - instances, |uid| leaving.contains(uid)),
+                    None => {
+                        let machines = read::machines(work).await;
+                        let machines = machines.map_err(|error| answer::failed(&work.id, &error))?;
+                        machines.placeholders(now - instances, |uid| leaving.contains(uid))
+                    }
+                };
+                Ok(lowered(now, as_i32(missing.min(*replicas)) + instances, *min))
+            }
+        }
+    }
+}
+
+/// Returns the size that is smaller by this number, but not below the minimum.
+fn lowered(now: i32, by: i32, min: i32) -> i32 {
+    now.saturating_sub(by).max(min).max(0).min(now)
+}
+
+/// A size that was written.
+pub(super) struct Written {
+    pub(super) from: i32,
+    pub(super) to: i32,
+    /// The version that the write has made; `None` if its answer was lost.
+    pub(super) version: Option<GroupVersion>,
+}
+
+/// A size that is being written.
+pub(super) struct Resize<'a> {
+    work: &'a Work,
+    attempts: Attempts,
+    writer: SizeWriter,
+    /// The caller, whose leaving ends it before the first write.
+    caller: Option<&'a Caller>,
+    /// The names of the Machines that the size removes, for people.
+    machines: &'a [ArcStr],
+    /// The last write without an answer, as sizes from and to. It may still arrive, so nothing is refused for good.
+    unanswered: Option<(i32, i32)>,
+    /// True once a write was rejected although the size was as expected.
+    was_rejected: bool,
+}
+
+/// What became of a size write without an answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Lost {
+    /// The size is written.
+    Done,
+    /// The size isn't written. If the write still arrives, its test fails.
+    NotDone,
+    /// Others have written since, and this write may be among theirs.
+    Unknown,
+}
+
+/// Decides what became of the write of `to` on `seen`, by the object as it is now and its last writer of the size.
+fn what_became_of(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: SizedBy) -> Lost {
+    if now.uid != seen.uid || now.generation == seen.generation {
+        return Lost::NotDone;
+    }
+    match (now.generation - seen.generation, now.replicas == to, sized_by) {
+        (_, true, SizedBy::This) => Lost::Done,
+        // A Scale omits a size of 0, for which an API server names nobody.
+        (1, true, SizedBy::Nobody) if to == 0 => Lost::Done,
+        // Another writer's equal size can only have followed this one by way of a third write. After a
+        // size of 0 an API server names nobody for other sizes either: then it may be this write or another.
+        (1, false, _) | (1 | 2, true, SizedBy::Another) => Lost::NotDone,
+        _ => Lost::Unknown,
+    }
+}
+
+impl<'a> Resize<'a> {
+    /// Prepares a write for a caller, whose leaving ends it before the first write.
+    pub(super) fn new(work: &'a Work, caller: Option<&'a Caller>) -> Self {
+        let (attempts, writer) = (work.attempts(), SizeWriter::draw());
+        Self { work, attempts, writer, caller, machines: &[], unanswered: None, was_rejected: false }
+    }
+
+    /// Prepares a write for these Machines, which are on their way out. It is repeated for as long as may be.
+    pub(super) fn after(work: &'a Work, machines: &'a [ArcStr]) -> Self {
+        Self { attempts: work.persistent_attempts(), machines, ..Self::new(work, None) }
+    }
+
+    /// Writes the size, decided on this version of the group first. Returns `None` if it is as it should be.
+    pub(super) async fn write(
+        mut self,
+        mut version: GroupVersion,
+        mut aim: Aim<'_>,
+    ) -> Result<Option<Written>, ScaleError> {
+        let (work, id) = (self.work, &self.work.id);
+        loop {
+            let from = version.replicas;
+            let to = aim.of(work, &version).await.map_err(|why| self.unless_written(why))?;
+            if to == from {
+                tracing::info!(group = %id, size = from, "size is left as it is");
+                return Ok(None);
+            }
+            if self.unanswered.is_none() && self.caller.is_some_and(Caller::is_gone) {
+                return Err(answer::abandoned(id));
+            }
+            let written = {
+                let _writing = work.index().begin_size_write(id);
+                let call = work.api().write_size(id, &version, to, &self.writer, SizeCall::Write);
+                let written = work.write(Write::Size, call).await;
+                if let Ok(version) = &written {
+                    self.report(from, version);
+                }
+                written
+            };
+            let error = match written {
+                Ok(version) => return Ok(Some(Written { from, to, version: Some(version) })),
+                Err(error) => error,
+            };
+            if matches!(error, CallError::Unknown(..)) {
+                self.unanswered = Some((from, to));
+            }
+            let again = self.attempts.again(&error).await;
+            if !again && self.unanswered.is_none() {
+                return Err(answer::failed(id, &error));
+            }
+            if again && error.is_not_now() {
+                continue;
+            }
+            let GroupState { version: seen, managed } =
+                self.read().await.map_err(|error| self.unless_written(answer::failed(id, &error)))?;
+            let became = match self.unanswered {
+                Some((_, to)) => what_became_of(&version, &seen, to, self.writer.of(&managed)),
+                None => Lost::NotDone,
+            };
+            match became {
+                Lost::Done => {
+                    self.report(from, &seen);
+                    return Ok(Some(Written { from, to, version: None }));
+                }
+                Lost::NotDone if again => {}
+                Lost::NotDone | Lost::Unknown => {
+                    return Err(answer::size_unknown(id, (from, to, seen.replicas), &error));
+                }
+            }
+            if matches!(error, CallError::Rejected(_)) && seen.replicas == from {
+                if self.was_rejected {
+                    return Err(self.unless_written(answer::rejected(id, to, &error)));
+                }
+                self.was_rejected = true;
+            }
+            version = seen;
+        }
+    }
+
+    /// Reads the group after a write that failed.
+    async fn read(&self) -> Result<GroupState, CallError> {
+        let mut attempts = self.work.attempts();
+        loop {
+            match self.work.api().read_group(&self.work.id).await {
+                Err(error) if attempts.again(&error).await => {}
+                Ok(seen) => {
+                    self.work.store_version(&seen.version);
+                    return Ok(seen);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn report(&self, from: i32, version: &GroupVersion) {
+        let Self { work, attempts, machines, .. } = self;
+        work.wrote(version, SizeWritten { from, machines, attempts: attempts.made(), elapsed: attempts.elapsed() });
+    }
+
+    /// Returns the answer for a refusal: while a write has no answer, nothing is refused for good.
+    fn unless_written(&self, why: ScaleError) -> ScaleError {
+        match self.unanswered {
+            Some((from, to)) => answer::size_unread(&why, from, to),
+            None => why,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn version(uid: &str, generation: i64, replicas: i32) -> GroupVersion {
+        GroupVersion { uid: uid.into(), resource_version: "1".into(), generation, replicas }
+    }
+
+    #[rstest]
+    #[case::it_is_the_last_writer(version("a", 8, 3), SizedBy::This, Lost::Done)]
+    #[case::it_is_the_last_writer_of_many(version("a", 12, 3), SizedBy::This, Lost::Done)]
+    #[case::nothing_was_written(version("a", 7, 5), SizedBy::Another, Lost::NotDone)]
+    #[case::another_size_by_one_write(version("a", 8, 4), SizedBy::Another, Lost::NotDone)]
+    #[case::the_same_size_by_somebody_else(version("a", 8, 3), SizedBy::Another, Lost::NotDone)]
+    #[case::the_same_size_and_nobody_is_named(version("a", 8, 3), SizedBy::Nobody, Lost::Unknown)]
+    #[case::overwritten(version("a", 9, 4), SizedBy::Another, Lost::Unknown)]
+    #[case::overwritten_and_back(version("a", 10, 3), SizedBy::Another, Lost::Unknown)]
+    #[case::several_writes_of_nobody(version("a", 9, 3), SizedBy::Nobody, Lost::Unknown)]
+    #[case::the_group_was_made_anew(version("b", 8, 3), SizedBy::This, Lost::NotDone)]
+    fn a_write_from_5_to_3_without_an_answer(
+        #[case] now: GroupVersion,
+        #[case] sized_by: SizedBy,
+        #[case] expected: Lost,
+    ) {
+        assert_eq!(what_became_of(&version("a", 7, 5), &now, 3, sized_by), expected);
+    }
+}
