@@ -15,7 +15,7 @@ use shared_informer::Spawner;
 use tokio::{
     runtime::{Builder, Handle},
     sync::{Notify, oneshot},
-    task::{JoinHandle, yield_now},
+    task::yield_now,
     time::{advance, sleep, timeout},
 };
 
@@ -36,8 +36,6 @@ pub(super) enum Event {
     Answer(usize, u16, Shown),
     /// Time passes until it does something by itself, for five seconds at most.
     Wait,
-    /// Its callers leave.
-    Leave,
 }
 
 /// What a copy does after its events.
@@ -48,7 +46,6 @@ pub(super) struct Outcome {
     pub(super) is_running: bool,
     /// The Machines whose deletion was answered OK.
     pub(super) accepted: Set,
-    pub(super) has_failed_decrease: bool,
 }
 
 type Sender = oneshot::Sender<Result<Response<Body>, tower::BoxError>>;
@@ -118,28 +115,17 @@ impl Desk {
         let _ = sender.send(if code == 0 { Err("connection reset".into()) } else { Ok(answer(code, &value)) });
     }
 
-    fn ask(self: Arc<Self>, scale: Scale, command: Command) -> JoinHandle<()> {
-        tokio::spawn(async move {
+    fn ask(self: Arc<Self>, scale: Scale, command: Command) {
+        drop(tokio::spawn(async move {
             let id = GroupId::parse(&format!("{}/team-a/workers", self.kind())).unwrap();
-            let result = match command {
-                Command::Increase => scale.increase(id, 1).await,
-                Command::Decrease => scale.decrease(id, -1).await,
-                Command::Delete(named, bare, replicas) => {
-                    let mut all: Vec<NodeName> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
-                    all.extend(each(bare).flat_map(|it| instance(&format!("pending-machine-team-a_{}", name(it)))));
-                    let replica = |it| instance(&format!("replica-{}-team-a_workers-{it}", self.kind()));
-                    all.extend((0..replicas).flat_map(replica));
-                    scale.delete(id, all).await
-                }
-            };
-            let mut outcome = self.outcome.lock();
-            match (command, result) {
-                (Command::Delete(named, ..), Ok(())) => outcome.accepted |= named,
-                (Command::Decrease, Err(_)) => outcome.has_failed_decrease = true,
-                _ => {}
+            let Command(named, bare) = command;
+            let mut all: Vec<NodeName> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
+            all.extend(each(bare).flat_map(|it| instance(&format!("pending-machine-team-a_{}", name(it)))));
+            if scale.delete(id, all).await.is_ok() {
+                self.outcome.lock().accepted |= named;
             }
             self.changed.notify_one();
-        })
+        }));
     }
 
     fn watch(&self, now: &Shown) {
@@ -161,23 +147,20 @@ impl Desk {
 
     fn group(&self, now: &Shown) -> Value {
         let mut group = workers(i32::try_from(now.size).unwrap());
-        let (min, version) = (self.bounds.of("min").to_string(), now.version.to_string());
         group["kind"] = json!(self.kind());
         let metadata = &mut group["metadata"];
-        metadata["annotations"]["cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"] = json!(min);
         (metadata["uid"], metadata["generation"]) = (json!("uid-of-group"), json!(now.version));
-        metadata["resourceVersion"] = json!(version);
+        metadata["resourceVersion"] = json!(now.version.to_string());
+        metadata["annotations"]["cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"] = json!("0");
         group
     }
 
     fn machine(&self, number: usize, now: &Shown) -> Value {
         let (name, is_in) = (name(number), |set: Set| set & one(number) != 0);
         // One of the distant future was deleted a moment ago, however long the search takes.
-        let deleted = if is_in(now.hanging) { "2026-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };
-        let version = now.versions[number].to_string();
-        let metadata = json!({"resourceVersion": version, "deletionTimestamp": is_in(now.deleting).then_some(deleted)});
-        // A nodeRef stays when its Node has gone.
-        let node = is_in(now.with_node | now.hanging).then(|| json!({"name": name}));
+        let deleted = is_in(now.deleting).then_some("2999-01-01T00:00:00Z");
+        let metadata = json!({"resourceVersion": now.versions[number].to_string(), "deletionTimestamp": deleted});
+        let node = is_in(now.with_node).then(|| json!({"name": name}));
         let phase = if is_in(now.seen) { "Deleting" } else { "Running" };
         let mut machine = machine(&name, &json!({"nodeRef": node, "phase": phase}), &metadata);
         if self.bounds.of("bare") > 0 {
@@ -205,7 +188,6 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
         let tasks = Spawner::from(Handle::current()).around(|task| task);
         let (options, metrics) = (ScaleOptions::default(), ScaleMetrics::default());
         let scale = Scale::new(index, api, options, metrics, EventRecorder::off(), tasks);
-        let mut callers = Vec::new();
         for event in events {
             match event {
                 Event::Watch(now) => {
@@ -221,7 +203,7 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
                     continue;
                 }
                 Event::Ask(command) => {
-                    callers.push(Arc::clone(&desk).ask(scale.clone(), *command));
+                    Arc::clone(&desk).ask(scale.clone(), *command);
                     // Deletes that arrive together are gathered for so long.
                     for _ in 0..120 {
                         yield_now().await;
@@ -233,7 +215,6 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
                     let _ = desk.changed.notified().now_or_never();
                     let _ = timeout(Duration::from_secs(5), desk.changed.notified()).await;
                 }
-                Event::Leave => callers.iter().for_each(JoinHandle::abort),
             }
             // A paused clock goes on when all tasks wait.
             sleep(Duration::from_millis(1)).await;

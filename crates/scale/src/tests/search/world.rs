@@ -9,9 +9,9 @@ const LAG: usize = 3;
 /// happen. `bare`: the group is a MachineSet without a MachineDeployment. `lags`: the controller may see a smaller size
 /// before the deletions that preceded it. `prompt`: no Machine is gone before its smaller size is seen, unless the program
 /// takes five seconds. `join`: a DeleteNodes may come while another one deletes. `hangs`: calls of a copy have no answer
-/// for five seconds, or until it does something else. `changes`: the status of a Machine is written.
-const NAMES: &str = "nodes pending missing min copies batch bare lags prompt join deletes placeholders decreases increases \
-                     crashes lost-answers refusals hangs leaves foreign-deletes foreign-sizes joins changes";
+/// for five seconds, or until it does something else.
+const NAMES: &str = "nodes copies batch bare lags prompt join deletes crashes lost-answers refusals hangs \
+                     foreign-deletes joins";
 
 /// A set of Machines, one bit each.
 pub(super) type Set = u8;
@@ -30,12 +30,12 @@ fn position(name: &str) -> usize {
 
 /// The bounds of a search, or what is left of them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Bounds([u8; 23]);
+pub(super) struct Bounds([u8; 14]);
 
 impl Bounds {
     /// Parses a text such as `--nodes 3 --deletes 2`. Without words about it there are two copies, and batches of one.
     pub(super) fn parse(text: &str) -> Self {
-        let mut bounds = Self([0; 23]);
+        let mut bounds = Self([0; 14]);
         for part in ["copies 2", "batch 1"].into_iter().chain(text.split("--").skip(1)).map(str::trim) {
             let (name, number) = part.split_once(' ').unwrap_or((part, "1"));
             bounds.0[position(name)] = number.parse().unwrap();
@@ -49,7 +49,7 @@ impl Bounds {
 
     /// Returns true if one of these Machines isn't there at the beginning.
     fn is_later(&self, machines: Set) -> bool {
-        machines >> (self.of("nodes") + self.of("pending")) != 0
+        machines >> (self.of("nodes")) != 0
     }
 }
 
@@ -60,9 +60,8 @@ pub(super) struct Shown {
     pub(super) deleting: Set,
     pub(super) gone: Set,
     pub(super) with_node: Set,
-    /// Those in the phase `Deleting`, and those that are being deleted for more than a minute and have lost their Nodes.
+    /// Those in the phase `Deleting`.
     pub(super) seen: Set,
-    pub(super) hanging: Set,
     pub(super) versions: [u8; SLOTS],
     pub(super) size: usize,
     pub(super) version: usize,
@@ -78,8 +77,8 @@ impl Shown {
     /// Returns these Machines alone.
     fn only(&self, machines: Set) -> Self {
         let mut only = Self { size: 0, version: 0, ..*self };
-        let Self { alive, deleting, gone, with_node, seen, hanging, .. } = &mut only;
-        for set in [alive, deleting, gone, with_node, seen, hanging] {
+        let Self { alive, deleting, gone, with_node, seen, .. } = &mut only;
+        for set in [alive, deleting, gone, with_node, seen] {
             *set &= machines;
         }
         each(!machines).for_each(|other| only.versions[other] = 0);
@@ -87,13 +86,9 @@ impl Shown {
     }
 }
 
+/// A DeleteNodes: the Machines that it names, and those of them that it names as ones without a Node.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) enum Command {
-    /// The Machines that it names, those of them that it names as ones without a Node, and the number of replicas.
-    Delete(Set, Set, usize),
-    Increase,
-    Decrease,
-}
+pub(super) struct Command(pub(super) Set, pub(super) Set);
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Call {
@@ -121,25 +116,21 @@ pub(super) struct Copy {
     /// The Machines that it has deleted, without those for which it has lowered the size, and all of them.
     unpaid: Set,
     deleted: Set,
-    /// The call that arrives after its connection was cut.
-    pub(super) late: Option<Call>,
 }
 
 /// What has happened, as far as ends are judged by it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one part of what has happened")]
 pub(super) struct Tally {
     /// The Machines that a DeleteNodes has named, those that it named by their Nodes, and those for which it was OK.
     named: Set,
     by_node: Set,
     pub(super) accepted: Set,
-    /// The Machines that may be replaced: their copy ended, their smaller size was refused, their DELETE had no answer,
-    /// somebody else deleted them, or they were to be replaced at the minimum. Those that had to wait for five seconds.
+    /// The Machines that may be replaced: their copy ended, their smaller size was refused, their DELETE had no answer, or
+    /// somebody else deleted them. Those that had to wait for five seconds.
     crashed: Set,
     refused: Set,
     unanswered: Set,
     foreign: Set,
-    replaced: Set,
     slow: Set,
     /// The Machines with a Node that the controller took although nobody had named them: since its view lagged, since a
     /// named one was replaced before its smaller size was seen, and for no reason.
@@ -147,14 +138,7 @@ pub(super) struct Tally {
     was_behind: bool,
     /// A Machine that wasn't there at the beginning has joined, or was named or deleted.
     later_matters: bool,
-    /// The numbers of sizes that somebody else has lowered, of replicas to give up, and of increases, asked and done.
-    foreign_fewer: usize,
-    to_give_up: usize,
-    to_raise: usize,
-    raised: usize,
-    /// Callers have left. A call has failed, or somebody else has written. What mustn't happen at all.
-    has_left: bool,
-    pub(super) is_disturbed: bool,
+    /// What mustn't happen at all.
     pub(super) fault: Option<&'static str>,
 }
 
@@ -173,10 +157,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(left: Bounds) -> Self {
-        let (nodes, all) = (left.of("nodes"), left.of("nodes") + left.of("pending"));
-        let (size, versions) = (all + left.of("missing"), [1; SLOTS]);
-        let (alive, with_node) = (one(all) - 1, one(nodes) - 1);
-        let now = Shown { alive, with_node, versions, size, version: 1, ..Shown::default() };
+        let (size, versions, alive) = (left.of("nodes"), [1; SLOTS], one(left.of("nodes")) - 1);
+        let now = Shown { alive, with_node: alive, versions, size, version: 1, ..Shown::default() };
         let (copies, tally, views) = (<[Copy; 2]>::default(), Tally::default(), vec![view(&now)]);
         Self { now, sizes: vec![(size, 0)], views, copies, left, tally }
     }
@@ -186,8 +168,6 @@ impl World {
         let left = self.left.0[position(what)].checked_sub(1)?;
         let mut then = self.clone();
         then.left.0[position(what)] = left;
-        then.tally.has_left |= what == "leaves";
-        then.tally.is_disturbed |= ["lost-answers", "refusals", "foreign-deletes", "foreign-sizes"].contains(&what);
         Some(then)
     }
 
@@ -244,9 +224,6 @@ impl World {
         if has_node && self.tally.by_node & it == 0 {
             self.tally.fault = Some("a Machine with a Node was deleted as one without");
         }
-        if !has_node && self.now.size <= self.left.of("min") {
-            self.tally.replaced |= it;
-        }
         self.copies[copy].deleted |= it;
         self.copies[copy].unpaid |= it;
         self.change(machine, delete);
@@ -255,26 +232,17 @@ impl World {
     /// Judges a size that a copy has written.
     fn account(&mut self, copy: usize, from: usize, to: usize) {
         let (tally, copy) = (&mut self.tally, &mut self.copies[copy]);
-        tally.raised += to.saturating_sub(from);
-        if tally.raised > tally.to_raise {
-            tally.fault = Some("the size was raised too often");
+        if to > from {
+            tally.fault = Some("the size was raised");
         }
         for _ in to..from {
-            // A call that arrives late may be that of a copy that has ended.
             if copy.unpaid != 0 {
                 copy.unpaid &= copy.unpaid - 1;
-            } else if tally.to_give_up > 0 {
-                tally.to_give_up -= 1;
             } else if tally.crashed != 0 {
                 tally.crashed &= tally.crashed - 1;
-            } else if tally.has_left && tally.raised > 0 {
-                (tally.raised, tally.to_raise) = (tally.raised - 1, tally.to_raise - 1);
             } else {
-                tally.fault = Some("the size was lowered by more than this copy has deleted or was to give up");
+                tally.fault = Some("the size was lowered by more than this copy has deleted");
             }
-        }
-        if to < from && to < self.left.of("min") {
-            tally.fault = Some("the size was lowered below the minimum");
         }
     }
 
@@ -296,30 +264,20 @@ impl World {
     /// Ends a copy: nobody lowers the size for what it has deleted.
     pub(super) fn crash(&mut self, copy: usize) {
         self.tally.crashed |= self.copies[copy].unpaid;
-        self.copies[copy] = Copy { late: self.copies[copy].late, ..Copy::default() };
+        self.copies[copy] = Copy::default();
     }
 
     /// Returns the commands that a copy may get whose watches show this.
     pub(super) fn asks(&self, shown: &Shown) -> Vec<(Command, Self)> {
         let is_one = |named: &Set| named & !shown.alive == 0 && each(*named).count() <= self.left.of("batch");
-        let delete = |named| ("deletes", Command::Delete(named, named & !shown.with_node, 0));
-        let placeholder = ("placeholders", Command::Delete(0, 0, 1));
-        let others = [placeholder, ("increases", Command::Increase), ("decreases", Command::Decrease)];
-        let asked = |(what, command): (&str, Command)| {
-            let mut then = self.spend(what)?;
-            match command {
-                Command::Increase => then.tally.to_raise += 1,
-                Command::Decrease => then.tally.to_give_up += 1,
-                Command::Delete(named, bare, replicas) => {
-                    then.tally.named |= named & self.now.alive;
-                    then.tally.by_node |= named & !bare;
-                    then.tally.later_matters |= self.left.is_later(named);
-                    then.tally.to_give_up += replicas;
-                }
-            }
-            Some((command, then))
+        let asked = |named: Set| {
+            let (mut then, bare) = (self.spend("deletes")?, named & !shown.with_node);
+            then.tally.named |= named & self.now.alive;
+            then.tally.by_node |= named & !bare;
+            then.tally.later_matters |= self.left.is_later(named);
+            Some((Command(named, bare), then))
         };
-        (1..=shown.alive).filter(is_one).map(delete).chain(others).filter_map(asked).collect()
+        (1..=shown.alive).filter(is_one).filter_map(asked).collect()
     }
 
     /// Finds what controllers, the infrastructure and others do.
@@ -337,12 +295,7 @@ impl World {
             let is_early = self.left.of("prompt") > 0 && awaited & !self.tally.slow & it != 0;
             change(when(!is_early), machine, "a Machine is gone", |now, it| {
                 (now.deleting, now.gone, now.with_node) = (now.deleting & !it, now.gone | it, now.with_node & !it);
-                (now.seen, now.hanging) = (now.seen & !it, now.hanging & !it);
-            });
-            // A command has ended when a Machine is being deleted for a minute.
-            let hangs = self.left.of("placeholders") > 0 && is_idle && self.now.hanging & it == 0;
-            change(when(hangs), machine, "a Machine hangs", |now, it| {
-                (now.with_node, now.hanging) = (now.with_node & !it, now.hanging | it);
+                now.seen &= !it;
             });
             // The Machine controller has the cache of the MachineSet controller.
             let shows = self.views.iter().position(|[deleting, ..]| deleting & it != 0);
@@ -355,19 +308,11 @@ impl World {
         for machine in each(self.now.alive) {
             let joins = self.spend("joins").filter(|_| self.now.with_node & one(machine) == 0);
             change(joins, machine, "a Machine joins", |now, it| now.with_node |= it);
-            change(self.spend("changes"), machine, "a Machine changes", |_, _| {});
             let mut deleted = self.spend("foreign-deletes");
             if let Some(then) = &mut deleted {
                 then.tally.foreign |= one(machine);
             }
             change(deleted, machine, "somebody deletes a Machine", delete);
-        }
-        let (size, least) = (self.now.size, self.left.of("min").max(1));
-        for to in [size + 1, size.saturating_sub(1)].into_iter().filter(|to| *to >= least) {
-            let Some(mut then) = self.spend("foreign-sizes") else { continue };
-            then.tally.foreign_fewer += usize::from(to < size);
-            then.resize(to, None);
-            found.push(("somebody writes the size", then));
         }
         for at in 0..self.sizes.len() {
             found.extend(self.views.iter().filter_map(|view| self.reconcile(at, *view)));
@@ -421,25 +366,21 @@ impl World {
     /// Returns true if controllers and infrastructure have nothing to do.
     pub(super) fn is_at_rest(&self) -> bool {
         let Shown { alive, deleting, size, .. } = self.now;
-        let is_settled = self.sizes.len() == 1 && each(alive).count() == size && deleting == 0;
-        is_settled && self.copies.iter().all(|copy| copy.late.is_none())
+        self.sizes.len() == 1 && each(alive).count() == size && deleting == 0
     }
 
     /// Returns what a user would notice of an end, in the order of [`super::HARMS`].
-    pub(super) fn harms(&self) -> [bool; 8] {
-        let Tally { crashed, refused, unanswered, replaced, foreign_fewer, .. } = self.tally;
-        let ([lagged, behind, unnamed], unpaid) = (self.tally.unnamed, self.unpaid() & !replaced);
+    pub(super) fn harms(&self) -> [bool; 7] {
+        let Tally { crashed, refused, unanswered, accepted, fault, unnamed: [lagged, behind, unnamed], .. } =
+            self.tally;
+        let unpaid = self.unpaid();
         let foreign = self.tally.named & self.tally.foreign & self.now.gone;
-        let left = unpaid & !refused & !unanswered;
-        let others = self.copies.iter().all(|copy| copy.deleted != 0) || foreign_fewer > 0;
-        let at_min = self.now.size == self.left.of("min") && others;
         let is_late = behind > 0 && self.left.of("prompt") > 0;
-        let stays = self.tally.accepted & self.now.alive;
-        let is_wrong = self.tally.fault.is_some() || stays != 0 || is_late || unnamed > foreign_fewer;
-        let causes = [crashed & !replaced, unpaid & refused, unpaid & unanswered & !refused, foreign];
+        let without_cause = accepted & self.now.alive | unpaid & !refused & !unanswered;
+        let is_wrong = fault.is_some() || without_cause != 0 || is_late || unnamed > 0;
+        let causes = [crashed, unpaid & refused, unpaid & unanswered & !refused, foreign];
         let [crashed, refused, unanswered, foreign] = causes.map(|machines| machines != 0);
-        let (at_min, is_wrong) = (left != 0 && at_min, is_wrong || left != 0 && !at_min);
-        [lagged > 0, behind > 0, crashed, refused, unanswered, foreign, at_min, is_wrong]
+        [lagged > 0, behind > 0, crashed, refused, unanswered, foreign, is_wrong]
     }
 }
 
