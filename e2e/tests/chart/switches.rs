@@ -240,6 +240,37 @@ fn the_preflight_checks_with_the_flags_of_serve_and_the_host_that_cluster_autosc
 }
 
 #[test]
+fn an_empty_pod_disruption_budget_is_the_default_null_is_none_and_a_single_replica_has_none() {
+    let rows = [
+        (base().set("podDisruptionBudget", json!({})), json!([{ "maxUnavailable": 1 }])),
+        (base().set("podDisruptionBudget", Value::Null), json!([])),
+        (base().set("replicaCount", json!(1)), json!([])),
+        (
+            base().set("podDisruptionBudget", json!({ "minAvailable": 1, "maxUnavailable": null })),
+            json!([{ "minAvailable": 1 }]),
+        ),
+    ];
+    for (values, expected) in rows {
+        let objects = render(&values);
+        let mut specs: Vec<_> = of_kind(&objects, "PodDisruptionBudget").iter().map(|it| it["spec"].clone()).collect();
+        for spec in &mut specs {
+            spec.as_object_mut().unwrap().remove("selector");
+        }
+        assert_eq!(json!(specs), expected, "{values:?}");
+    }
+}
+
+/// The API server refuses a Deployment that has both.
+#[test]
+fn recreate_goes_without_the_default_rolling_update() {
+    let strategy = |values: &Values| of_kind(&render(values), "Deployment")[0]["spec"]["strategy"].clone();
+    let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } });
+    assert_eq!(strategy(&base()), rolling);
+    let recreate = json!({ "type": "Recreate" });
+    assert_eq!(strategy(&base().set("updateStrategy.type", json!("Recreate"))), recreate);
+}
+
+#[test]
 fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
     let rows = [
         (Values::new("team-a", json!({})), "set autoDiscovery.clusterName"),
@@ -283,6 +314,10 @@ fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
         (base().set("tls.clientAuthoritySecret", json!("a")), "set tls.certificates to cert-manager or existing"),
         (base().set("tls.clientNames", json!(["spiffe://cluster/autoscaler"])), "set tls.certificates to cert-manager"),
         (base().set("podDisruptionBudget.minAvailable", json!(1)), "the other to null"),
+        (
+            base().set("podDisruptionBudget", json!({ "maxUnavailable": null, "annotations": { "a": "b" } })),
+            "set podDisruptionBudget itself to null for none",
+        ),
         (base().set("fleet.groupMetrics", json!(true)), "set fleet.selector, such as autoscaler=fleet"),
         (
             base().set("metrics.prometheusRule", json!({ "enabled": true, "disabled": ["Absent"] })),
