@@ -182,10 +182,7 @@ fn a_wrong_value_is_refused_with_its_path() {
 }
 
 #[test]
-fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
-    let helm = helm();
-    // Those of fleets that have values of their own are refused by the templates, with the values' names.
-    let of_fleets = ["workload-nodes", "fleet-group-metrics"];
+fn flags_that_the_chart_sets_itself_are_refused_among_further_ones_with_the_value_to_set() {
     let [provider, _] = CHARTS;
     let mut flags: BTreeSet<String> = BTreeSet::new();
     for template in ["_container.tpl", "_clusters.tpl"] {
@@ -193,11 +190,56 @@ fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
         let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
         flags.extend(text.split("--").skip(1).map(name));
     }
+    // In a fleet alone it has a value of its own.
+    flags.retain(|flag| !["", "workload-nodes"].contains(&flag.as_str()));
     assert!(flags.len() > 18, "{flags:?}");
     flags.extend(["node-group-auto-discovery_2", "fleet-namespaces_2", "listen-socket-mode"].map(str::to_owned));
-    for flag in flags.iter().filter(|flag| !flag.is_empty() && !of_fleets.contains(&flag.as_str())) {
-        let said = helm.refuse(&one_cluster().set(&format!("extraArgs.{flag}"), json!("x")));
-        let said = said.unwrap_or_else(|error| panic!("{flag}: {error}"));
-        assert!(said.contains(&format!("invalid propertyName '{flag}'")), "{said}");
+    let given = flags.iter().map(|flag| (flag.clone(), json!("x"))).collect();
+    let said = helm().refuse(&one_cluster().set("extraArgs", Value::Object(given))).unwrap();
+    for flag in &flags {
+        let remedies = ["set ", "leave it out: "].map(|remedy| format!("\n  extraArgs.{flag}: {remedy}"));
+        assert!(remedies.iter().any(|remedy| said.contains(remedy)), "{flag}: {said}");
+    }
+    for line in
+        ["extraArgs.cluster: set autoDiscovery.clusterName", "extraArgs.fleet-group-metrics: set fleet.groupMetrics"]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
+/// The schema lets their names pass, so that the refusal can name the remedy.
+#[test]
+fn values_of_the_official_chart_are_refused_with_the_value_to_set() {
+    let [provider, _] = CHARTS;
+    let (schema, defaults) = (provider.schema(), provider.defaults());
+    let (mut names, mut values) = (Vec::new(), one_cluster());
+    each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
+        for pattern in of["patternProperties"].as_object().into_iter().flatten().map(|(pattern, _)| pattern) {
+            // Without an end, it is the beginning of names.
+            let more = if pattern.ends_with('$') { "" } else { "Region" };
+            for name in pattern.trim_matches(['^', '(', ')', '$']).split('|') {
+                let below = if path.is_empty() { "" } else { "." };
+                names.push(format!("{path}{below}{name}{more}"));
+            }
+        }
+    });
+    assert!(names.len() > 30, "{names:?}");
+    for name in &names {
+        values = values.set(name, json!({ "enabled": true }));
+    }
+    let said = helm().refuse(&values).unwrap();
+    for name in &names {
+        assert!(said.contains(&format!("\n  {name}: ")), "{name}: {said}");
+    }
+    for line in [
+        "serviceMonitor: set metrics.serviceMonitor",
+        "prometheusRule: set metrics.prometheusRule",
+        "imagePullSecrets: set image.pullSecrets",
+        "serviceAccount: set rbac.serviceAccount",
+        "cloudProvider: leave it out here, and set it to externalgrpc for Cluster Autoscaler",
+        "awsRegion: leave it out",
+        "autoDiscovery.tags: leave it out",
+    ] {
+        assert!(said.contains(&format!("\n  {line}")), "{line}: {said}");
     }
 }
