@@ -4,6 +4,15 @@
 {{- printf "%s-ca" (include "capi-autoscaler-provider.fullname" .) -}}
 {{- end -}}
 
+{{/* "true" where lookups work: one finds our own Secret, or what every cluster has. Whoever installs ConfigMaps may read that of the
+namespace; Helm may be about to create the namespace, and then may read the other one. */}}
+{{- define "capi-autoscaler-provider.seesCluster" -}}
+{{- if lookup "v1" "Secret" .Release.Namespace (include "capi-autoscaler-provider.authoritySecret" .) -}}true
+{{- else if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" -}}true
+{{- else if lookup "v1" "Namespace" "" "kube-system" -}}true
+{{- end -}}
+{{- end -}}
+
 {{/* The authority that is made for Cluster Autoscaler's certificate and issues nothing else. */}}
 {{- define "capi-autoscaler-provider.ownClientAuthority" -}}
 {{- printf "%s-client-ca" (include "capi-autoscaler-provider.fullname" .) -}}

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use e2e::helm::Values;
+use e2e::helm::{CHART, RELEASE, Values};
 use serde_json::{Value, json};
 
 use crate::helm;
@@ -236,6 +236,20 @@ fn the_preflight_checks_with_the_flags_of_serve_and_the_host_that_cluster_autosc
     let known = flags_of("check");
     for argument in &check[1..] {
         assert!(known.contains(argument.split('=').next().unwrap()), "{argument} is no flag of check");
+    }
+}
+
+/// Argo CD renders in this way too, and would make new certificates at each sync.
+#[test]
+fn certificates_of_helm_are_refused_without_a_cluster_to_look_them_up_in() {
+    let helm = helm();
+    let template = ["template", RELEASE, CHART, "--set=autoDiscovery.clusterName=prod"];
+    let said = helm.fail(&template).unwrap();
+    for remedy in ["set tls.certificates to cert-manager or existing", "with tls.allowHelmTemplate=true"] {
+        assert!(said.contains(remedy), "{said}");
+    }
+    for reviewed in ["tls.allowHelmTemplate=true", "tls.certificates=cert-manager", "tls.enabled=false"] {
+        helm.run(&[&template[..], &["--set", reviewed]].concat()).unwrap();
     }
 }
 
