@@ -196,6 +196,13 @@ fn read(path: &str) -> Result<Value> {
     Ok(serde_yaml::from_str(&text)?)
 }
 
+/// Returns the values that notes write into a file, for pasting into a shell.
+pub fn printed_values(notes: &str) -> Result<Value> {
+    let (_, rest) = notes.split_once("-values.yaml <<'EOF'\n").context("notes without values")?;
+    let (values, _) = rest.split_once("\nEOF\n").context("values without an end")?;
+    Ok(serde_yaml::from_str(values)?)
+}
+
 /// Parses the objects in a stream of YAML documents, without empty ones.
 pub fn objects(text: &str) -> Result<Vec<Value>> {
     let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);

@@ -201,7 +201,7 @@ extraVolumes:
     configMap:
       name: {{ include "capi-autoscaler-provider.cloudConfigName" . }}
 {{- if $separate }}
-  # Its own certificate, and the authority of the server, which is another one than that of clients.
+  # Its own certificate, and the authority of the server, not that of clients.
   - name: capi-autoscaler-provider-tls
     projected:
       sources:
@@ -226,11 +226,11 @@ extraVolumeMounts:
 {{- end }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 rbac:
-  # Rights in the workload cluster. Those for Cluster API's objects are the provider's, not Cluster Autoscaler's.
+  # Permissions in the workload cluster. Only the provider needs those for Cluster API's objects.
   create: true
 {{- else }}
 rbac:
-  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no rights in this one.
+  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no permissions in this one.
   create: false
   serviceAccount:
     create: false

@@ -182,6 +182,21 @@ fn read_only_grants_what_reads_and_nothing_that_writes() {
 }
 
 #[test]
+fn notes_of_a_release_that_only_reads_say_how_to_compare_and_connect_no_cluster_autoscaler() {
+    let notes = helm().notes(&by_secret().set("readOnly", json!(true))).unwrap();
+    for command in [
+        "kubectl --namespace team-a exec deployment/capi-autoscaler-provider -- capi-autoscaler-provider groups",
+        "kubectl --namespace team-a get secret prod-kubeconfig ",
+        "kubectl --kubeconfig workload.kubeconfig --namespace kube-system get configmap cluster-autoscaler-status ",
+    ] {
+        assert!(notes.contains(&format!("\n{command}")), "{command}: {notes}");
+    }
+    for connecting in ["EOF", "externalgrpc", "cloud-config"] {
+        assert!(!notes.contains(connecting), "{connecting}: {notes}");
+    }
+}
+
+#[test]
 fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
     for (nodes, granted) in
         [(None, Some("prod-kubeconfig")), (Some("{cluster}-nodes"), Some("prod-nodes")), (Some("none"), None)]
