@@ -1,6 +1,9 @@
 //! Tests of each chart's values.yaml as the reference, and of the schema that refuses other values.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use e2e::helm::{CHART, CLUSTER_CHART, Values};
 use serde_json::{Value, json};
@@ -113,6 +116,47 @@ fn every_default_is_in_the_schema_and_every_value_of_a_section_has_a_default() {
                 for key in of["properties"].as_object().unwrap().keys().filter(|key| *key != "global") {
                     assert!(value.get(key).is_some(), "{path}.{key} isn't in values.yaml");
                 }
+            }
+        });
+    }
+}
+
+/// Returns the comments above the keys of a file of values, by their paths. Indented lines, as of a list, stay lines.
+fn comments(text: &str) -> BTreeMap<String, String> {
+    let (mut comments, mut path, mut above) = (BTreeMap::new(), Vec::new(), String::new());
+    for line in text.lines() {
+        let content = line.trim_start();
+        if let Some(comment) = content.strip_prefix("# ") {
+            if !above.is_empty() {
+                above.push(if comment.starts_with("  ") { '\n' } else { ' ' });
+            }
+            above.push_str(comment);
+            continue;
+        }
+        if let Some((key, _)) = content.split_once(':') {
+            path.truncate((line.len() - content.len()) / 2);
+            path.push(key);
+            comments.insert(path.join("."), above.clone());
+        }
+        above.clear();
+    }
+    comments
+}
+
+/// Editors and catalogues of charts show the schema's descriptions.
+#[test]
+fn every_value_has_a_comment_and_the_schema_describes_it_in_the_same_words() {
+    for chart in CHARTS {
+        let (schema, defaults, comments) = (chart.schema(), chart.defaults(), comments(&chart.read("values.yaml")));
+        each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
+            if !path.is_empty() && !chart.sections.contains(&path) {
+                return;
+            }
+            for (key, of) in of["properties"].as_object().unwrap().iter().filter(|(key, _)| *key != "global") {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let comment = &comments[&path];
+                assert!(!comment.is_empty() || chart.sections.contains(&path.as_str()), "{path} has no comment");
+                assert_eq!(of["description"].as_str().unwrap_or_default(), comment, "{path}");
             }
         });
     }
