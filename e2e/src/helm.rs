@@ -65,13 +65,13 @@ impl Helm {
 
     /// Renders the chart's objects with these values.
     pub fn render(&self, release: &Values) -> Result<Vec<Value>> {
-        let text = self.run(&release.arguments("template", &self.write(release)?))?;
+        let text = self.run(&release.offline("template", &self.write(release)?))?;
         objects(&text)
     }
 
     /// Returns the error with which the chart refuses these values.
     pub fn refuse(&self, release: &Values) -> Result<String> {
-        self.fail(&release.arguments("template", &self.write(release)?))
+        self.fail(&release.offline("template", &self.write(release)?))
     }
 
     /// Runs helm's own linter and returns its output.
@@ -83,7 +83,7 @@ impl Helm {
     /// Returns the notes that helm prints after an installation.
     pub fn notes(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
-        let mut arguments = release.arguments("install", &values);
+        let mut arguments = release.offline("install", &values);
         arguments.push("--dry-run=client");
         let text = self.run(&arguments)?;
         let (_, notes) = text.split_once("\nNOTES:\n").context("an installation without notes")?;
@@ -93,7 +93,7 @@ impl Helm {
     /// Returns the error with which the notes refuse these values, though the objects can be rendered.
     pub fn refuse_notes(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
-        let mut arguments = release.arguments("install", &values);
+        let mut arguments = release.offline("install", &values);
         arguments.push("--dry-run=client");
         self.fail(&arguments)
     }
@@ -176,6 +176,15 @@ impl Values {
         Self { chart: chart.display().to_string(), ..self }
     }
 
+    /// Returns the arguments of a verb without a cluster, in which the chart refuses to make certificates otherwise.
+    fn offline<'a>(&'a self, verb: &'a str, values: &'a str) -> Vec<&'a str> {
+        let mut arguments = self.arguments(verb, values);
+        if self.chart != CLUSTER_CHART {
+            arguments.extend(["--set", "tls.allowHelmTemplate=true"]);
+        }
+        arguments
+    }
+
     fn arguments<'a>(&'a self, verb: &'a str, values: &'a str) -> Vec<&'a str> {
         vec![verb, &self.release, &self.chart, "--namespace", &self.namespace, "--values", values]
     }
@@ -185,6 +194,13 @@ impl Values {
 fn read(path: &str) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     Ok(serde_yaml::from_str(&text)?)
+}
+
+/// Returns the values that notes write into a file, for pasting into a shell.
+pub fn printed_values(notes: &str) -> Result<Value> {
+    let (_, rest) = notes.split_once("-values.yaml <<'EOF'\n").context("notes without values")?;
+    let (values, _) = rest.split_once("\nEOF\n").context("values without an end")?;
+    Ok(serde_yaml::from_str(values)?)
 }
 
 /// Parses the objects in a stream of YAML documents, without empty ones.

@@ -37,6 +37,7 @@ fn every_relative_link_leads_somewhere() {
     let topologies = topologies.map(|path| if path.is_dir() { path.join("README.md") } else { path });
     let others = [
         "charts/capi-autoscaler-cluster/README.md",
+        "charts/capi-autoscaler-provider/README.md",
         "crates/fuzz/README.md",
         "crates/shared-informer/README.md",
         "examples/fleet/README.md",

@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .configMap -}}{{- $given = append $given "configMap" -}}{{- end -}}
 {{- if .secret -}}{{- $given = append $given "secret" -}}{{- end -}}
 {{- if gt (len $given) 1 -}}
-{{- fail (printf "serverAuthority: %s are given, and one of them has to be left out: Cluster Autoscaler reads one file" (join " and " $given)) -}}
+{{- fail (printf "serverAuthority: %s are given: set one of them, since Cluster Autoscaler reads one file" (join " and " $given)) -}}
 {{- end -}}
 {{- first (append $given "certificate") -}}
 {{- end -}}
@@ -100,7 +100,7 @@ extraVolumes:
               - {key: ca.crt, path: ca.crt}
               {{- end }}
         {{- if has $authority (list "configMap" "secret") }}
-        # The authority of the server, which is another one than that of callers.
+        # The authority of the server, not that of clients.
         - {{ $authority }}:
             name: {{ get .Values.serverAuthority $authority }}
             items:
@@ -133,7 +133,7 @@ annotations:
 {{/* The labels that the Cluster gets, as JSON. */}}
 {{- define "capi-autoscaler-cluster.labelsOfCluster" -}}
 {{- if not .Values.label.labels -}}
-{{- fail "label.labels: name the labels that fleet.selector of the fleet matches, such as {autoscaler: fleet}, or leave out label.enabled" -}}
+{{- fail "label.labels: name the labels that fleet.selector of the fleet matches, such as {autoscaler: fleet}, or set label.enabled to false" -}}
 {{- end -}}
 {{- toJson .Values.label.labels -}}
 {{- end -}}

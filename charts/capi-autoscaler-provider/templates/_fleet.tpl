@@ -59,12 +59,6 @@ true
 {{- if and .Values.fleet.readAllSecrets (eq .Values.fleet.workloadNodes "none") -}}
 {{- fail "fleet.readAllSecrets: with fleet.workloadNodes none no Secret is read: leave out one of them" -}}
 {{- end -}}
-{{- if and .Values.fleet.workloadNodes (hasKey .Values.extraArgs "workload-nodes") -}}
-{{- fail "fleet.workloadNodes: extraArgs has the flag workload-nodes too: leave that out" -}}
-{{- end -}}
-{{- if hasKey .Values.extraArgs "fleet-group-metrics" -}}
-{{- fail "extraArgs: fleet-group-metrics has a value of its own: set fleet.groupMetrics to true, and leave this out" -}}
-{{- end -}}
 {{- if not .Values.metrics.perGroup -}}
 {{- fail "metrics.perGroup: it is about one Cluster, and a fleet has no series per node group without fleet.groupMetrics: leave it out" -}}
 {{- end -}}

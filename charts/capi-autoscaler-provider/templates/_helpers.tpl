@@ -53,3 +53,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* A document of this version, by its path in the repository: a link where the chart has been packaged for a release. */}}
+{{- define "capi-autoscaler-provider.document" -}}
+{{- $chart := (index . 0).Chart -}}
+{{- $path := index . 1 -}}
+{{- if $chart.Home -}}{{- printf "%s/blob/v%s/%s" $chart.Home $chart.Version $path -}}{{- else -}}{{- $path -}}{{- end -}}
+{{- end -}}

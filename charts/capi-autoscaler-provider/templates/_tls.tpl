@@ -4,6 +4,15 @@
 {{- printf "%s-ca" (include "capi-autoscaler-provider.fullname" .) -}}
 {{- end -}}
 
+{{/* "true" where lookups work: one finds our own Secret, or what every cluster has. Whoever installs ConfigMaps may read that of the
+namespace; Helm may be about to create the namespace, and then may read the other one. */}}
+{{- define "capi-autoscaler-provider.seesCluster" -}}
+{{- if lookup "v1" "Secret" .Release.Namespace (include "capi-autoscaler-provider.authoritySecret" .) -}}true
+{{- else if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" -}}true
+{{- else if lookup "v1" "Namespace" "" "kube-system" -}}true
+{{- end -}}
+{{- end -}}
+
 {{/* The authority that is made for Cluster Autoscaler's certificate and issues nothing else. */}}
 {{- define "capi-autoscaler-provider.ownClientAuthority" -}}
 {{- printf "%s-client-ca" (include "capi-autoscaler-provider.fullname" .) -}}
@@ -192,7 +201,7 @@ extraVolumes:
     configMap:
       name: {{ include "capi-autoscaler-provider.cloudConfigName" . }}
 {{- if $separate }}
-  # Its own certificate, and the authority of the server, which is another one than that of clients.
+  # Its own certificate, and the authority of the server, not that of clients.
   - name: capi-autoscaler-provider-tls
     projected:
       sources:
@@ -217,11 +226,11 @@ extraVolumeMounts:
 {{- end }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 rbac:
-  # Rights in the workload cluster. Those for Cluster API's objects are the provider's, not Cluster Autoscaler's.
+  # Permissions in the workload cluster. Only the provider needs those for Cluster API's objects.
   create: true
 {{- else }}
 rbac:
-  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no rights in this one.
+  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no permissions in this one.
   create: false
   serviceAccount:
     create: false

@@ -15,8 +15,7 @@ use super::{
     fleet::{Left, Standing},
     management::Management,
     template_store::TemplateStore,
-    templates::{KindStates, not_followed},
-    templates_at_start::{FIRST_TEMPLATES, TemplatesAtStart},
+    templates::{FIRST_TEMPLATES, KindStates, TemplatesAtStart, not_followed},
     workload_nodes::{NODES, WorkloadNodes},
 };
 use connect::{ClusterRef, NodeAccess, Pace, WorkloadSource};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use e2e::helm::{FLEET, Values, objects};
+use e2e::helm::{FLEET, Values, objects, printed_values};
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,7 +82,7 @@ fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     let without = prod().set("consent", json!({ "create": false }));
     assert_eq!(rights(&render(&without)), std::collections::BTreeSet::new());
     let notes = helm().notes(&without).unwrap();
-    assert!(notes.contains("Until then Refresh fails for the first 30 seconds"), "{notes}");
+    assert!(notes.contains("Then Refresh fails for the first 30 seconds"), "{notes}");
 }
 
 #[test]
@@ -91,8 +91,7 @@ fn the_examples_have_the_values_of_the_official_chart_that_the_chart_prints() {
     let expected = autoscaler(&objects_of_chart);
     assert_eq!(example("cluster-autoscaler-values.yaml"), std::slice::from_ref(&expected));
     let notes = helm().notes(&prod()).unwrap();
-    let printed = notes.split("--- values of cluster-autoscaler\n").nth(1).unwrap().split("\n---").next().unwrap();
-    assert_eq!(objects(printed).unwrap(), std::slice::from_ref(&expected));
+    assert_eq!(printed_values(&notes).unwrap(), expected);
     let secret = &expected["extraVolumes"][1]["projected"]["sources"][0]["secret"]["name"];
     assert_eq!(of_kind(&objects_of_chart, "Certificate")[0]["spec"]["secretName"], *secret);
 
@@ -127,8 +126,7 @@ fn the_examples_have_the_values_of_the_official_chart_that_the_chart_prints() {
 #[test]
 fn the_values_that_the_fleets_notes_print_are_those_of_the_example() {
     let notes = helm().notes(&Values::of_fleet("provider-values.yaml").unwrap()).unwrap();
-    let printed = notes.split("--- values of capi-autoscaler-cluster\n").nth(1).unwrap().split("\n---").next().unwrap();
-    let printed = serde_yaml::from_str(&printed.replace("NAME", "prod")).unwrap();
+    let printed = printed_values(&notes.replace("NAME", "prod")).unwrap();
     assert_eq!(render(&Values::of_cluster("prod-autoscaler", "team-a", printed)), render(&prod()));
 }
 
@@ -159,7 +157,7 @@ fn values_of_a_cluster_that_cannot_work_are_refused_with_the_remedy() {
     let without = prod().set("certificate", json!({ "create": false, "secretName": "ours" }));
     assert_eq!(names(&render(&without), "Certificate"), [""; 0]);
     let notes = helm.notes(&without).unwrap();
-    assert!(notes.contains("The Secret ours has to have tls.crt and tls.key"), "{notes}");
+    assert!(notes.contains("The Secret ours needs tls.crt and tls.key"), "{notes}");
     let elsewhere = helm.notes(&prod().set("cluster.namespace", json!("team-b"))).unwrap();
     assert!(elsewhere.contains("needs the Secret prod-kubeconfig in namespace team-a"), "{elsewhere}");
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use e2e::helm::{FLEET, Values, objects};
+use e2e::helm::{FLEET, Values, objects, printed_values};
 use serde_json::{Value, json};
 
 use crate::{
@@ -64,12 +64,21 @@ fn all_secrets_are_granted_only_on_demand_and_loudly() {
         .collect();
     let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
     assert_eq!(of_secrets, [rule.clone(), rule]);
-    let warned = "WARNING: the program may get EVERY Secret";
+    let warned = "WARNING: the program may read EVERY Secret";
     let notes = helm().notes(&all).unwrap();
-    assert!(notes.contains(&format!("{warned} of team-a, team-b, private keys")), "{notes}");
+    assert!(notes.contains(&format!("{warned} of team-a, team-b, including private keys")), "{notes}");
     let notes = helm().notes(&everywhere().set("fleet.readAllSecrets", json!(true))).unwrap();
-    assert!(notes.contains(&format!("{warned} of the management cluster, private keys")), "{notes}");
+    assert!(notes.contains(&format!("{warned} of the management cluster, including private keys")), "{notes}");
     assert!(!helm().notes(&everywhere()).unwrap().contains("WARNING"));
+}
+
+#[test]
+fn notes_of_a_fleet_that_only_reads_connect_no_cluster_autoscaler() {
+    let notes = helm().notes(&everywhere().set("readOnly", json!(true))).unwrap();
+    assert!(notes.contains("-- capi-autoscaler-provider clusters\n"), "{notes}");
+    for connecting in ["EOF", "capi-autoscaler-cluster", "issuerRef"] {
+        assert!(!notes.contains(connecting), "{connecting}: {notes}");
+    }
 }
 
 #[test]
@@ -107,9 +116,8 @@ fn the_secret_for_nodes_is_that_of_the_value_here_and_in_the_consent_of_each_clu
     let of = |nodes: &str| everywhere().set("fleet.workloadNodes", json!(nodes));
     let consents = |values: &Values| {
         let notes = helm().notes(values).unwrap();
-        let printed = notes.split("--- values of capi-autoscaler-cluster\n").nth(1).unwrap();
-        let printed = printed.split("\n---").next().unwrap().replace("NAME", "prod");
-        let objects = render(&Values::of_cluster("prod", "team-a", serde_yaml::from_str(&printed).unwrap()));
+        let printed = printed_values(&notes.replace("NAME", "prod")).unwrap();
+        let objects = render(&Values::of_cluster("prod", "team-a", printed));
         let roles = of_kind(&objects, "Role").into_iter();
         roles.map(|role| role["rules"][0]["resourceNames"].clone()).collect::<Vec<_>>()
     };
@@ -151,8 +159,7 @@ fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
         ("clusterAPIMode", json!("single-kubeconfig"), "install this in the management cluster"),
         ("clusterAPIMode", json!("incluster-kubeconfig"), "set kubeconfig-incluster"),
         ("clusterAPIMode", json!("kubeconfig-kubeconfig"), "set kubeconfig-incluster"),
-        ("extraArgs", json!({ "workload-nodes": "none" }), "extraArgs has the flag workload-nodes too"),
-        ("extraArgs", json!({ "fleet-group-metrics": true }), "set fleet.groupMetrics to true, and leave this out"),
+        ("extraArgs", json!({ "workload-nodes": "none" }), "extraArgs.workload-nodes: set fleet.workloadNodes"),
         ("fleet.workloadNodes", json!("kubeconfig"), "workloadNodes"),
         ("fleet.trustDomain", json!(""), "set fleet.trustDomain"),
         ("fleet.selector", json!(""), "set fleet.selector"),

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    helm::{RELEASE, Values},
+    helm::{Helm, RELEASE, Values},
     users::{User, base64},
 };
 use serde_json::json;
@@ -19,6 +19,7 @@ use crate::{
 async fn on_a_real_api_server_the_chart_is_taken_keeps_its_certificates_and_the_program_runs_by_it() -> Result<()> {
     let cluster = Cluster::start().await?;
     every_topology_is_taken(&cluster).context("installing each topology")?;
+    the_owner_of_a_namespace_installs(&cluster).await.context("installing without rights outside the namespace")?;
     certificates_stay_on_upgrade(&cluster).await.context("upgrading")?;
     the_program_serves_with_what_the_chart_made(&cluster).await.context("running")?;
     authorities::the_former_one_is_trusted_for_one_version(&cluster).await.context("one authority for both")
@@ -32,6 +33,34 @@ fn every_topology_is_taken(cluster: &Cluster) -> Result<()> {
         cluster.helm.run(&["uninstall", RELEASE, "--namespace", namespace])?;
     }
     Ok(())
+}
+
+/// The chart looks for what every cluster has before it makes certificates. It must not ask for more than they may read.
+async fn the_owner_of_a_namespace_installs(cluster: &Cluster) -> Result<()> {
+    let (owner, name) = (User::provider(0), "owner");
+    for object in [
+        // kube-controller-manager, which doesn't run here, keeps it in every namespace.
+        json!({ "kind": "ConfigMap", "metadata": { "name": "kube-root-ca.crt" } }),
+        json!({
+            "kind": "Role",
+            "metadata": { "name": name },
+            "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }],
+        }),
+        json!({
+            "kind": "RoleBinding",
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": owner.name }],
+        }),
+    ] {
+        cluster.objects.create(object).await?;
+    }
+    cluster.forget_certificates().await?;
+    let helm = Helm::on(&cluster.plane.kubeconfig(&owner))?;
+    helm.apply("install", &release())?;
+    helm.run(&["uninstall", RELEASE, "--namespace", "team-a"])?;
+    // The other releases see the cluster by another object.
+    cluster.objects.delete("ConfigMap", "kube-root-ca.crt").await
 }
 
 async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {

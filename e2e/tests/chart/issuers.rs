@@ -1,6 +1,6 @@
 //! Tests of the issuers and Secrets of the server's and clients' certificates, and of the warnings about them.
 
-use e2e::helm::Values;
+use e2e::helm::{Values, printed_values};
 use serde_json::{Value, json};
 
 use crate::{
@@ -81,8 +81,7 @@ fn cert_manager_makes_an_authority_for_the_server_and_one_for_clients() {
     assert_eq!(authorities(&objects), ["capi-autoscaler-provider-client-ca"]);
     // The ca.crt in the client's Secret is the authority of clients: the server's comes from another Secret.
     let notes = helm().notes(&by_cert_manager()).unwrap();
-    let values = notes.split("--- values of cluster-autoscaler\n").nth(1).unwrap().split("\n---").next().unwrap();
-    let values: Value = serde_yaml::from_str(values).unwrap();
+    let values = printed_values(&notes).unwrap();
     let sources = &values["extraVolumes"][1]["projected"]["sources"];
     assert_eq!(sources[0]["secret"]["name"], "capi-autoscaler-provider-client-tls");
     assert_eq!(sources[1]["secret"]["name"], "capi-autoscaler-provider-server");
@@ -99,14 +98,14 @@ fn an_issuer_that_is_named_for_both_is_warned_of() {
     assert_eq!(issued(&objects), pairs(&[("-client", "internal"), ("-server", "internal")]));
     assert_eq!(authorities(&objects), ["capi-autoscaler-provider-server"]);
     let warned =
-        "WARNING: ClusterIssuer internal certifies the server, Cluster Autoscaler, and whoever else may ask it.";
+        "WARNING: ClusterIssuer internal certifies the server, Cluster Autoscaler, and anyone else who may request";
     let notes = helm().notes(&shared).unwrap();
     assert!(notes.contains(warned) && notes.contains("with the name cluster-autoscaler can scale"), "{notes}");
     let same = shared.clone().set("tls.certManager.clientIssuerRef", issuer("internal"));
     assert!(helm().notes(&same).unwrap().contains(warned));
     let nameless = shared.set("tls.clientNames", json!([]));
     let notes = helm().notes(&nameless).unwrap();
-    assert!(notes.contains("Everybody who has a certificate of it can scale and delete Machines"), "{notes}");
+    assert!(notes.contains("Every holder of one can scale and delete Machines"), "{notes}");
 }
 
 #[test]
@@ -164,10 +163,10 @@ fn existing_secrets_are_mounted_and_none_is_made() {
     assert_eq!(authorities(&objects), ["our-server"]);
     let notes = helm().notes(&values).unwrap();
     assert!(notes.contains("name: our-client\n"), "{notes}");
-    assert!(notes.contains("Clients are let in by ca.crt of the Secret our-server."), "{notes}");
+    assert!(notes.contains("Clients are verified against ca.crt of the Secret our-server."), "{notes}");
     let named = values.set("tls.clientAuthoritySecret", json!("our-authority"));
     assert_eq!(authorities(&render(&named)), ["our-authority"]);
-    assert!(!helm().notes(&named).unwrap().contains("Clients are let in by"));
+    assert!(!helm().notes(&named).unwrap().contains("Clients are verified against"));
 }
 
 #[test]

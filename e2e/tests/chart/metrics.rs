@@ -1,7 +1,7 @@
 //! Tests of the chart's files for Prometheus and Grafana with promtool: rules, their tests, the queries of the
 //! dashboard, and the program's metrics. `tests/documents` checks that the names in them exist.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path, process::Command};
 
 use e2e::{
     helm::{CHART, Values},
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::helm;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/alerts_test.yaml");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 const ALERTS: &str = "files/alerts.yaml";
 
 fn file(name: &str) -> String {
@@ -79,6 +80,54 @@ fn each_alert_has_a_test_that_it_fires_and_one_that_it_does_not() {
     }
     let all: BTreeSet<_> = alerts().into_iter().collect();
     assert_eq!((&fires, &is_quiet), (&all, &all));
+}
+
+/// Returns the links of the alerts by their names.
+fn runbook_links(values: &Values) -> Vec<(String, Value)> {
+    let rule = object(&values.clone().set("metrics.prometheusRule.enabled", json!(true)), "PrometheusRule");
+    let rules = rule["spec"]["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    rules.map(|rule| (text(&rule["alert"]), rule["annotations"]["runbook_url"].clone())).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_released_chart_links_what_its_tag_has_and_one_of_a_clone_links_no_runbook() {
+    assert!(runbook_links(&base()).iter().all(|(_, link)| link.is_null()));
+    let own = base().set("metrics.prometheusRule.runbookUrl", json!("https://wiki.example.com/capi"));
+    assert_eq!(runbook_links(&own)[0].1, "https://wiki.example.com/capi#capiautoscalerproviderabsent");
+
+    let root = Path::new(CHART).join("../..");
+    let script = root.join(".ci/release");
+    if !script.exists() {
+        return;
+    }
+    let (directory, digest) = (tempfile::tempdir().unwrap(), format!("sha256:{}", "a".repeat(64)));
+    let mut package = Command::new(script);
+    package.args(["package", VERSION, "registry.example.com/provider", &digest]).arg(directory.path());
+    let made = package.env("GITHUB_REPOSITORY", "some/where").env_remove("GITHUB_SERVER_URL").output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+
+    let helm = helm();
+    let (home, tag) = ("https://github.com/some/where", format!("v{VERSION}"));
+    for name in ["capi-autoscaler-provider", "capi-autoscaler-cluster"] {
+        let archive = directory.path().join(format!("{name}-{VERSION}.tgz"));
+        let shown = |what: &str| helm.run(&["show", what, archive.to_str().unwrap()]).unwrap();
+        let chart: Value = serde_yaml::from_str(&shown("chart")).unwrap();
+        assert_eq!(chart["home"], home);
+        assert_eq!(chart["sources"], json!([format!("{home}/tree/{tag}/charts/{name}")]));
+        let icon = text(&chart["icon"]);
+        let icon = icon.strip_prefix(&format!("{home}/raw/{tag}/")).unwrap();
+        assert!(root.join(icon).exists(), "{icon}");
+        let readme = shown("readme");
+        assert!(readme.contains(&format!("]({home}/blob/{tag}/docs/")) && !readme.contains("](../"), "{readme}");
+    }
+    let archive = directory.path().join(format!("capi-autoscaler-provider-{VERSION}.tgz"));
+    for (name, link) in runbook_links(&base().of_chart(&archive)) {
+        assert_eq!(link, format!("{home}/blob/{tag}/docs/how-to/runbook.md#{}", name.to_lowercase()));
+    }
 }
 
 /// Writes the rules of a release, whose alerts have its name as the label `release`; returns them and the file's name.

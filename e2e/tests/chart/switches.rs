@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use e2e::helm::Values;
+use e2e::helm::{CHART, RELEASE, Values};
 use serde_json::{Value, json};
 
 use crate::helm;
@@ -182,6 +182,21 @@ fn read_only_grants_what_reads_and_nothing_that_writes() {
 }
 
 #[test]
+fn notes_of_a_release_that_only_reads_say_how_to_compare_and_connect_no_cluster_autoscaler() {
+    let notes = helm().notes(&by_secret().set("readOnly", json!(true))).unwrap();
+    for command in [
+        "kubectl --namespace team-a exec deployment/capi-autoscaler-provider -- capi-autoscaler-provider groups",
+        "kubectl --namespace team-a get secret prod-kubeconfig ",
+        "kubectl --kubeconfig workload.kubeconfig --namespace kube-system get configmap cluster-autoscaler-status ",
+    ] {
+        assert!(notes.contains(&format!("\n{command}")), "{command}: {notes}");
+    }
+    for connecting in ["EOF", "externalgrpc", "cloud-config"] {
+        assert!(!notes.contains(connecting), "{connecting}: {notes}");
+    }
+}
+
+#[test]
 fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
     for (nodes, granted) in
         [(None, Some("prod-kubeconfig")), (Some("{cluster}-nodes"), Some("prod-nodes")), (Some("none"), None)]
@@ -239,6 +254,51 @@ fn the_preflight_checks_with_the_flags_of_serve_and_the_host_that_cluster_autosc
     }
 }
 
+/// Argo CD renders in this way too, and would make new certificates at each sync.
+#[test]
+fn certificates_of_helm_are_refused_without_a_cluster_to_look_them_up_in() {
+    let helm = helm();
+    let template = ["template", RELEASE, CHART, "--set=autoDiscovery.clusterName=prod"];
+    let said = helm.fail(&template).unwrap();
+    for remedy in ["set tls.certificates to cert-manager or existing", "with tls.allowHelmTemplate=true"] {
+        assert!(said.contains(remedy), "{said}");
+    }
+    for reviewed in ["tls.allowHelmTemplate=true", "tls.certificates=cert-manager", "tls.enabled=false"] {
+        helm.run(&[&template[..], &["--set", reviewed]].concat()).unwrap();
+    }
+}
+
+#[test]
+fn an_empty_pod_disruption_budget_is_the_default_null_is_none_and_a_single_replica_has_none() {
+    let rows = [
+        (base().set("podDisruptionBudget", json!({})), json!([{ "maxUnavailable": 1 }])),
+        (base().set("podDisruptionBudget", Value::Null), json!([])),
+        (base().set("replicaCount", json!(1)), json!([])),
+        (
+            base().set("podDisruptionBudget", json!({ "minAvailable": 1, "maxUnavailable": null })),
+            json!([{ "minAvailable": 1 }]),
+        ),
+    ];
+    for (values, expected) in rows {
+        let objects = render(&values);
+        let mut specs: Vec<_> = of_kind(&objects, "PodDisruptionBudget").iter().map(|it| it["spec"].clone()).collect();
+        for spec in &mut specs {
+            spec.as_object_mut().unwrap().remove("selector");
+        }
+        assert_eq!(json!(specs), expected, "{values:?}");
+    }
+}
+
+/// The API server refuses a Deployment that has both.
+#[test]
+fn recreate_goes_without_the_default_rolling_update() {
+    let strategy = |values: &Values| of_kind(&render(values), "Deployment")[0]["spec"]["strategy"].clone();
+    let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } });
+    assert_eq!(strategy(&base()), rolling);
+    let recreate = json!({ "type": "Recreate" });
+    assert_eq!(strategy(&base().set("updateStrategy.type", json!("Recreate"))), recreate);
+}
+
 #[test]
 fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
     let rows = [
@@ -283,6 +343,10 @@ fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
         (base().set("tls.clientAuthoritySecret", json!("a")), "set tls.certificates to cert-manager or existing"),
         (base().set("tls.clientNames", json!(["spiffe://cluster/autoscaler"])), "set tls.certificates to cert-manager"),
         (base().set("podDisruptionBudget.minAvailable", json!(1)), "the other to null"),
+        (
+            base().set("podDisruptionBudget", json!({ "maxUnavailable": null, "annotations": { "a": "b" } })),
+            "set podDisruptionBudget itself to null for none",
+        ),
         (base().set("fleet.groupMetrics", json!(true)), "set fleet.selector, such as autoscaler=fleet"),
         (
             base().set("metrics.prometheusRule", json!({ "enabled": true, "disabled": ["Absent"] })),

@@ -1,6 +1,9 @@
 //! Tests of each chart's values.yaml as the reference, and of the schema that refuses other values.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use e2e::helm::{CHART, CLUSTER_CHART, Values};
 use serde_json::{Value, json};
@@ -118,6 +121,47 @@ fn every_default_is_in_the_schema_and_every_value_of_a_section_has_a_default() {
     }
 }
 
+/// Returns the comments above the keys of a file of values, by their paths. Indented lines, as of a list, stay lines.
+fn comments(text: &str) -> BTreeMap<String, String> {
+    let (mut comments, mut path, mut above) = (BTreeMap::new(), Vec::new(), String::new());
+    for line in text.lines() {
+        let content = line.trim_start();
+        if let Some(comment) = content.strip_prefix("# ") {
+            if !above.is_empty() {
+                above.push(if comment.starts_with("  ") { '\n' } else { ' ' });
+            }
+            above.push_str(comment);
+            continue;
+        }
+        if let Some((key, _)) = content.split_once(':') {
+            path.truncate((line.len() - content.len()) / 2);
+            path.push(key);
+            comments.insert(path.join("."), above.clone());
+        }
+        above.clear();
+    }
+    comments
+}
+
+/// Editors and catalogues of charts show the schema's descriptions.
+#[test]
+fn every_value_has_a_comment_and_the_schema_describes_it_in_the_same_words() {
+    for chart in CHARTS {
+        let (schema, defaults, comments) = (chart.schema(), chart.defaults(), comments(&chart.read("values.yaml")));
+        each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
+            if !path.is_empty() && !chart.sections.contains(&path) {
+                return;
+            }
+            for (key, of) in of["properties"].as_object().unwrap().iter().filter(|(key, _)| *key != "global") {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let comment = &comments[&path];
+                assert!(!comment.is_empty() || chart.sections.contains(&path.as_str()), "{path} has no comment");
+                assert_eq!(of["description"].as_str().unwrap_or_default(), comment, "{path}");
+            }
+        });
+    }
+}
+
 #[test]
 fn a_typo_is_refused_in_every_section() {
     let helm = helm();
@@ -182,10 +226,7 @@ fn a_wrong_value_is_refused_with_its_path() {
 }
 
 #[test]
-fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
-    let helm = helm();
-    // Those of fleets that have values of their own are refused by the templates, with the values' names.
-    let of_fleets = ["workload-nodes", "fleet-group-metrics"];
+fn flags_that_the_chart_sets_itself_are_refused_among_further_ones_with_the_value_to_set() {
     let [provider, _] = CHARTS;
     let mut flags: BTreeSet<String> = BTreeSet::new();
     for template in ["_container.tpl", "_clusters.tpl"] {
@@ -193,11 +234,56 @@ fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
         let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
         flags.extend(text.split("--").skip(1).map(name));
     }
+    // In a fleet alone it has a value of its own.
+    flags.retain(|flag| !["", "workload-nodes"].contains(&flag.as_str()));
     assert!(flags.len() > 18, "{flags:?}");
     flags.extend(["node-group-auto-discovery_2", "fleet-namespaces_2", "listen-socket-mode"].map(str::to_owned));
-    for flag in flags.iter().filter(|flag| !flag.is_empty() && !of_fleets.contains(&flag.as_str())) {
-        let said = helm.refuse(&one_cluster().set(&format!("extraArgs.{flag}"), json!("x")));
-        let said = said.unwrap_or_else(|error| panic!("{flag}: {error}"));
-        assert!(said.contains(&format!("invalid propertyName '{flag}'")), "{said}");
+    let given = flags.iter().map(|flag| (flag.clone(), json!("x"))).collect();
+    let said = helm().refuse(&one_cluster().set("extraArgs", Value::Object(given))).unwrap();
+    for flag in &flags {
+        let remedies = ["set ", "leave it out: "].map(|remedy| format!("\n  extraArgs.{flag}: {remedy}"));
+        assert!(remedies.iter().any(|remedy| said.contains(remedy)), "{flag}: {said}");
+    }
+    for line in
+        ["extraArgs.cluster: set autoDiscovery.clusterName", "extraArgs.fleet-group-metrics: set fleet.groupMetrics"]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
+/// The schema lets their names pass, so that the refusal can name the remedy.
+#[test]
+fn values_of_the_official_chart_are_refused_with_the_value_to_set() {
+    let [provider, _] = CHARTS;
+    let (schema, defaults) = (provider.schema(), provider.defaults());
+    let (mut names, mut values) = (Vec::new(), one_cluster());
+    each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
+        for pattern in of["patternProperties"].as_object().into_iter().flatten().map(|(pattern, _)| pattern) {
+            // Without an end, it is the beginning of names.
+            let more = if pattern.ends_with('$') { "" } else { "Region" };
+            for name in pattern.trim_matches(['^', '(', ')', '$']).split('|') {
+                let below = if path.is_empty() { "" } else { "." };
+                names.push(format!("{path}{below}{name}{more}"));
+            }
+        }
+    });
+    assert!(names.len() > 30, "{names:?}");
+    for name in &names {
+        values = values.set(name, json!({ "enabled": true }));
+    }
+    let said = helm().refuse(&values).unwrap();
+    for name in &names {
+        assert!(said.contains(&format!("\n  {name}: ")), "{name}: {said}");
+    }
+    for line in [
+        "serviceMonitor: set metrics.serviceMonitor",
+        "prometheusRule: set metrics.prometheusRule",
+        "imagePullSecrets: set image.pullSecrets",
+        "serviceAccount: set rbac.serviceAccount",
+        "cloudProvider: leave it out here, and set it to externalgrpc for Cluster Autoscaler",
+        "awsRegion: leave it out",
+        "autoDiscovery.tags: leave it out",
+    ] {
+        assert!(said.contains(&format!("\n  {line}")), "{line}: {said}");
     }
 }
