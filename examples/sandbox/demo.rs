@@ -24,7 +24,7 @@ use service::listen::Shutdown;
 
 use super::{
     options::Options,
-    scenario,
+    program, scenario,
     waiting::{TICK, until},
 };
 
@@ -137,6 +137,7 @@ async fn show(
     began: Instant,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
+    print_page(server, out)?;
     let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await?;
     until("the program is in sync", async || Ok(client.clone().refresh(RefreshRequest {}).await.ok())).await?;
     in_sync_with_templates(sandbox, server).await;
@@ -192,6 +193,14 @@ fn template_kinds(sandbox: &Sandbox) -> usize {
     kinds.collect::<BTreeSet<_>>().len()
 }
 
+/// Prints the address of the status page.
+pub(crate) fn print_page(server: &App, out: &mut dyn Write) -> std::io::Result<()> {
+    if let Some(admin) = server.admin_address() {
+        writeln!(out, "Status page: http://{admin}/\n")?;
+    }
+    out.flush()
+}
+
 fn print_apis(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "A sandbox: two Kubernetes APIs in memory, with simulated Cluster API controllers.")?;
     let (management, workload) = (sandbox.management().address(), sandbox.workload().address());
@@ -209,19 +218,22 @@ fn print_groups(server: &App, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// Prints the command that starts the program on the sandbox.
-fn print_start(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_start(sandbox: &Sandbox, out: &mut dyn Write) -> anyhow::Result<()> {
+    let program = program::link(&sandbox.management_kubeconfig())?;
     writeln!(out, "\nServing the APIs until Ctrl-C. To start the program on them:")?;
-    writeln!(out, "  cargo run --release -- serve {}", flags(sandbox).join(" "))
+    writeln!(out, "  {program} serve {}", flags(sandbox).join(" "))?;
+    Ok(())
 }
 
-fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
+    let program = program::link(&sandbox.management_kubeconfig())?;
     let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     writeln!(out, "\nServing until Ctrl-C. To try next:")?;
     if let Some(admin) = server.admin_address() {
-        writeln!(out, "  cargo run --release -- groups --all --watch --server http://{admin}")?;
+        writeln!(out, "  {program} groups --all --watch --server http://{admin}")?;
     }
-    writeln!(out, "  cargo run --release -- explain {}", flags(sandbox).join(" "))?;
-    let watch = "cargo run --release -- watch --all-namespaces --management-kubeconfig";
+    writeln!(out, "  {program} explain {}", flags(sandbox).join(" "))?;
+    let watch = format!("{program} watch --all-namespaces --management-kubeconfig");
     writeln!(out, "  {watch} {}    # while you scale with the next ones", management.display())?;
     writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
     writeln!(out, "  kubectl --kubeconfig {} get clusters,md,ms,ma -A", management.display())?;
@@ -229,10 +241,10 @@ fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> std::io::
     writeln!(out, "  kubectl --kubeconfig {} get nodes --watch", workload.display())?;
     let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
     writeln!(out, "  grpcurl -plaintext {} {service}/NodeGroups", server.grpc_address())?;
-    writeln!(out, "  cargo run --release --example autoscaler_loop -- --address {}", server.grpc_address())?;
     writeln!(
         out,
         "  printf 'address: {}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself",
         server.grpc_address()
-    )
+    )?;
+    Ok(())
 }

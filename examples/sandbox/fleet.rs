@@ -30,8 +30,9 @@ use tonic::Code;
 use super::{
     callers::{self, Autoscaler, PLAN, Plan, Report},
     certificates::{Authority, FILES, HOST, TRUST_DOMAIN},
-    demo::TIMES,
+    demo::{TIMES, print_page},
     options::Options,
+    program,
     waiting::until,
 };
 
@@ -108,10 +109,11 @@ impl<'a> Demonstration<'a> {
         let ailing = self.ail(clusters)?;
         let authority = Authority::new()?;
         authority.write_server(clusters.folder())?;
-        self.print_apis(clusters, &ailing, out)?;
         if self.options.api_only {
+            self.print_apis(clusters, &ailing, out)?;
+            let program = program::link(&clusters.management_kubeconfig())?;
             writeln!(out, "\nServing the APIs until Ctrl-C. To start the program on them:")?;
-            writeln!(out, "  cargo run --release -- serve {}", flags(clusters).join(" "))?;
+            writeln!(out, "  {program} serve {}", flags(clusters).join(" "))?;
             stopping.cancelled().await;
             return Ok(());
         }
@@ -152,6 +154,8 @@ impl<'a> Demonstration<'a> {
         began: Instant,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
+        print_page(server, out)?;
+        self.print_apis(clusters, ailing, out)?;
         let GrpcAddress::Tcp(address) = server.grpc_address().clone() else { bail!("a fleet is served on TCP") };
         writeln!(out, "  gRPC                https://{address}")?;
         let plan = plan(clusters, authority, address)?;
@@ -244,10 +248,8 @@ impl<'a> Demonstration<'a> {
         )?;
         if self.options.ill == 0 {
             let again = format!("--clusters {} --machines {} --ill {ILL}", self.clusters, self.machines);
-            writeln!(
-                out,
-                "  cargo run --release --example sandbox -- {again}    # anew, with workload clusters that fail"
-            )?;
+            let this = std::env::current_exe()?;
+            writeln!(out, "  {} {again}    # anew, with workload clusters that fail", this.display())?;
         }
         Ok(())
     }
@@ -428,13 +430,12 @@ async fn opt_out(
     step(out, began, &format!("{} opts in again, and is served", cluster.text()))
 }
 
-/// Prints the commands of the program that look at all Clusters, or at this one, and the status page.
+/// Prints the commands of the program that look at all Clusters, or at this one.
 fn print_commands(clusters: &Clusters, cluster: &ClusterOf, server: &App, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (run, of_one) = ("cargo run --release --", format!("--cluster={}", cluster.text()));
+    let (run, of_one) = (program::link(&clusters.management_kubeconfig())?, format!("--cluster={}", cluster.text()));
     let management = format!("--management-kubeconfig={}", clusters.management_kubeconfig().display());
     let flags = flags(clusters).join(" ");
     if let Some(admin) = server.admin_address() {
-        writeln!(out, "  http://{admin}/    # the status page, in a browser")?;
         writeln!(out, "  {run} clusters --server http://{admin}    # those in need first")?;
         writeln!(out, "  {run} groups --all {of_one} --server http://{admin}")?;
     }

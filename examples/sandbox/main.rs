@@ -5,6 +5,7 @@ mod certificates;
 mod demo;
 mod fleet;
 mod options;
+mod program;
 mod scenario;
 mod waiting;
 
@@ -13,8 +14,12 @@ use std::{io, path::Path, process::ExitCode};
 use clap::Parser as _;
 use service::listen::Shutdown;
 
+fn main() -> ExitCode {
+    if program::is_called() { program::run() } else { demonstrate() }
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn demonstrate() -> ExitCode {
     let options = options::Options::parse();
     let done = async {
         if let Some(folder) = &options.callers {

@@ -1,7 +1,8 @@
-//! Releases: the script's checks of versions and its preparation, in copies of the sources, and the form of the
-//! workflow that publishes. It must never change the sources themselves.
+//! Releases: the script's checks of versions, its preparation and its archives, in copies of the sources, and the form of
+//! the workflow that publishes. It must never change the sources themselves.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 use super::{read, root, yaml};
 
 const SCRIPT: &str = ".ci/release";
+const KREW: &str = ".ci/krew.yaml";
 const CHART: &str = "charts/capi-autoscaler-provider/Chart.yaml";
 const CLUSTER_CHART: &str = "charts/capi-autoscaler-cluster/Chart.yaml";
 const SNAPSHOT: &str = "e2e/tests/chart/snapshots/chart__topologies__self-managed.snap";
@@ -44,7 +46,7 @@ impl Copy {
             return None;
         }
         let copy = Self { directory: tempfile::tempdir().unwrap() };
-        for path in PLACES.into_iter().chain([SCRIPT]) {
+        for path in PLACES.into_iter().chain([SCRIPT, KREW, "LICENSE"]) {
             fs::create_dir_all(copy.path(path).parent().unwrap()).unwrap();
             fs::copy(root().join(path), copy.path(path)).unwrap();
         }
@@ -225,6 +227,63 @@ fn links_of_notes_lead_to_the_documents_of_the_tag() {
     assert!(!notes.contains("](docs/") && !notes.contains("](SECURITY"), "{notes}");
 }
 
+#[test]
+fn the_krew_manifest_names_the_archives_that_the_workflow_makes() {
+    let (Some(copy), Some(jobs)) = (Copy::new(), jobs()) else { return };
+    let (_, job) = jobs.iter().find(|(name, _)| name == "archives").unwrap();
+    let commands = steps(job).join("\n");
+    let (_, rest) = commands.split_once("for platform in ").unwrap();
+    let platforms: Vec<_> = rest.split_once(';').unwrap().0.split(' ').collect();
+    let krew = || {
+        let mut command = Command::new(copy.path(SCRIPT));
+        command.args(["krew", VERSION, "archives"]).env("GITHUB_REPOSITORY", "some/where").output().unwrap()
+    };
+    // The program of another platform can't run here: the license stands in for it.
+    let program = env!("CARGO_BIN_EXE_capi-autoscaler-provider");
+    for platform in &platforms {
+        if Some(platform) == platforms.last() {
+            let message = String::from_utf8(krew().stderr).unwrap();
+            assert!(message.contains(&format!("no archive for {platform}, which {KREW} names")), "{message}");
+        }
+        copy.succeed(&["archive", VERSION, platform, "LICENSE", "archives", program]);
+    }
+    let output = krew();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let manifest: Value = serde_yaml::from_str(&copy.read("archives/capi-autoscaler.yaml")).unwrap();
+    let mut named = BTreeSet::new();
+    for platform in manifest["spec"]["platforms"].as_array().unwrap() {
+        let wanted = &platform["selector"]["matchLabels"];
+        let name = format!("capi-autoscaler-provider-{VERSION}-{}-{}", text(&wanted["os"]), text(&wanted["arch"]));
+        let release = format!("https://github.com/some/where/releases/download/v{VERSION}");
+        assert_eq!(text(&platform["uri"]), format!("{release}/{name}.tar.gz"));
+        named.insert(format!("{}  {name}.tar.gz", text(&platform["sha256"])));
+
+        let archive = copy.path(&format!("archives/{name}.tar.gz"));
+        let listed = Command::new("tar").arg("--list").arg("--file").arg(archive).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        for file in [
+            "capi-autoscaler-provider",
+            "LICENSE",
+            "README.md",
+            "completions/capi-autoscaler-provider.bash",
+            "completions/_capi-autoscaler-provider",
+            "completions/capi-autoscaler-provider.fish",
+            "man/man1/capi-autoscaler-provider.1",
+            "man/man1/capi-autoscaler-provider-explain.1",
+        ] {
+            assert!(listed.lines().any(|line| line == format!("{name}/{file}")), "no {file}: {listed}");
+        }
+    }
+    let checksums = copy.read("archives/checksums.txt");
+    assert_eq!(named, checksums.lines().map(str::to_owned).collect());
+    assert_eq!(named.len(), platforms.len());
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
 /// The jobs of the workflow by name, or nothing where it isn't part of the sources.
 fn jobs() -> Option<Vec<(String, Value)>> {
     if !Path::new(&root().join(".github/workflows/release.yml")).exists() {
@@ -267,7 +326,7 @@ fn jobs_that_build_cannot_sign_and_the_one_that_signs_builds_nothing_and_is_prot
         assert!(job["permissions"]["attestations"] != "write", "{name} can attest");
         assert!(!has(job, "release sign") && !has(job, "actions/attest@"), "{name} signs");
     }
-    for needed in ["image", "chart", "inspect"] {
+    for needed in ["image", "chart", "inspect", "archives"] {
         assert!(needs(signer).iter().any(|name| name == needed), "it signs before {needed} is done");
     }
 }
@@ -293,7 +352,7 @@ fn files_of_other_jobs_come_beside_the_checkout_of_a_job_that_may_write() {
             found += 1;
         }
     }
-    assert_eq!(found, 2, "jobs that sign and publish read the SBOMs");
+    assert_eq!(found, 4, "jobs that sign and publish read the SBOMs and the archives");
 }
 
 #[test]
@@ -329,7 +388,8 @@ fn image_and_chart_have_no_tag_before_they_are_signed_and_verified() {
         );
         place(&format!(".ci/release tag \"{subject}\" \"$VERSION\""));
     }
-    assert!(first < place("gh release create"));
+    let verified = "for file in \"$RUNNER_TEMP\"/archives/*; do\n  .ci/release verify-file \"$file\"";
+    assert!(place(verified) < first && first < place("gh release create"));
 }
 
 #[test]

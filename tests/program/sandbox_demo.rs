@@ -7,7 +7,7 @@ use std::{
 };
 
 use capi_autoscaler_provider::cli::Cli;
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use regex::Regex;
 use testkit::Piped;
 
@@ -87,23 +87,26 @@ fn the_commands_to_try_next_are_commands_of_the_program(
     #[case] expected: &[&str],
 ) {
     let mut demonstration = Piped::start(&mut demonstration(flags));
-    let mut text = String::new();
+    let mut text = demonstration.line();
+    assert_eq!(text.starts_with("Status page: http://127.0.0.1:"), heading == "To try next", "{text}");
     while !text.contains(heading) {
         text = demonstration.line();
     }
+    let first = demonstration.line();
+    let (program, _) = first.trim().split_once(' ').unwrap();
+    let version = Command::new(program).arg("--version").output().unwrap();
+    assert_eq!(String::from_utf8(version.stdout).unwrap().trim(), Cli::command().render_version().trim());
     // It prints all of them before it looks whether it shall end.
     demonstration.process().signal("TERM");
-    let text = demonstration.rest();
-    let commands = commands(&text, "cargo run --release -- ");
+    let text = format!("{first}\n{}", demonstration.rest());
+    assert!(!text.contains("cargo "), "a command needs another build: {text}");
+    let commands = commands(&text, &format!("{program} "));
     assert_eq!(commands.len(), expected.len(), "{text}");
     for (command, expected) in commands.iter().zip(expected) {
         assert!(command.starts_with(expected), "{command}");
         Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
     }
     if expected[0].starts_with("clusters") {
-        let page = Regex::new(r"(?m)^  http://127\.0\.0\.1:\d+/ +# the status page").unwrap();
-        assert!(page.is_match(&text), "{text}");
-        let anew = self::commands(&text, "cargo run --release --example sandbox -- ");
-        assert_eq!(anew[0].trim(), "--clusters 2 --machines 1 --ill 30");
+        assert!(text.contains("/examples/sandbox --clusters 2 --machines 1 --ill 30 "), "{text}");
     }
 }
