@@ -223,10 +223,10 @@ impl Batch<'_> {
             }
         }
         for (delete, mut request, below) in below {
-            match self.decide_below(view, size, &mut request, below).await {
-                Ok(Some(to)) => {
+            match self.decide_below(view, size, &targets, &mut request, below).await {
+                Ok(Some((to, new))) => {
                     size = to;
-                    targets.extend(request.machines.iter().cloned());
+                    targets.extend(new);
                     accepted.push((delete, request));
                 }
                 Ok(None) => work.answer(delete.caller, Ok(())),
@@ -236,24 +236,30 @@ impl Batch<'_> {
         (accepted, targets, size)
     }
 
-    /// Decides on a request that would pass the minimum. A watch that lags shows Machines that another replica of this
-    /// program has deleted already, so they are read. Returns the size without the Machines that are still there, or
-    /// `None` if one was replaced at the minimum.
+    /// Decides on a request that would pass the minimum with those of its Machines that aren't among the targets of others.
+    /// A watch that lags shows Machines that another replica of this program has deleted already, so they are read. Returns
+    /// the size without the Machines that are still there, and these, or `None` if one was replaced at the minimum.
     async fn decide_below(
         &self,
         view: &ScaleView,
         from: i32,
+        targets: &[Target],
         request: &mut Request,
         below: SizeError,
-    ) -> Result<Option<i32>, ScaleError> {
-        let (work, named) = (self.work, request.machines.len());
-        let there = read::still_there(work, &request.machines).await;
-        request.machines = there.map_err(|error| answer::failed(&work.id, &error))?;
-        let new = request.machines.clone();
+    ) -> Result<Option<(i32, Vec<Target>)>, ScaleError> {
+        let work = self.work;
+        let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+        let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
+        let there = read::still_there(work, &new).await.map_err(|error| answer::failed(&work.id, &error))?;
+        let is_less = there.len() < new.len();
+        request.machines.clone_from(&there);
         let decided =
-            if new.len() < named { self.decide_one(view, from, request, &new) } else { Err(Refused::BelowMin(below)) };
+            if is_less { self.decide_one(view, from, request, &there) } else { Err(Refused::BelowMin(below)) };
         match decided {
-            Ok(to) => Ok(Some(to)),
+            Ok(to) => {
+                request.machines.extend(known);
+                Ok(Some((to, there)))
+            }
             Err(Refused::BelowMin(below)) => replace::replace(work, request, below).await.map(|()| None),
             Err(Refused::For(error)) => Err(error),
         }

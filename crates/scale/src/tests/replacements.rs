@@ -55,6 +55,22 @@ async fn a_failed_machine_is_deleted_and_the_size_stays() {
     assert_eq!(world.api.calls().len(), 2, "named again it is on its way out");
 }
 
+/// Two callers at once, of which the second names the first one's Machine too. That one goes by the smaller size, and only
+/// the other one is at the minimum.
+#[tokio::test]
+async fn a_machine_that_another_request_of_the_batch_takes_is_not_replaced() {
+    let world = World::new(2, &[]);
+    for machine in ["a", "b"] {
+        world.machine(machine, &failed(), &json!({}));
+    }
+    let (first, second) =
+        tokio::join!(world.scale.delete(group(), named(&["a"])), world.scale.delete(group(), named(&["a", "b"])));
+    first.unwrap();
+    second.unwrap();
+    assert_eq!((world.api.replicas(), replaced(&world)), (1, replaced_as(1, "uid-b")));
+    assert!(is_deleting(&world, "a") && is_deleting(&world, "b"));
+}
+
 #[tokio::test]
 async fn one_that_cluster_autoscaler_gave_up_waiting_for_is_replaced_too() {
     let world = World::new(1, &[]);
