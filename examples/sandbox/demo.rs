@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
 use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
 use page::state::tables::{View, table};
-use page::state::{Selection, State, SyncState};
+use page::state::{CheckState, Selection, State};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
@@ -163,7 +163,7 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
         loop {
             let checks = shown(server).checks;
             let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
-            if templates >= wanted && checks.iter().all(|check| check.state == SyncState::Ready) {
+            if templates >= wanted && checks.iter().all(|check| check.state == CheckState::Ready) {
                 return;
             }
             tokio::time::sleep(TICK).await;

@@ -9,7 +9,7 @@ use super::{
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
-use crate::state::{CallerState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State, SyncState};
+use crate::state::{CallerState, CheckState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -40,7 +40,7 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
 
 /// Renders the summary for a person on call: sync state and certificate.
 fn standing(fleet: &FleetState) -> Markup {
-    let waiting: Vec<_> = fleet.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    let waiting: Vec<_> = fleet.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" {

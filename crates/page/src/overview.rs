@@ -10,7 +10,7 @@ use super::{
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };
-use crate::state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
+use crate::state::{Check, CheckState, ClusterState, Group, InformerState, LeftOutObject, State, TlsState};
 
 /// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
 const QUIET: u64 = 120;
@@ -41,7 +41,7 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
 
 /// Renders the summary for a person on call: calls, sync state and certificate.
 fn standing(state: &State) -> Markup {
-    let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" { h2 { "Called" } (called(state)) }
@@ -78,11 +78,11 @@ fn called(state: &State) -> Markup {
     }
 }
 
-pub(super) fn sync_check(check: &SyncCheck) -> Markup {
+pub(super) fn sync_check(check: &Check) -> Markup {
     html! {
         code { (Foreign(&check.name)) }
         @if let Some(reason) = &check.reason { ": " span class="reason" { (Foreign(reason)) } }
-        @if check.state == SyncState::NotWaitedFor { " (concerns its own groups only)" }
+        @if check.state == CheckState::Informational { " (concerns its own groups only)" }
     }
 }
 

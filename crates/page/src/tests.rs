@@ -12,8 +12,8 @@ use crate::state::explain::{
     report::{GroupReport, Stated, TemplateReport, Value},
 };
 use crate::state::{
-    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
-    InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, SyncCheck, SyncState, TlsState, Written,
+    CallsState, Check, CheckState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity,
+    InstanceFailure, InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, TlsState, Written,
 };
 
 /// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
@@ -129,7 +129,7 @@ fn hostile() -> (State, Explained) {
         InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };
     let state = State {
         ready: false,
-        checks: vec![SyncCheck { name: text(), state: SyncState::Pending, reason: Some(text()) }],
+        checks: vec![Check { name: text(), state: CheckState::Pending, reason: Some(text()) }],
         calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
         tls: Some(TlsState { server_until: text(), clients_until: Some(text()), failing: Some(text()) }),
         clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
@@ -183,8 +183,8 @@ fn a_calm_fleet_is_said_to_be_calm() {
 #[case::out_of_sync(
     State {
         ready: false,
-        checks: vec![SyncCheck {
-            name: "workload/nodes".to_owned(), state: SyncState::Pending, reason: Some("forbidden: no".to_owned()),
+        checks: vec![Check {
+            name: "workload/nodes".to_owned(), state: CheckState::Pending, reason: Some("forbidden: no".to_owned()),
         }],
         ..state()
     },

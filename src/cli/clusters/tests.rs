@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use page::state::{CallerState, CallsState, ClusterStanding, DeniedCaller, InformerState, SyncCheck, TlsState};
+use page::state::{CallerState, CallsState, Check, ClusterStanding, DeniedCaller, InformerState, TlsState};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -162,9 +162,9 @@ fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usiz
 #[test]
 fn a_fleet_without_clusters_and_one_out_of_sync_say_so() {
     let config = config(&[]).unwrap();
-    let check = SyncCheck {
+    let check = Check {
         name: "management/clusters".to_owned(),
-        state: SyncState::Pending,
+        state: CheckState::Pending,
         reason: Some("forbidden\u{1b}".to_owned()),
     };
     let state = FleetState { clusters: Vec::new(), checks: vec![check], ..fleet() };

@@ -11,8 +11,8 @@ use rstest::rstest;
 use super::{Filter, GroupsError, Output, ServerUrl, output};
 use page::state::tables::{View, table};
 use page::state::{
-    ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
-    ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
+    Check, CheckState, ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf,
+    LeftOutObject, ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template, Written,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -274,15 +274,15 @@ fn a_later_field_is_ignored_and_an_absent_list_is_empty() {
 
 #[test]
 fn a_pending_sync_check_is_a_warning_with_its_reason() {
-    let check = |name: &str, state, reason: Option<&str>| SyncCheck {
+    let check = |name: &str, state, reason: Option<&str>| Check {
         name: name.to_owned(),
         state,
         reason: reason.map(str::to_owned),
     };
     let checks = vec![
-        check("management/machines", SyncState::Ready, None),
-        check("workload/nodes", SyncState::Pending, Some("forbidden:\nno")),
-        check("templates/X", SyncState::NotWaitedFor, Some("missing")),
+        check("management/machines", CheckState::Ready, None),
+        check("workload/nodes", CheckState::Pending, Some("forbidden:\nno")),
+        check("templates/X", CheckState::Informational, Some("missing")),
     ];
     let state = State { checks, ..State::default() };
     assert_eq!(output::warnings(&state, &Filter::default()), ["not in sync: workload/nodes: forbidden:\\nno"]);
@@ -337,7 +337,7 @@ fn every_field_of_the_schema_is_documented() {
     };
     let mut state = fleet();
     state.clusters = vec![ClusterState { name: String::new(), informers: vec![informer] }];
-    state.checks = vec![SyncCheck { name: String::new(), state: SyncState::Pending, reason: Some(String::new()) }];
+    state.checks = vec![Check { name: String::new(), state: CheckState::Pending, reason: Some(String::new()) }];
     state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
     let mut found = BTreeSet::new();
     fields(&serde_json::to_value(&state).unwrap(), &mut found);

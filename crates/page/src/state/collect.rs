@@ -172,7 +172,7 @@ impl StateSource {
             program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
             taken_at: Timestamp::now().to_string(),
             ready: checks.iter().all(Check::is_ready),
-            checks: checks.into_iter().map(convert::check).collect(),
+            checks,
             calls: convert::calls(&self.sources.calls, now),
             tls: self.sources.certificates.as_ref().map(|it| convert::tls(it.standing())),
             clusters: convert::clusters(self.cluster.informers(), self.cluster.reads_nodes(), now),

@@ -10,12 +10,11 @@ use shared_informer::Status;
 
 use super::{
     CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
-    InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template,
-    TlsState, Written,
+    InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, Template, TlsState, Written,
 };
 use index::{GroupSnapshot, Member, OwnedInstance, Served};
 use scale::{History, HistoryEntry};
-use service::listen::{Check, CheckState, TlsStanding};
+use service::listen::TlsStanding;
 use service::{Calls, Refreshed};
 
 const ARCH: &str = "kubernetes.io/arch";
@@ -219,16 +218,6 @@ pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
     let state =
         |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
     problems.iter().map(state).collect()
-}
-
-pub(super) fn check(check: Check) -> SyncCheck {
-    let (state, reason) = match check.state {
-        CheckState::Ready => (SyncState::Ready, None),
-        CheckState::Broken(why) => (SyncState::Ready, Some(why)),
-        CheckState::Pending(why) => (SyncState::Pending, Some(why)),
-        CheckState::Informational(why) => (SyncState::NotWaitedFor, Some(why)),
-    };
-    SyncCheck { name: check.name, state, reason }
 }
 
 /// Converts the informers' statuses to clusters, sorted by cluster and resource. A workload cluster whose Nodes aren't

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{CallsState, InformerState, Program, SyncCheck, TlsState};
+use super::{CallsState, Check, InformerState, Program, TlsState};
 
 /// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
 /// Autoscaler takes about ten.
@@ -28,7 +28,7 @@ pub struct FleetState {
     /// True if all required checks are in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
-    pub checks: Vec<SyncCheck>,
+    pub checks: Vec<Check>,
     /// The certificates of the gRPC listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsState>,

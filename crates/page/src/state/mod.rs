@@ -26,6 +26,7 @@ pub use self::{
     fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
     source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
 };
+pub use service::listen::{Check, CheckState};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -43,7 +44,7 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     /// True if all required checks are in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
-    pub checks: Vec<SyncCheck>,
+    pub checks: Vec<Check>,
     /// The calls of Cluster Autoscaler.
     #[serde(default)]
     pub calls: CallsState,
@@ -70,31 +71,6 @@ pub struct Program {
     pub version: String,
     /// When it started, RFC 3339.
     pub started_at: String,
-}
-
-/// A readiness check.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SyncCheck {
-    /// Its name, such as `management/machines`.
-    pub name: String,
-    /// Its state.
-    pub state: SyncState,
-    /// The reason why it isn't ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// The state of a check.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum SyncState {
-    /// In sync.
-    Ready,
-    /// Not in sync; `Refresh` fails.
-    Pending,
-    /// Not in sync, but not required for readiness.
-    NotWaitedFor,
 }
 
 /// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if no Refresh has

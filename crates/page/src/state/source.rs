@@ -157,7 +157,7 @@ impl Source {
             program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
             taken_at: Timestamp::now().to_string(),
             ready: checks.iter().all(Check::is_ready),
-            checks: checks.into_iter().map(convert::check).collect(),
+            checks,
             tls: self.certificates.as_ref().map(|it| convert::tls(it.standing())),
             informers: Vec::new(),
             clusters: Vec::new(),

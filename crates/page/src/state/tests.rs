@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use rules::GroupId;
 
-use crate::state::{InstanceActivity, Selection, State, StateSource, SyncState};
+use crate::state::{CheckState, InstanceActivity, Selection, State, StateSource};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -22,7 +22,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!((state.schema_version, state.program.started_at.as_str()), (1, "1970-01-01T00:00:00Z"));
     assert!(!state.ready && state.left_out.is_empty());
     let nodes = state.checks.iter().find(|check| check.name == "workload/nodes").unwrap();
-    assert_eq!((nodes.state, nodes.reason.as_deref()), (SyncState::Pending, Some("forbidden: forbidden")));
+    assert_eq!((nodes.state, nodes.reason.as_deref()), (CheckState::Pending, Some("forbidden: forbidden")));
     let [management, workload] = state.clusters.as_slice() else { panic!("{:?}", state.clusters) };
     assert_eq!((management.name.as_str(), workload.name.as_str()), ("management", "workload"));
     let deployments = &management.informers[1];

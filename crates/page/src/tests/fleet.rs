@@ -140,7 +140,7 @@ fn no_text_of_a_fleet_becomes_markup() {
     };
     let fleet = FleetState {
         ready: false,
-        checks: vec![SyncCheck { name: HOSTILE.to_owned(), state: SyncState::Pending, reason: text() }],
+        checks: vec![Check { name: HOSTILE.to_owned(), state: CheckState::Pending, reason: text() }],
         denied: vec![DeniedCaller {
             identity: HOSTILE.to_owned(),
             peer: text(),

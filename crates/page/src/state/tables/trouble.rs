@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 
 use super::layout::{lay_out, shown};
-use crate::state::{State, SyncState, TlsState};
+use crate::state::{CheckState, State, TlsState};
 
 /// Returns a table of checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if
 /// there are none.
 pub(super) fn trouble(state: &State) -> Option<String> {
-    let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
+    let pending = state.checks.iter().filter(|check| check.state == CheckState::Pending);
     let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));
     let of_tls = state.tls.as_ref().map(|tls| certificates(tls, &state.taken_at));
     let rows: Vec<_> = pending.chain(of_tls.into_iter().flatten()).map(|(what, why)| vec![what, why]).collect();
@@ -32,16 +32,16 @@ fn certificates(tls: &TlsState, now: &str) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::SyncCheck;
+    use crate::state::Check;
 
     #[test]
     fn a_server_that_is_well_has_no_trouble() {
         let tls = TlsState { server_until: "2027-01-01T00:00:00Z".to_owned(), ..TlsState::default() };
-        let check = |state| SyncCheck { name: "templates/x".to_owned(), state, reason: None };
+        let check = |state| Check { name: "templates/x".to_owned(), state, reason: None };
         let state = State {
             taken_at: "2026-01-01T00:00:00Z".to_owned(),
             tls: Some(tls),
-            checks: vec![check(SyncState::Ready), check(SyncState::NotWaitedFor)],
+            checks: vec![check(CheckState::Ready), check(CheckState::Informational)],
             ..State::default()
         };
         assert_eq!(trouble(&state), None);
@@ -51,9 +51,9 @@ mod tests {
     fn resources_that_are_not_in_sync_and_bad_certificates_are_listed_with_the_reason() {
         let state = State {
             taken_at: "2026-01-01T00:00:00Z".to_owned(),
-            checks: vec![SyncCheck {
+            checks: vec![Check {
                 name: "workload/nodes".to_owned(),
-                state: SyncState::Pending,
+                state: CheckState::Pending,
                 reason: Some("forbidden\u{1b}".to_owned()),
             }],
             tls: Some(TlsState {
