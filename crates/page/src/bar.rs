@@ -43,10 +43,10 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Counts;
+    use crate::state::InstanceCounts;
 
     fn drawn(min_size: i32, size: i32, max_size: i32, running: u64) -> String {
-        let counts = Counts { running, ..Counts::default() };
+        let counts = InstanceCounts { running, ..InstanceCounts::default() };
         bar(&Group { min_size, max_size, size, counts, ..Group::default() }).into_string()
     }
 

@@ -17,7 +17,9 @@ use crate::state::explain::{
     report::GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State};
+use crate::state::{
+    Group, HistoryEntryState, Instance, InstanceState, InstanceView, LeftOutObject, ProblemState, State,
+};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
@@ -206,7 +208,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
 fn instances(group: &Group, now: Now, view: &View) -> Markup {
     let mut all: Vec<_> = group.instances.iter().flatten().collect();
     // Instances with an error come first, then those that are being created or deleted.
-    all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
+    all.sort_by_key(|it| (it.instance.error.is_none(), it.instance.state == InstanceState::Running));
     let pages = all.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);
     html! {
@@ -228,19 +230,19 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
     }
 }
 
-fn instance(instance: &InstanceOf, now: Now) -> Markup {
-    let (severity, state) = match instance.state {
-        InstanceActivity::Running => (Severity::Good, "running"),
-        InstanceActivity::Creating => (Severity::Busy, "creating"),
-        InstanceActivity::Deleting => (Severity::Busy, "deleting"),
+fn instance(instance: &InstanceView, now: Now) -> Markup {
+    let Instance { id, state, error } = &instance.instance;
+    let severity = match state {
+        InstanceState::Running => Severity::Good,
+        InstanceState::Creating | InstanceState::Deleting => Severity::Busy,
     };
     let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
     html! {
         tr role="row" {
-            th role="rowheader" scope="row" class="id" { (Foreign(&instance.id)) }
+            th role="rowheader" scope="row" class="id" { (Foreign(id)) }
             (cell("State", "", &html! {
-                (labelled(severity, state))
-                @if let Some(error) = &instance.error {
+                (labelled(severity, state.as_str()))
+                @if let Some(error) = error {
                     " " (labelled(Severity::Bad, &error.code))
                     div class="aside reason" {
                         (Foreign(&error.message))
@@ -252,7 +254,7 @@ fn instance(instance: &InstanceOf, now: Now) -> Markup {
             (cell("Machine", "", &name(&instance.machine)))
             (cell("Node", "", &html! { (name(&instance.node)) @if instance.node_gone { " (gone)" } }))
             (cell("Age", "number", &html! {
-                @match &instance.created_at { Some(created) => (now.age(created)), None => "–" }
+                @match instance.created_at { Some(created) => (now.age(created)), None => "–" }
             }))
         }
     }

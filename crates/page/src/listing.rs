@@ -126,7 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::state::{Counts, HistoryEntryState, ProblemState, Rollout, Written};
+    use crate::state::{HistoryEntryState, InstanceCounts, ProblemState, Rollout, WrittenSize};
 
     fn group(name: &str) -> Group {
         Group {
@@ -154,7 +154,11 @@ mod tests {
         State {
             groups: vec![
                 group("calm"),
-                Group { counts: Counts { creating: 1, ..Counts::default() }, size: 4, ..group("grows") },
+                Group {
+                    counts: InstanceCounts { creating: 1, ..InstanceCounts::default() },
+                    size: 4,
+                    ..group("grows")
+                },
                 Group { problems: vec![problem], ..group("odd") },
             ],
             left_out: vec![
@@ -181,17 +185,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::failed(Group { counts: Counts { failed: 1, ..Counts::default() }, ..group("a") }, &[Condition::Failed])]
+    #[case::failed(Group { counts: InstanceCounts { failed: 1, ..InstanceCounts::default() }, ..group("a") }, &[Condition::Failed])]
     #[case::below_min(Group { size: 0, ..group("a") }, &[Condition::OutsideBounds])]
     #[case::above_max(Group { size: 6, ..group("a") }, &[Condition::OutsideBounds])]
     #[case::written(
-        Group { written: Some(Written { replicas: 4, ago: 1 }), ..group("a") },
+        Group { written: Some(WrittenSize { replicas: 4, ago: 1 }), ..group("a") },
         &[Condition::Scaling]
     )]
     #[case::several(
         Group {
             rollout: Some(Rollout::default()),
-            counts: Counts { deleting: 1, ..Counts::default() },
+            counts: InstanceCounts { deleting: 1, ..InstanceCounts::default() },
             history: vec![HistoryEntryState { outcome: "refused".to_owned(), ..HistoryEntryState::default() }],
             ..group("a")
         },

@@ -47,9 +47,8 @@ impl Now {
     }
 
     /// Renders the age of something that was created at this time.
-    pub(super) fn age(self, moment: &str) -> Markup {
-        let seconds = self.seconds_since(moment).and_then(|seconds| u64::try_from(seconds).ok());
-        let moment = visible(moment);
+    pub(super) fn age(self, moment: Timestamp) -> Markup {
+        let seconds = self.0.and_then(|now| u64::try_from(now.duration_since(moment).as_secs()).ok());
         html! { time datetime=(moment) title=(moment) { (seconds.map_or_else(|| "0 s".to_owned(), span)) } }
     }
 }

@@ -12,8 +12,9 @@ use crate::state::explain::{
     report::{GroupReport, Stated, TemplateReport, Value},
 };
 use crate::state::{
-    CallsState, Check, CheckState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity,
-    InstanceFailure, InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, TlsState, Written,
+    CallsState, Check, CheckState, ClusterState, Group, HistoryEntryState, InformerState, Instance, InstanceCounts,
+    InstanceError, InstanceState, InstanceView, LeftOutObject, ProblemState, Program, Rollout, State, TlsState,
+    WrittenSize,
 };
 
 /// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
@@ -45,7 +46,7 @@ fn workers() -> Group {
         min_size: 1,
         size: 3,
         max_size: 5,
-        counts: Counts { running: 3, ..Counts::default() },
+        counts: InstanceCounts { running: 3, ..InstanceCounts::default() },
         ..Group::default()
     }
 }
@@ -70,19 +71,16 @@ fn hostile() -> (State, Explained) {
             ..HistoryEntryState::default()
         }]
     };
-    let instance = InstanceOf {
-        id: text(),
-        state: InstanceActivity::Creating,
-        error: Some(InstanceFailure {
-            code: "ProvisioningFailed".to_owned(),
-            message: text(),
-            out_of_resources: true,
-            sent: true,
-        }),
+    let instance = InstanceView {
+        instance: Instance {
+            id: text(),
+            state: InstanceState::Creating,
+            error: Some(InstanceError { code: "ProvisioningFailed".into(), message: text(), out_of_resources: true, sent: true }),
+        },
         machine: Some(text()),
         node: Some(text()),
         node_gone: false,
-        created_at: Some(text()),
+        created_at: None,
     };
     let group = Group {
         id: format!("MachineDeployment/team-a/{HOSTILE}"),
@@ -254,24 +252,22 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         last: "2026-01-01T00:59:00Z".to_owned(),
         times: 3,
     };
-    let instance = |id: &str, state| InstanceOf {
-        id: id.to_owned(),
-        state,
-        error: None,
+    let instance = |id: &str, state| InstanceView {
+        instance: Instance { id: id.to_owned(), state, error: None },
         machine: Some("m".to_owned()),
         node: Some("worker-1".to_owned()),
-        node_gone: state == InstanceActivity::Running,
-        created_at: Some("2026-01-01T00:00:00Z".to_owned()),
+        node_gone: state == InstanceState::Running,
+        created_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
     };
     let group = Group {
         history: vec![
             entry("ScaleDownRefused", "refused", Some("failed_precondition"), "it is rolling out"),
             entry("ScaledUp", "done", None, "2→3"),
         ],
-        written: Some(Written { replicas: 3, ago: 5 }),
+        written: Some(WrittenSize { replicas: 3, ago: 5 }),
         instances: Some(vec![
-            instance("cloud:///a", InstanceActivity::Running),
-            instance("replica-0", InstanceActivity::Creating),
+            instance("cloud:///a", InstanceState::Running),
+            instance("replica-0", InstanceState::Creating),
         ]),
         ..workers()
     };

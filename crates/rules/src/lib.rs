@@ -57,8 +57,8 @@ pub use fit::{EmptyNode, Obstacle};
 pub use grace::Grace;
 pub use id::GroupId;
 pub use instance::{
-    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
-    PoolView, Shortage,
+    DeleteConditions, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView, PoolView,
+    Shortage,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_claim::NodeClaim;

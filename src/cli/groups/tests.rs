@@ -11,8 +11,8 @@ use rstest::rstest;
 use super::{Filter, GroupsError, Output, ServerUrl, output};
 use page::state::tables::{View, table};
 use page::state::{
-    Check, CheckState, ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf,
-    LeftOutObject, ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template, Written,
+    Check, CheckState, ClusterState, Group, InformerState, Instance, InstanceCounts, InstanceError, InstanceState,
+    InstanceView, LeftOutObject, ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template, WrittenSize,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -54,30 +54,32 @@ fn fleet() -> State {
     let workers = Group {
         min_size: 1,
         size: 3,
-        counts: Counts { running: 3, ..Counts::default() },
+        counts: InstanceCounts { running: 3, ..InstanceCounts::default() },
         template: Some(template(&[("cpu", "3900m"), ("memory", "16Gi"), ("pods", "110")])),
         ..group("team-a", "workers")
     };
-    let instance = |id: &str, state, error: Option<&str>| InstanceOf {
-        id: id.to_owned(),
-        state,
+    let instance = |id: &str, state, error: Option<&str>| InstanceView {
         node: error.is_some().then(|| "node-2".to_owned()),
         node_gone: error.is_some(),
-        error: error.map(|message| InstanceFailure {
-            code: "ProvisioningFailed".to_owned(),
-            message: message.to_owned(),
-            out_of_resources: true,
-            sent: true,
-        }),
+        instance: Instance {
+            id: id.to_owned(),
+            state,
+            error: error.map(|message| InstanceError {
+                code: "ProvisioningFailed".into(),
+                message: message.to_owned(),
+                out_of_resources: true,
+                sent: true,
+            }),
+        },
         machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
         created_at: None,
     };
     let gpus = Group {
         size: 2,
         spec_replicas: Some(1),
-        written: Some(Written { replicas: 2, ago: 3 }),
+        written: Some(WrittenSize { replicas: 2, ago: 3 }),
         rolling_out: true,
-        counts: Counts { creating: 2, failed: 1, ..Counts::default() },
+        counts: InstanceCounts { creating: 2, failed: 1, ..InstanceCounts::default() },
         template: Some(Template {
             gpus: BTreeMap::from([("nvidia.com/gpu".to_owned(), "1".to_owned())]),
             taints: vec![
@@ -98,13 +100,16 @@ fn fleet() -> State {
         }),
         problems: vec![ProblemState { kind: "options".to_owned(), message: "annotation x is \"y\": no".to_owned() }],
         instances: Some(vec![
-            instance("pending-machine-team-a_gpus-1", InstanceActivity::Creating, None),
-            instance("failed-machine-team-a_gpus-2", InstanceActivity::Creating, Some("quota\u{1b}[2J exceeded")),
+            instance("pending-machine-team-a_gpus-1", InstanceState::Creating, None),
+            instance("failed-machine-team-a_gpus-2", InstanceState::Creating, Some("quota\u{1b}[2J exceeded")),
         ]),
         ..group("team-a", "gpus")
     };
-    let spot =
-        Group { size: 12, counts: Counts { running: 10, deleting: 2, ..Counts::default() }, ..group("team-b", "spot") };
+    let spot = Group {
+        size: 12,
+        counts: InstanceCounts { running: 10, deleting: 2, ..InstanceCounts::default() },
+        ..group("team-b", "spot")
+    };
     State {
         schema_version: SCHEMA_VERSION,
         groups: vec![gpus, workers, spot],

@@ -12,7 +12,7 @@ use tokio::time;
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
 use index::{
-    Detail, GroupSnapshot,
+    Detail,
     objects::{self, NAMESPACE},
 };
 use service::listen::CheckState;
@@ -64,8 +64,8 @@ fn is_left_out(world: &World) -> bool {
 /// Returns the names of a group's Machines.
 fn machines_of(world: &World, group: &str) -> BTreeSet<String> {
     let snapshot = world.workload.index().snapshot(Some(&objects::id(group)), Detail::Instances);
-    let instances = snapshot.groups.iter().filter_map(GroupSnapshot::instances).flatten();
-    instances.filter_map(|owned| Some(owned.member?.machine.meta.key.name.to_string())).collect()
+    let instances = snapshot.groups.iter().filter_map(|group| group.instances(true)).flatten();
+    instances.filter_map(|instance| instance.machine).collect()
 }
 
 /// One forbidden kind is enough: a group without its Machines would be wrong, and a Machine without its group is in

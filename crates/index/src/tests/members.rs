@@ -147,7 +147,7 @@ fn an_instance_of_a_pool_has_the_id_of_the_node_that_is_there(#[case] listed: &s
     let ids = |index: &Index| -> Vec<_> { index.instances(&id(pool)).unwrap().into_iter().map(|it| it.id).collect() };
     assert_eq!(ids(&index), [on_node, "x:///no-node"]);
     let snapshot = index.snapshot(Some(&id(pool)), Detail::Instances);
-    let shown: Vec<_> = snapshot.groups[0].instances().unwrap().map(|owned| owned.instance.id).collect();
+    let shown: Vec<_> = snapshot.groups[0].instances(true).unwrap().map(|owned| owned.instance.id).collect();
     assert_eq!(shown, ids(&index));
     assert_eq!(group_of(&index, on_node, "n").as_deref(), Some(pool));
     assert!(index.lists(&id(pool), on_node));
@@ -175,7 +175,7 @@ fn a_pool_that_lists_the_end_of_a_nodes_id_lets_the_node_lead_to_the_machine_tha
     };
     let running = || {
         let group = index.snapshot(Some(&id(WORKERS)), Detail::Instances).groups.remove(0);
-        let instances = group.instances().unwrap().filter(|owned| owned.instance.state == InstanceState::Running);
+        let instances = group.instances(true).unwrap().filter(|owned| owned.instance.state == InstanceState::Running);
         assert_eq!(group.counts.running, instances.count() as u64);
         group.counts.running
     };

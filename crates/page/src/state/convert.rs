@@ -3,16 +3,15 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use rules::{
-    ErrorClass, Excluded, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause,
-    Sourced, SourcedMap, capacity, writing::Ongoing,
+    Excluded, GroupId, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap, capacity, writing::Ongoing,
 };
 use shared_informer::Status;
 
 use super::{
-    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
-    InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, Template, TlsState, Written,
+    CallsState, ClusterState, Group, HistoryEntryState, InformerState, LeftOutObject, ProblemState, Rollout,
+    SourcedTaint, SourcedText, Template, TlsState,
 };
-use index::{GroupSnapshot, Member, OwnedInstance, Served};
+use index::{GroupSnapshot, Served};
 use scale::{History, HistoryEntry};
 use service::listen::TlsStanding;
 use service::{Calls, Refreshed};
@@ -29,9 +28,7 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History
         template: definition.template.as_ref().map(template),
         options: options(&served.options),
         notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
-        instances: snapshot
-            .instances()
-            .map(|instances| instances.map(|instance| instance_of(instance, has_nodes)).collect()),
+        instances: snapshot.instances(has_nodes).map(Iterator::collect),
         ..row(snapshot, served, history)
     }
 }
@@ -50,20 +47,15 @@ pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) 
         max_size: definition.bounds.max,
         size: snapshot.size,
         spec_replicas: object.and_then(|object| object.replicas),
-        written: snapshot.written.map(|it| Written { replicas: it.replicas, ago: it.age.as_secs() }),
+        written: snapshot.written,
         pinned: snapshot.pinned,
         rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
         rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
-        counts: counts(snapshot.counts),
+        counts: snapshot.counts,
         problems: problems(&definition.problems),
         history: entries(history, &snapshot.id),
         ..Group::default()
     }
-}
-
-fn counts(of: InstanceCounts) -> Counts {
-    let InstanceCounts { running, creating, deleting, failed } = of;
-    Counts { running, creating, deleting, failed }
 }
 
 /// Converts an object that isn't a node group; `None` for one that is.
@@ -115,27 +107,6 @@ pub(super) fn tls(standing: TlsStanding) -> TlsState {
         server_until: standing.server_until.to_string(),
         clients_until: standing.clients_until.map(|until| until.to_string()),
         failing: standing.failing,
-    }
-}
-
-fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>, has_nodes: bool) -> InstanceOf {
-    InstanceOf {
-        id: instance.id,
-        state: match instance.state {
-            InstanceState::Running => InstanceActivity::Running,
-            InstanceState::Creating => InstanceActivity::Creating,
-            InstanceState::Deleting => InstanceActivity::Deleting,
-        },
-        error: instance.error.map(|error| InstanceFailure {
-            code: error.code.to_owned(),
-            message: error.message,
-            out_of_resources: error.class == ErrorClass::OutOfResources,
-            sent: instance.sends_error,
-        }),
-        machine: member.map(|member| member.machine.meta.key.name.to_string()),
-        node: member.and_then(Member::node_name).map(ToString::to_string),
-        node_gone: has_nodes && member.is_some_and(|member| member.has_node() && member.node.is_none()),
-        created_at: member.and_then(|member| member.machine.created.time()).map(|time| time.to_string()),
     }
 }
 

@@ -26,6 +26,8 @@ pub use self::{
     fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
     source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
 };
+pub use index::{InstanceView, WrittenSize};
+pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState};
 pub use service::listen::{Check, CheckState};
 
 /// The version of the schema that this program writes and reads.
@@ -189,7 +191,7 @@ pub struct Group {
     pub spec_replicas: Option<i32>,
     /// A written size that the watch doesn't show yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub written: Option<Written>,
+    pub written: Option<WrittenSize>,
     /// True if the last `Refresh` reported it to Cluster Autoscaler.
     pub pinned: bool,
     /// True if older MachineSets of it still have replicas.
@@ -198,7 +200,7 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// The numbers of its instances.
-    pub counts: Counts,
+    pub counts: InstanceCounts,
     /// The Node that a scale-up would add; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
@@ -217,7 +219,7 @@ pub struct Group {
     pub history: Vec<HistoryEntryState>,
     /// Its instances; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instances: Option<Vec<InstanceOf>>,
+    pub instances: Option<Vec<InstanceView>>,
 }
 
 /// A rollout of a group that is under way or about to begin.
@@ -232,30 +234,6 @@ pub struct Rollout {
     pub since: String,
     /// True if an annotation allows deletes of Machines despite the rollout.
     pub ignored: bool,
-}
-
-/// A written size that the watch doesn't show yet.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Written {
-    /// The size.
-    pub replicas: i32,
-    /// The seconds since it was written.
-    pub ago: u64,
-}
-
-/// The numbers of instances by activity. Failed ones are counted in their activity too.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Counts {
-    /// Instances whose Node has joined.
-    pub running: u64,
-    /// Instances without a Node yet, including replicas without a Machine.
-    pub creating: u64,
-    /// Instances that are being deleted.
-    pub deleting: u64,
-    /// Instances with an error.
-    pub failed: u64,
 }
 
 /// The Node that a scale-up adds.
@@ -323,59 +301,6 @@ pub struct ProblemState {
     pub kind: String,
     /// For people.
     pub message: String,
-}
-
-/// An instance of a group.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InstanceOf {
-    /// Its providerID, or a placeholder.
-    pub id: String,
-    /// Its activity.
-    pub state: InstanceActivity,
-    /// Its error, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<InstanceFailure>,
-    /// The name of its Machine, in the group's namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-    /// The name of its Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// True if its Machine has a nodeRef and the workload cluster, whose Nodes are in sync, doesn't have the Node.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub node_gone: bool,
-    /// The creation of its Machine, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<String>,
-}
-
-/// The activity of an instance.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum InstanceActivity {
-    /// Its Node has joined.
-    Running,
-    /// It has no Node yet.
-    Creating,
-    /// It is being deleted.
-    Deleting,
-}
-
-/// The error of an instance.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InstanceFailure {
-    /// `DeletingFailed` or `ProvisioningFailed`.
-    pub code: String,
-    /// For people.
-    pub message: String,
-    /// True if capacity or quota is lacking.
-    pub out_of_resources: bool,
-    /// True if Cluster Autoscaler gets the error: only while this program would accept the delete that the error
-    /// causes.
-    #[serde(default)]
-    pub sent: bool,
 }
 
 /// A MachineDeployment, MachineSet or MachinePool that isn't a node group.

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use rules::GroupId;
 
-use crate::state::{CheckState, InstanceActivity, Selection, State, StateSource};
+use crate::state::{CheckState, InstanceState, Selection, State, StateSource};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -48,10 +48,13 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!(template.gpus["nvidia.com/gpu"], "2");
     assert_eq!((template.taints[0].key.as_str(), template.taints[0].source.as_str()), ("gpu", "annotation"));
     let instances = workers.instances.as_deref().unwrap();
-    assert_eq!((instances[0].id.as_str(), instances[0].state), ("cloud:///zone/a", InstanceActivity::Running));
+    assert_eq!(
+        (instances[0].instance.id.as_str(), instances[0].instance.state),
+        ("cloud:///zone/a", InstanceState::Running)
+    );
     assert_eq!((instances[0].machine.as_deref(), instances[0].node.as_deref()), (Some("a"), Some("a")));
-    assert_eq!(instances[1].id, "replica-MachineDeployment-team-a_workers-0");
-    assert_eq!((instances[1].state, instances[1].machine.as_deref()), (InstanceActivity::Creating, None));
+    assert_eq!(instances[1].instance.id, "replica-MachineDeployment-team-a_workers-0");
+    assert_eq!((instances[1].instance.state, instances[1].machine.as_deref()), (InstanceState::Creating, None));
     world.shutdown().await;
 }
 
@@ -67,12 +70,12 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     let seen = || {
         let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
         let instance = &state.groups[0].instances.as_deref().unwrap()[0];
-        (instance.state, instance.node.clone().unwrap(), instance.node_gone)
+        (instance.instance.state, instance.node.clone().unwrap(), instance.node_gone)
     };
-    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), false));
+    assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), false));
     api.allow("nodes");
     world.until_ready().await;
-    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), true));
+    assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), true));
     api.put("nodes", "a", &serde_json::json!({"spec": {"providerID": "cloud:///zone/a"}}));
     world.until("the Node is there", |_| !seen().2).await;
     world.shutdown().await;

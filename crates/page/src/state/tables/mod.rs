@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
 use crate::state::explain::amount::{bytes, cores};
-use crate::state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+use crate::state::{Group, HistoryEntryState, Instance, LeftOutObject, ProblemState, State, Template};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
@@ -145,18 +145,13 @@ fn notes(group: &Group, any_pinned: bool) -> String {
 fn instances(state: &State) -> String {
     let rows = state.groups.iter().flat_map(|group| {
         group.instances.iter().flatten().map(|instance| {
-            let error = instance
-                .error
-                .as_ref()
-                .map_or_else(none, |error| format!("{}: {}", shown(&error.code), shown(&error.message)));
+            let Instance { id, state, error } = &instance.instance;
+            let error =
+                error.as_ref().map_or_else(none, |error| format!("{}: {}", shown(&error.code), shown(&error.message)));
             vec![
                 shown(&group.id),
-                shown(&instance.id),
-                match instance.state {
-                    InstanceActivity::Running => "running".to_owned(),
-                    InstanceActivity::Creating => "creating".to_owned(),
-                    InstanceActivity::Deleting => "deleting".to_owned(),
-                },
+                shown(id),
+                state.as_str().to_owned(),
                 instance.machine.as_deref().map_or_else(none, shown),
                 match instance.node.as_deref().map(shown) {
                     Some(node) if instance.node_gone => format!("{node} (gone)"),
