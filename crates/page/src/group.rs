@@ -17,9 +17,7 @@ use crate::state::explain::{
     report::GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{
-    Group, HistoryEntryState, Instance, InstanceState, InstanceView, LeftOutObject, ProblemState, State,
-};
+use crate::state::{Group, HistoryEntryState, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
@@ -111,13 +109,13 @@ fn size(group: &Group, now: Now) -> Markup {
     }
 }
 
-fn problems(problems: &[ProblemState]) -> Markup {
+fn problems(problems: &[Problem]) -> Markup {
     html! {
         @if !problems.is_empty() {
             section aria-label="Problems" {
                 h2 { "Problems" }
                 ul { @for problem in problems {
-                    li { (labelled(Severity::Bad, &problem.kind)) " " span class="reason" { (Foreign(&problem.message)) } }
+                    li { (labelled(Severity::Bad, problem.kind.as_str())) " " span class="reason" { (Foreign(&problem.message)) } }
                 } }
             }
         }

@@ -126,7 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::state::{HistoryEntryState, InstanceCounts, ProblemState, Rollout, WrittenSize};
+    use crate::state::{HistoryEntryState, InstanceCounts, Problem, ProblemKind, Rollout, WrittenSize};
 
     fn group(name: &str) -> Group {
         Group {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn fleet() -> State {
-        let problem = ProblemState { kind: "options".to_owned(), message: "wrong".to_owned() };
+        let problem = Problem::new(ProblemKind::Options, "wrong");
         State {
             groups: vec![
                 group("calm"),

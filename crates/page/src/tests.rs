@@ -13,7 +13,7 @@ use crate::state::explain::{
 };
 use crate::state::{
     CallsState, Check, CheckState, ClusterState, Group, HistoryEntryState, InformerState, Instance, InstanceCounts,
-    InstanceError, InstanceState, InstanceView, LeftOutObject, ProblemState, Program, Rollout, State, TlsState,
+    InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout, State, TlsState,
     WrittenSize,
 };
 
@@ -62,7 +62,7 @@ fn page_of(state: &State, explained: Option<&Explained>) -> String {
 /// Returns a state in which every text of a cluster is hostile.
 fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
-    let problems = || vec![ProblemState { kind: "labels".to_owned(), message: text() }];
+    let problems = || vec![Problem::new(ProblemKind::Labels, text())];
     let history = || {
         vec![HistoryEntryState {
             outcome: "refused".to_owned(),

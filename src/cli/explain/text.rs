@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
-use page::state::ProblemState;
+use page::state::Problem;
 use page::state::explain::{
     report::{GroupReport, LeftOutReport, PodReport, Report},
     rows::{Row, Tone, plain, rows, short, shown},
@@ -80,13 +80,13 @@ impl Paint {
         &self,
         text: &mut String,
         rows: &[Row],
-        problems: &[ProblemState],
+        problems: &[Problem],
         notes: impl Iterator<Item = &'a String>,
     ) {
         let of_values = rows.iter().filter(|row| !row.from.is_empty()).map(|row| row.value.as_str());
         let values = column(VALUE_WIDTH, WIDEST_VALUE, of_values);
         let problems: Vec<_> =
-            problems.iter().map(|it| (format!("! {}", plain(&it.kind)), short(&it.message))).collect();
+            problems.iter().map(|it| (format!("! {}", it.kind.as_str()), short(&it.message))).collect();
         let of_names = rows.iter().map(|row| &row.name).chain(problems.iter().map(|(name, _)| name));
         let names = column(NAME_WIDTH, WIDEST_NAME, of_names.map(String::as_str));
         let mut before = "";

@@ -12,7 +12,8 @@ use super::{Filter, GroupsError, Output, ServerUrl, output};
 use page::state::tables::{View, table};
 use page::state::{
     Check, CheckState, ClusterState, Group, InformerState, Instance, InstanceCounts, InstanceError, InstanceState,
-    InstanceView, LeftOutObject, ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template, WrittenSize,
+    InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template,
+    WrittenSize,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -98,7 +99,7 @@ fn fleet() -> State {
             ],
             ..template(&[("cpu", "8"), ("memory", "32780828Ki"), ("pods", "58"), ("ephemeral-storage", "100Gi")])
         }),
-        problems: vec![ProblemState { kind: "options".to_owned(), message: "annotation x is \"y\": no".to_owned() }],
+        problems: vec![Problem::new(ProblemKind::Options, "annotation x is \"y\": no")],
         instances: Some(vec![
             instance("pending-machine-team-a_gpus-1", InstanceState::Creating, None),
             instance("failed-machine-team-a_gpus-2", InstanceState::Creating, Some("quota\u{1b}[2J exceeded")),
@@ -115,7 +116,7 @@ fn fleet() -> State {
         groups: vec![gpus, workers, spot],
         left_out: vec![
             LeftOutObject {
-                problems: vec![ProblemState { kind: "bounds".to_owned(), message: "max is \"many\"".to_owned() }],
+                problems: vec![Problem::new(ProblemKind::Bounds, "max is \"many\"")],
                 pinned: true,
                 ..left_out("MachineDeployment", "broken", "invalid_bounds", "its size annotations can't be used")
             },

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use rules::{
-    Excluded, GroupId, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap, capacity, writing::Ongoing,
+    Excluded, GroupId, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap, capacity, writing::Ongoing,
 };
 use shared_informer::Status;
 
 use super::{
-    CallsState, ClusterState, Group, HistoryEntryState, InformerState, LeftOutObject, ProblemState, Rollout,
-    SourcedTaint, SourcedText, Template, TlsState,
+    CallsState, ClusterState, Group, HistoryEntryState, InformerState, LeftOutObject, Rollout, SourcedTaint,
+    SourcedText, Template, TlsState,
 };
 use index::{GroupSnapshot, Served};
 use scale::{History, HistoryEntry};
@@ -52,7 +52,7 @@ pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) 
         rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
         rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
         counts: snapshot.counts,
-        problems: problems(&definition.problems),
+        problems: definition.problems.clone(),
         history: entries(history, &snapshot.id),
         ..Group::default()
     }
@@ -60,7 +60,7 @@ pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) 
 
 /// Converts an object that isn't a node group; `None` for one that is.
 pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
-    let Excluded { reason, problems: of_object } = snapshot.standing.as_ref().err()?;
+    let Excluded { reason, problems } = snapshot.standing.as_ref().err()?;
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
         id: snapshot.id.to_string(),
@@ -70,9 +70,9 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
         reason: reason.as_str().to_owned(),
         message: reason.to_string(),
-        invalid: reason.is_error() || !of_object.is_empty(),
+        invalid: reason.is_error() || !problems.is_empty(),
         pinned: snapshot.pinned,
-        problems: problems(of_object),
+        problems: problems.clone(),
         history: entries(history, &snapshot.id),
     })
 }
@@ -183,12 +183,6 @@ fn rollout(ongoing: &Ongoing, ignored: bool) -> Rollout {
         since: ongoing.since.to_string(),
         ignored,
     }
-}
-
-pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
-    let state =
-        |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
-    problems.iter().map(state).collect()
 }
 
 /// Converts the informers' statuses to clusters, sorted by cluster and resource. A workload cluster whose Nodes aren't

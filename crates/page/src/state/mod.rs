@@ -27,7 +27,7 @@ pub use self::{
     source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
 };
 pub use index::{InstanceView, WrittenSize};
-pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState};
+pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
 pub use service::listen::{Check, CheckState};
 
 /// The version of the schema that this program writes and reads.
@@ -210,7 +210,7 @@ pub struct Group {
     pub options: BTreeMap<String, String>,
     /// Its problems; the settings that they concern are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<ProblemState>,
+    pub problems: Vec<Problem>,
     /// Notes for people that are worth knowing and aren't problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -293,16 +293,6 @@ pub struct SourcedTaint {
     pub source: String,
 }
 
-/// A problem of an object.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProblemState {
-    /// Its class, as in the label `problem` of the metrics.
-    pub kind: String,
-    /// For people.
-    pub message: String,
-}
-
 /// A MachineDeployment, MachineSet or MachinePool that isn't a node group.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -328,7 +318,7 @@ pub struct LeftOutObject {
     pub pinned: bool,
     /// Its problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<ProblemState>,
+    pub problems: Vec<Problem>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntryState>,

@@ -53,7 +53,7 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
         invalid: cause.is_error() || !problems.is_empty(),
         reason: reason.as_str().to_owned(),
         message: cause.to_string(),
-        problems: convert::problems(problems),
+        problems: problems.clone(),
         notes: notes.to_vec(),
     }))
 }
@@ -86,7 +86,7 @@ fn group(
         options: options(&definition.options, keys),
         price_per_hour: definition.price.as_ref().map(price),
         drivers: drivers(&definition.drivers),
-        problems: convert::problems(&definition.problems),
+        problems: definition.problems.clone(),
         notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
         fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::ProblemState;
+use rules::Problem;
 
 /// The version of this schema. It changes when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -68,7 +68,7 @@ pub struct GroupReport {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub drivers: Vec<DriverReport>,
     /// Its problems.
-    pub problems: Vec<ProblemState>,
+    pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
     /// The fit of each pod on an empty Node of the group.
@@ -91,7 +91,7 @@ pub struct LeftOutReport {
     /// The reason and the remedy.
     pub message: String,
     /// Its problems.
-    pub problems: Vec<ProblemState>,
+    pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
 use crate::state::explain::amount::{bytes, cores};
-use crate::state::{Group, HistoryEntryState, Instance, LeftOutObject, ProblemState, State, Template};
+use crate::state::{Group, HistoryEntryState, Instance, LeftOutObject, Problem, State, Template};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
@@ -210,6 +210,6 @@ fn left_out(state: &State) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn lines(problems: &[ProblemState]) -> Vec<String> {
+fn lines(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(|problem| shown(&problem.message)).collect()
 }
