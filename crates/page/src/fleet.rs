@@ -24,12 +24,12 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
         (true, wrong) => format!("{wrong} to look at – Clusters"),
     };
     // The head and the header of all pages are those of a state.
-    let state = State { program: fleet.program.clone(), taken_at: fleet.taken_at.clone(), ..State::default() };
+    let state = State { program: fleet.program.clone(), taken_at: fleet.taken_at, ..State::default() };
     let page = Page { title: &title, path: "/", view, state: &state };
     page.around(&html! {
         h1 { "Clusters" }
         (standing(fleet))
-        (listing(&all, view, Now::at(&fleet.taken_at)))
+        (listing(&all, view, Now(fleet.taken_at)))
         @if !fleet.denied.is_empty() { (denied(&fleet.denied)) }
         section aria-label="Management cluster" {
             h2 { "Management cluster" }
@@ -49,7 +49,7 @@ fn standing(fleet: &FleetState) -> Markup {
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &fleet.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&fleet.taken_at))) }
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now(fleet.taken_at))) }
             }
         }
     }
@@ -168,7 +168,7 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
 fn caller_of(caller: &CallerState, now: Now) -> Markup {
     html! {
         @if let Some(peer) = &caller.peer { (Foreign(peer)) }
-        @if let Some(until) = &caller.certificate_until { " certificate ends " (now.ago(until)) }
+        @if let Some(until) = caller.certificate_until { " certificate ends " (now.ago(until)) }
         @if let Some(serial) = &caller.serial { div class="aside" { code { (Foreign(serial)) } } }
     }
 }

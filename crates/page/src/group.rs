@@ -17,7 +17,9 @@ use crate::state::explain::{
     report::GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{Group, HistoryEntryState, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State};
+use crate::state::{
+    Group, HistoryEntry, HistoryOutcome, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State,
+};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
@@ -45,7 +47,7 @@ fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &Vie
         Some(Explained::Group(report)) => Some(report.as_ref()),
         Some(Explained::LeftOut(_)) | None => None,
     };
-    let now = Now::at(&state.taken_at);
+    let now = Now(state.taken_at);
     html! {
         (size(group, now))
         (problems(&group.problems))
@@ -71,7 +73,7 @@ fn of_left_out(object: &LeftOutObject, report: Option<&Explained>, state: &State
             @if !object.cluster.is_empty() { dl { (fact("Cluster", &Foreign(&object.cluster))) } }
         }
         (problems(&object.problems))
-        (history(&object.history, Now::at(&state.taken_at)))
+        (history(&object.history, Now(state.taken_at)))
     }
 }
 
@@ -100,7 +102,7 @@ fn size(group: &Group, now: Now) -> Markup {
             }
             @if let Some(rollout) = &group.rollout {
                 p {
-                    "Rolling out since " (now.ago(&rollout.since)) ": " span class="reason" { (Foreign(&rollout.message)) } ". "
+                    "Rolling out since " (now.ago(rollout.since)) ": " span class="reason" { (Foreign(&rollout.message)) } ". "
                     @if rollout.ignored { "An annotation lets its Machines be deleted all the same." }
                     @else { "Meanwhile no Machine of it is deleted." }
                 }
@@ -164,7 +166,7 @@ fn explained_line(line: &Line) -> Markup {
     }
 }
 
-fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
+fn history(entries: &[HistoryEntry], now: Now) -> Markup {
     html! {
         section aria-label="Writes and refusals" {
             h2 { "Writes and refusals" }
@@ -182,20 +184,20 @@ fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
     }
 }
 
-fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
-    let severity = match entry.outcome.as_str() {
-        "done" => Severity::Good,
-        _ => Severity::Bad,
+fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
+    let severity = match entry.outcome {
+        HistoryOutcome::Done => Severity::Good,
+        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
     };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" { (entry.what) }
             (cell("When", "", &html! {
-                (now.ago(&entry.last))
-                @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(&entry.first)) } }
+                (now.ago(entry.last))
+                @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(entry.first)) } }
             }))
             (cell("How it ended", "", &html! {
-                (labelled(severity, &entry.outcome))
+                (labelled(severity, entry.outcome.as_str()))
                 @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
             }))
             (cell("Said", "reason", &Foreign(&entry.text)))

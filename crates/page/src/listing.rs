@@ -4,7 +4,7 @@ use super::{
     condition::Condition,
     view::{Filter, Order, ROWS, View},
 };
-use crate::state::{Group, LeftOutObject, State};
+use crate::state::{Group, HistoryOutcome, LeftOutObject, State};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl<'a> Object<'a> {
 
 impl<'a> Row<'a> {
     pub(super) fn of_group(group: &'a Group) -> Self {
-        let refused = group.history.first().is_some_and(|last| last.outcome != "done");
+        let refused = group.history.first().is_some_and(|last| last.outcome != HistoryOutcome::Done);
         let moving = group.counts.creating > 0 || group.counts.deleting > 0 || group.written.is_some();
         let found = [
             (!group.problems.is_empty(), Condition::Problem),
@@ -126,7 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::state::{HistoryEntryState, InstanceCounts, Problem, ProblemKind, Rollout, WrittenSize};
+    use crate::state::{HistoryEntry, InstanceCounts, Problem, ProblemKind, Rollout, WrittenSize};
 
     fn group(name: &str) -> Group {
         Group {
@@ -137,6 +137,11 @@ mod tests {
             max_size: 5,
             ..Group::default()
         }
+    }
+
+    fn entry(outcome: HistoryOutcome) -> HistoryEntry {
+        let (first, last) = Default::default();
+        HistoryEntry { outcome, what: "x".into(), code: None, text: String::new(), first, last, times: 1 }
     }
 
     fn left_out(name: &str, reason: &str, invalid: bool) -> LeftOutObject {
@@ -196,16 +201,14 @@ mod tests {
         Group {
             rollout: Some(Rollout::default()),
             counts: InstanceCounts { deleting: 1, ..InstanceCounts::default() },
-            history: vec![HistoryEntryState { outcome: "refused".to_owned(), ..HistoryEntryState::default() }],
+            history: vec![entry(HistoryOutcome::Refused)],
             ..group("a")
         },
         &[Condition::Refused, Condition::RollingOut, Condition::Scaling]
     )]
     #[case::a_refusal_that_is_over(
         Group {
-            history: ["done", "failed"]
-                .map(|it| HistoryEntryState { outcome: it.to_owned(), ..HistoryEntryState::default() })
-                .into(),
+            history: vec![entry(HistoryOutcome::Done), entry(HistoryOutcome::Failed)],
             ..group("a")
         },
         &[Condition::Steady]

@@ -1,5 +1,6 @@
 //! The first page: the calls of Cluster Autoscaler, the sync state, and the node groups, the most urgent first.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };
-use crate::state::{Check, CheckState, ClusterState, Group, InformerState, LeftOutObject, State, TlsState};
+use crate::state::{Check, CheckState, ClusterState, Group, InformerState, LeftOutObject, State, TlsStanding};
 
 /// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
 const QUIET: u64 = 120;
@@ -51,7 +52,7 @@ fn standing(state: &State) -> Markup {
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &state.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&state.taken_at))) }
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now(state.taken_at))) }
             }
         }
     }
@@ -87,19 +88,18 @@ pub(super) fn sync_check(check: &Check) -> Markup {
 }
 
 /// Renders the validity of the certificate, and its problem if there is one.
-pub(super) fn certificate(tls: &TlsState, now: Now) -> Markup {
-    let until = |what: &str, moment: &str| {
-        let left = now.seconds_since(moment).map(i64::wrapping_neg);
-        let (severity, word) = match left {
-            Some(left) if left < 0 => (Severity::Bad, "expired"),
-            Some(left) if left < ENDS_SOON => (Severity::Odd, "expires soon"),
-            Some(_) | None => (Severity::Good, "valid"),
+pub(super) fn certificate(tls: &TlsStanding, now: Now) -> Markup {
+    let until = |what: &str, moment: Timestamp| {
+        let (severity, word) = match -now.seconds_since(moment) {
+            ..0 => (Severity::Bad, "expired"),
+            0..ENDS_SOON => (Severity::Odd, "expires soon"),
+            ENDS_SOON.. => (Severity::Good, "valid"),
         };
         html! { p { (what) ": " (labelled(severity, word)) " ends " (now.ago(moment)) } }
     };
     html! {
-        (until("server", &tls.server_until))
-        @if let Some(moment) = &tls.clients_until { (until("client authority", moment)) }
+        (until("server", tls.server_until))
+        @if let Some(moment) = tls.clients_until { (until("client authority", moment)) }
         @if let Some(why) = &tls.failing {
             p { (labelled(Severity::Bad, "new files can't be used")) }
             p class="reason" { (Foreign(why)) }

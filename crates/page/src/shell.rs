@@ -1,6 +1,6 @@
 //! The parts that all pages share: head, header, and the rendering of texts, conditions and links.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
@@ -37,8 +37,8 @@ pub(super) struct Page<'a> {
 impl Page<'_> {
     pub(super) fn around(&self, content: &Markup) -> Markup {
         let Self { title, path, view, state } = self;
-        let now = Now::at(&state.taken_at);
-        let up = now.seconds_since(&state.program.started_at).and_then(|up| u64::try_from(up).ok()).unwrap_or_default();
+        let now = Now(state.taken_at);
+        let up = u64::try_from(now.seconds_since(state.program.started_at)).unwrap_or_default();
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -55,7 +55,7 @@ impl Page<'_> {
                     header {
                         p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
-                            "read " time datetime=(state.taken_at) { (clock(&state.taken_at)) }
+                            "read " time datetime=(state.taken_at) { (state.taken_at.strftime("%T UTC")) }
                             " · version " (state.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
                                 "refreshed every " (span(seconds.into())) ", "
@@ -70,13 +70,6 @@ impl Page<'_> {
             }
         }
     }
-}
-
-/// Returns the time of day of a time in RFC 3339.
-fn clock(moment: &str) -> Cow<'_, str> {
-    let time = moment.split_once('T').map(|(_, time)| time);
-    let seconds = time.and_then(|time| time.get(..8));
-    seconds.map_or(Cow::Borrowed(moment), |seconds| Cow::Owned(format!("{seconds} UTC")))
 }
 
 /// Renders a condition of a row as a sign and a word, so that no colour is needed.

@@ -12,9 +12,9 @@ use crate::state::explain::{
     report::{GroupReport, Stated, TemplateReport, Value},
 };
 use crate::state::{
-    CallsState, Check, CheckState, ClusterState, Group, HistoryEntryState, InformerState, Instance, InstanceCounts,
-    InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout, State, TlsState,
-    WrittenSize,
+    CallsState, Check, CheckState, ClusterState, Group, HistoryEntry, HistoryOutcome, InformerState, Instance,
+    InstanceCounts, InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout,
+    State, TlsStanding, WrittenSize,
 };
 
 /// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
@@ -23,8 +23,8 @@ const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>
 
 fn state() -> State {
     State {
-        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".to_owned() },
-        taken_at: "2026-01-01T01:00:00Z".to_owned(),
+        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".parse().unwrap() },
+        taken_at: "2026-01-01T01:00:00Z".parse().unwrap(),
         ready: true,
         calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
         clusters: vec![ClusterState {
@@ -64,18 +64,20 @@ fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
     let problems = || vec![Problem::new(ProblemKind::Labels, text())];
     let history = || {
-        vec![HistoryEntryState {
-            outcome: "refused".to_owned(),
-            text: text(),
-            times: 2,
-            ..HistoryEntryState::default()
-        }]
+        let (first, last) = Default::default();
+        let (outcome, what) = (HistoryOutcome::Refused, "increase".into());
+        vec![HistoryEntry { outcome, what, code: None, text: text(), first, last, times: 2 }]
     };
     let instance = InstanceView {
         instance: Instance {
             id: text(),
             state: InstanceState::Creating,
-            error: Some(InstanceError { code: "ProvisioningFailed".into(), message: text(), out_of_resources: true, sent: true }),
+            error: Some(InstanceError {
+                code: "ProvisioningFailed".into(),
+                message: text(),
+                out_of_resources: true,
+                sent: true,
+            }),
         },
         machine: Some(text()),
         node: Some(text()),
@@ -88,7 +90,7 @@ fn hostile() -> (State, Explained) {
         problems: problems(),
         history: history(),
         instances: Some(vec![instance]),
-        rollout: Some(Rollout { message: text(), since: text(), ..Rollout::default() }),
+        rollout: Some(Rollout { message: text(), ..Rollout::default() }),
         ..workers()
     };
     let left_out = LeftOutObject {
@@ -129,7 +131,7 @@ fn hostile() -> (State, Explained) {
         ready: false,
         checks: vec![Check { name: text(), state: CheckState::Pending, reason: Some(text()) }],
         calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
-        tls: Some(TlsState { server_until: text(), clients_until: Some(text()), failing: Some(text()) }),
+        tls: Some(TlsStanding { failing: Some(text()), ..TlsStanding::default() }),
         clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
         groups: vec![group],
         left_out: vec![left_out],
@@ -201,17 +203,17 @@ fn a_calm_fleet_is_said_to_be_calm() {
     &["refused", "not ready: x"]
 )]
 #[case::expired(
-    State { tls: Some(TlsState { server_until: "2026-01-01T00:30:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    State { tls: Some(TlsStanding { server_until: "2026-01-01T00:30:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
     &["expired", "ends <time", "30 min ago"]
 )]
 #[case::expires_soon(
-    State { tls: Some(TlsState { server_until: "2026-01-03T01:00:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    State { tls: Some(TlsStanding { server_until: "2026-01-03T01:00:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
     &["expires soon", "in 2 d"]
 )]
 #[case::files_that_cannot_be_used(
     State {
-        tls: Some(TlsState {
-            server_until: "2027-01-01T00:00:00Z".to_owned(), failing: Some("cert.pem: no".to_owned()), ..TlsState::default()
+        tls: Some(TlsStanding {
+            server_until: "2027-01-01T00:00:00Z".parse().unwrap(), failing: Some("cert.pem: no".to_owned()), ..TlsStanding::default()
         }),
         ..state()
     },
@@ -243,13 +245,13 @@ fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
 
 #[test]
 fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
-    let entry = |what: &str, outcome: &str, code: Option<&str>, text: &str| HistoryEntryState {
-        what: what.to_owned(),
-        outcome: outcome.to_owned(),
-        code: code.map(str::to_owned),
+    let entry = |what: &'static str, outcome, code: Option<&'static str>, text: &str| HistoryEntry {
+        what: what.into(),
+        outcome,
+        code: code.map(Into::into),
         text: text.to_owned(),
-        first: "2026-01-01T00:50:00Z".to_owned(),
-        last: "2026-01-01T00:59:00Z".to_owned(),
+        first: "2026-01-01T00:50:00Z".parse().unwrap(),
+        last: "2026-01-01T00:59:00Z".parse().unwrap(),
         times: 3,
     };
     let instance = |id: &str, state| InstanceView {
@@ -261,8 +263,8 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
     };
     let group = Group {
         history: vec![
-            entry("ScaleDownRefused", "refused", Some("failed_precondition"), "it is rolling out"),
-            entry("ScaledUp", "done", None, "2→3"),
+            entry("ScaleDownRefused", HistoryOutcome::Refused, Some("failed_precondition"), "it is rolling out"),
+            entry("ScaledUp", HistoryOutcome::Done, None, "2→3"),
         ],
         written: Some(WrittenSize { replicas: 3, ago: 5 }),
         instances: Some(vec![

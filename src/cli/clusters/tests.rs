@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use page::state::{CallerState, CallsState, Check, ClusterStanding, DeniedCaller, InformerState, TlsState};
+use page::state::{CallerState, CallsState, Check, ClusterStanding, DeniedCaller, InformerState, TlsStanding};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -24,7 +24,7 @@ fn cluster(namespace: &str, name: &str) -> FleetCluster {
             uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}")),
             serial: Some("0a1b".to_owned()),
             peer: Some("192.0.2.7".to_owned()),
-            certificate_until: Some("2027-03-04T05:06:07Z".to_owned()),
+            certificate_until: Some("2027-03-04T05:06:07Z".parse().unwrap()),
         }],
         nodes_synced: true,
         groups: 2,
@@ -48,7 +48,7 @@ fn fleet() -> FleetState {
         FleetCluster { nodes_synced: false, nodes_reason: Some("no route".to_owned()), ..cluster("team-b", "cut") };
     FleetState {
         schema_version: page::state::SCHEMA_VERSION,
-        taken_at: "2026-01-01T00:00:00Z".to_owned(),
+        taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         ready: true,
         clusters: vec![cluster("team-a", "prod"), lost, cut],
         ..FleetState::default()
@@ -187,7 +187,7 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters[0].last_unexpected_call_ago = Some(1);
     state.clusters[0].reason = text();
     state.clusters[0].calls.last_refresh_refused = text();
-    state.tls = Some(TlsState { server_until: String::new(), clients_until: text(), failing: text() });
+    state.tls = Some(TlsStanding { clients_until: Some(state.taken_at), failing: text(), ..TlsStanding::default() });
     state.informers = vec![InformerState::default()];
     state.denied = vec![DeniedCaller { peer: text(), ..DeniedCaller::default() }];
     let mut found = Vec::new();

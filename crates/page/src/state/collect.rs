@@ -169,12 +169,12 @@ impl StateSource {
         let (checks, now) = (self.cluster.checks(), Instant::now());
         State {
             schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
-            taken_at: Timestamp::now().to_string(),
+            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at },
+            taken_at: Timestamp::now(),
             ready: checks.iter().all(Check::is_ready),
             checks,
             calls: convert::calls(&self.sources.calls, now),
-            tls: self.sources.certificates.as_ref().map(|it| convert::tls(it.standing())),
+            tls: self.sources.certificates.as_ref().map(Certificates::standing),
             clusters: convert::clusters(self.cluster.informers(), self.cluster.reads_nodes(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,

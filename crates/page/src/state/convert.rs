@@ -2,18 +2,14 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use rules::{
-    Excluded, GroupId, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap, capacity, writing::Ongoing,
-};
+use rules::{Excluded, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap, capacity, writing::Ongoing};
 use shared_informer::Status;
 
 use super::{
-    CallsState, ClusterState, Group, HistoryEntryState, InformerState, LeftOutObject, Rollout, SourcedTaint,
-    SourcedText, Template, TlsState,
+    CallsState, ClusterState, Group, InformerState, LeftOutObject, Rollout, SourcedTaint, SourcedText, Template,
 };
 use index::{GroupSnapshot, Served};
-use scale::{History, HistoryEntry};
-use service::listen::TlsStanding;
+use scale::History;
 use service::{Calls, Refreshed};
 
 const ARCH: &str = "kubernetes.io/arch";
@@ -53,7 +49,7 @@ pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) 
         rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
         counts: snapshot.counts,
         problems: definition.problems.clone(),
-        history: entries(history, &snapshot.id),
+        history: history.of(&snapshot.id),
         ..Group::default()
     }
 }
@@ -73,21 +69,8 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         invalid: reason.is_error() || !problems.is_empty(),
         pinned: snapshot.pinned,
         problems: problems.clone(),
-        history: entries(history, &snapshot.id),
+        history: history.of(&snapshot.id),
     })
-}
-
-fn entries(history: &History, id: &GroupId) -> Vec<HistoryEntryState> {
-    let entry = |entry: HistoryEntry| HistoryEntryState {
-        outcome: entry.outcome.as_str().to_owned(),
-        what: entry.what.to_owned(),
-        code: entry.code.map(str::to_owned),
-        text: entry.text,
-        first: entry.first.to_string(),
-        last: entry.last.to_string(),
-        times: entry.times,
-    };
-    history.of(id).into_iter().map(entry).collect()
 }
 
 /// Converts the calls of Cluster Autoscaler.
@@ -98,15 +81,6 @@ pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
             last_refresh_ago: Some(now.saturating_duration_since(at).as_secs()),
             last_refresh_refused: refused,
         },
-    }
-}
-
-/// Converts the state of the certificates in force.
-pub(super) fn tls(standing: TlsStanding) -> TlsState {
-    TlsState {
-        server_until: standing.server_until.to_string(),
-        clients_until: standing.clients_until.map(|until| until.to_string()),
-        failing: standing.failing,
     }
 }
 
@@ -180,7 +154,7 @@ fn rollout(ongoing: &Ongoing, ignored: bool) -> Rollout {
     Rollout {
         cause: ongoing.cause.as_str().to_owned(),
         message: ongoing.cause.to_string(),
-        since: ongoing.since.to_string(),
+        since: ongoing.since,
         ignored,
     }
 }

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{CallsState, Check, InformerState, Program, TlsState};
+use super::{CallsState, Check, InformerState, Program, TlsStanding};
 
 /// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
 /// Autoscaler takes about ten.
@@ -23,15 +23,15 @@ pub struct FleetState {
     pub schema_version: u32,
     /// The program that wrote it.
     pub program: Program,
-    /// When this was read, RFC 3339.
-    pub taken_at: String,
+    /// When this was read.
+    pub taken_at: Timestamp,
     /// True if all required checks are in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
     pub checks: Vec<Check>,
     /// The certificates of the gRPC listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<TlsState>,
+    pub tls: Option<TlsStanding>,
     /// The informers of the management cluster.
     pub informers: Vec<InformerState>,
     /// The Clusters, by namespace and name.
@@ -125,9 +125,9 @@ pub struct CallerState {
     /// The address that it connects from, which may be that of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// The expiry of its certificate, RFC 3339.
+    /// The expiry of its certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_until: Option<String>,
+    pub certificate_until: Option<Timestamp>,
 }
 
 /// A condition of a Cluster that people look for; the most urgent first.
@@ -190,7 +190,7 @@ impl FleetCluster {
     /// Returns the expiry of the certificate that ends first among those of its callers.
     #[must_use]
     pub fn certificate_until(&self) -> Option<Timestamp> {
-        self.callers.iter().filter_map(|caller| caller.certificate_until.as_deref()?.parse().ok()).min()
+        self.callers.iter().filter_map(|caller| caller.certificate_until).min()
     }
 
     /// Returns true if its autoscaler calls this copy.
@@ -240,9 +240,8 @@ impl FleetState {
     /// Returns the Clusters with their conditions, those in need first, else by namespace and name.
     #[must_use]
     pub fn in_need_first(&self) -> Vec<(&FleetCluster, Vec<ClusterCondition>)> {
-        // Without the time of the state nothing would be known of certificates, and the epoch precedes all of them.
-        let now = self.taken_at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, cluster.conditions(now))).collect();
+        let conditions = |cluster: &FleetCluster| cluster.conditions(self.taken_at);
+        let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, conditions(cluster))).collect();
         clusters.sort_by(|(a, of_a), (b, of_b)| {
             (of_a.first(), &a.namespace, &a.name).cmp(&(of_b.first(), &b.namespace, &b.name))
         });

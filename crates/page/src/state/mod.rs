@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -28,7 +29,8 @@ pub use self::{
 };
 pub use index::{InstanceView, WrittenSize};
 pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
-pub use service::listen::{Check, CheckState};
+pub use scale::{HistoryEntry, HistoryOutcome};
+pub use service::listen::{Check, CheckState, TlsStanding};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -41,8 +43,8 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub schema_version: u32,
     /// The program that wrote it.
     pub program: Program,
-    /// When this was read, RFC 3339.
-    pub taken_at: String,
+    /// When this was read.
+    pub taken_at: Timestamp,
     /// True if all required checks are in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
@@ -52,7 +54,7 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub calls: CallsState,
     /// The certificates of the gRPC listener; absent if it serves without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<TlsState>,
+    pub tls: Option<TlsStanding>,
     /// The clusters and the informers on them.
     pub clusters: Vec<ClusterState>,
     /// The number of Machines in the index.
@@ -71,8 +73,8 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
 pub struct Program {
     /// Its version.
     pub version: String,
-    /// When it started, RFC 3339.
-    pub started_at: String,
+    /// When it started.
+    pub started_at: Timestamp,
 }
 
 /// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if no Refresh has
@@ -86,41 +88,6 @@ pub struct CallsState {
     /// The reason why the last Refresh was refused, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_refused: Option<String>,
-}
-
-/// The validity of the certificates in force.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TlsState {
-    /// The expiry of the server's certificate, RFC 3339.
-    pub server_until: String,
-    /// The expiry of the client authority, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clients_until: Option<String>,
-    /// The reason why the files can't replace the certificates in force; absent if they can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<String>,
-}
-
-/// A write for a group or a refused request. Consecutive repetitions share one entry.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HistoryEntryState {
-    /// `done`, `refused` or `failed`.
-    pub outcome: String,
-    /// The reason of the corresponding Event, or the command if there is no such Event.
-    pub what: String,
-    /// The class of the error, as in the label `result` of the metric of commands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// For people.
-    pub text: String,
-    /// When it first occurred, RFC 3339.
-    pub first: String,
-    /// When it last occurred, RFC 3339.
-    pub last: String,
-    /// The number of times it occurred.
-    pub times: u64,
 }
 
 /// A cluster.
@@ -216,7 +183,7 @@ pub struct Group {
     pub notes: Vec<String>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<HistoryEntryState>,
+    pub history: Vec<HistoryEntry>,
     /// Its instances; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<InstanceView>>,
@@ -230,8 +197,8 @@ pub struct Rollout {
     pub cause: String,
     /// The cause, for people.
     pub message: String,
-    /// Its start, RFC 3339.
-    pub since: String,
+    /// Its start.
+    pub since: Timestamp,
     /// True if an annotation allows deletes of Machines despite the rollout.
     pub ignored: bool,
 }
@@ -321,7 +288,7 @@ pub struct LeftOutObject {
     pub problems: Vec<Problem>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<HistoryEntryState>,
+    pub history: Vec<HistoryEntry>,
 }
 
 impl LeftOutObject {

@@ -154,11 +154,11 @@ impl Source {
         let checks = self.fleet.checks();
         FleetState {
             schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
-            taken_at: Timestamp::now().to_string(),
+            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at },
+            taken_at: Timestamp::now(),
             ready: checks.iter().all(Check::is_ready),
             checks,
-            tls: self.certificates.as_ref().map(|it| convert::tls(it.standing())),
+            tls: self.certificates.as_ref().map(Certificates::standing),
             informers: Vec::new(),
             clusters: Vec::new(),
             denied: Vec::new(),
@@ -260,7 +260,7 @@ fn caller(client: &Client) -> CallerState {
         uri: client.uri.as_ref().map(ToString::to_string),
         serial: client.serial.as_ref().map(ToString::to_string),
         peer: client.peer.map(|peer| peer.to_string()),
-        certificate_until: client.until.map(|until| until.to_string()),
+        certificate_until: client.until,
     }
 }
 

@@ -12,7 +12,7 @@ fn well(name: &str) -> FleetCluster {
         callers: vec![CallerState {
             serial: Some("0a1b".to_owned()),
             peer: Some("192.0.2.7".to_owned()),
-            certificate_until: Some("2027-01-01T01:00:00Z".to_owned()),
+            certificate_until: Some("2027-01-01T01:00:00Z".parse().unwrap()),
             ..CallerState::default()
         }],
         nodes_synced: true,
@@ -24,7 +24,7 @@ fn well(name: &str) -> FleetCluster {
 }
 
 fn fleet_of(clusters: Vec<FleetCluster>) -> FleetState {
-    FleetState { taken_at: "2026-01-01T01:00:00Z".to_owned(), ready: true, clusters, ..FleetState::default() }
+    FleetState { taken_at: "2026-01-01T01:00:00Z".parse().unwrap(), ready: true, clusters, ..FleetState::default() }
 }
 
 fn page(fleet: &FleetState, query: &str) -> String {
@@ -68,7 +68,7 @@ fn a_fleet_that_is_well_says_so_and_links_to_each_cluster() {
 )]
 #[case::certificate_expired(
     FleetCluster {
-        callers: vec![CallerState { certificate_until: Some("2026-01-01T00:59:00Z".to_owned()), ..CallerState::default() }],
+        callers: vec![CallerState { certificate_until: Some("2026-01-01T00:59:00Z".parse().unwrap()), ..CallerState::default() }],
         ..well("x")
     },
     &["1 to look at", "certificate expired", "1 min ago"]
@@ -135,7 +135,7 @@ fn no_text_of_a_fleet_becomes_markup() {
         standing: ClusterStanding::NotConnected,
         reason: text(),
         nodes_reason: text(),
-        callers: vec![CallerState { uri: text(), serial: text(), peer: text(), certificate_until: text() }],
+        callers: vec![CallerState { uri: text(), serial: text(), peer: text(), certificate_until: None }],
         ..well(HOSTILE)
     };
     let fleet = FleetState {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
 use crate::state::explain::amount::{bytes, cores};
-use crate::state::{Group, HistoryEntryState, Instance, LeftOutObject, Problem, State, Template};
+use crate::state::{Group, HistoryEntry, HistoryOutcome, Instance, LeftOutObject, Problem, State, Template};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
@@ -130,7 +130,8 @@ fn notes(group: &Group, any_pinned: bool) -> String {
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
-    let refused = last_refusal(group).map_or_else(String::new, |last| format!("last command {}", shown(&last.outcome)));
+    let refused =
+        last_refusal(group).map_or_else(String::new, |last| format!("last command {}", last.outcome.as_str()));
     let notes = [
         rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
@@ -174,13 +175,13 @@ fn problems(state: &State) -> String {
 
 /// Returns the problems of a group, and its last command if that was refused or failed.
 fn lines_of(group: &Group) -> Vec<String> {
-    let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome, last.text));
+    let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome.as_str(), last.text));
     lines(&group.problems).into_iter().chain(refusal.map(|text| shown(&text))).collect()
 }
 
 /// Returns the last history entry of a group if it was refused or failed.
-fn last_refusal(group: &Group) -> Option<&HistoryEntryState> {
-    group.history.first().filter(|last| last.outcome != "done")
+fn last_refusal(group: &Group) -> Option<&HistoryEntry> {
+    group.history.first().filter(|last| last.outcome != HistoryOutcome::Done)
 }
 
 /// Returns a table of the objects that are left out; MachineSets of MachineDeployments are only counted.
