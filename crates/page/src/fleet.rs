@@ -9,7 +9,7 @@ use super::{
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
-use crate::state::{CallerState, CheckState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State};
+use crate::state::{CheckState, Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -157,7 +157,7 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
                     th role="rowheader" scope="row" { (Foreign(&caller.identity)) }
                     (cell("Last call", "number", &format!("{} ago", span(caller.last_ago))))
                     (cell("Calls", "number", &caller.denied_calls))
-                    (cell("Address", "", &html! { @if let Some(peer) = &caller.peer { (Foreign(peer)) } }))
+                    (cell("Address", "", &html! { @if let Some(peer) = caller.peer { (peer) } }))
                     (cell("Reason", "", &Foreign(&caller.reason)))
                 } } }
             }
@@ -165,10 +165,10 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
     }
 }
 
-fn caller_of(caller: &CallerState, now: Now) -> Markup {
+fn caller_of(caller: &Client, now: Now) -> Markup {
     html! {
-        @if let Some(peer) = &caller.peer { (Foreign(peer)) }
-        @if let Some(until) = caller.certificate_until { " certificate ends " (now.ago(until)) }
+        @if let Some(peer) = caller.peer { (peer) }
+        @if let Some(until) = caller.until { " certificate ends " (now.ago(until)) }
         @if let Some(serial) = &caller.serial { div class="aside" { code { (Foreign(serial)) } } }
     }
 }

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use page::state::{CallerState, CallsState, Check, ClusterStanding, DeniedCaller, InformerState, TlsStanding};
+use page::state::{CallsState, Check, Client, ClusterStanding, DeniedCaller, InformerState, TlsStanding};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -20,11 +20,12 @@ fn cluster(namespace: &str, name: &str) -> FleetCluster {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         calls: CallsState { last_refresh_ago: Some(7), last_refresh_refused: None },
-        callers: vec![CallerState {
-            uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}")),
-            serial: Some("0a1b".to_owned()),
-            peer: Some("192.0.2.7".to_owned()),
-            certificate_until: Some("2027-03-04T05:06:07Z".parse().unwrap()),
+        callers: vec![Client {
+            uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}").into()),
+            serial: Some("0a1b".into()),
+            peer: Some("192.0.2.7".parse().unwrap()),
+            until: Some("2027-03-04T05:06:07Z".parse().unwrap()),
+            ..Client::default()
         }],
         nodes_synced: true,
         groups: 2,
@@ -82,7 +83,7 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
 fn callers_that_were_denied_stand_below_the_clusters() {
     let denied = |identity: &str| DeniedCaller {
         identity: identity.to_owned(),
-        peer: Some("192.0.2.9".to_owned()),
+        peer: Some("192.0.2.9".parse().unwrap()),
         reason: "it isn't served\u{1b}".to_owned(),
         denied_calls: 17,
         last_ago: 4,
@@ -111,7 +112,7 @@ fn json_and_yaml_are_the_whole_schema() {
 #[test]
 fn the_narrow_table_has_the_last_caller_and_the_number_of_the_others() {
     let mut state = FleetState { clusters: vec![cluster("team-a", "prod")], ..fleet() };
-    let other = CallerState { peer: Some("192.0.2.8".to_owned()), ..CallerState::default() };
+    let other = Client { peer: Some("192.0.2.8".parse().unwrap()), ..Client::default() };
     state.clusters[0].callers.push(other);
     let table = config(&[]).unwrap().render(&state).unwrap();
     assert!(table.ends_with("   192.0.2.7 +1\n"), "{table}");
@@ -189,7 +190,7 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters[0].calls.last_refresh_refused = text();
     state.tls = Some(TlsStanding { clients_until: Some(state.taken_at), failing: text(), ..TlsStanding::default() });
     state.informers = vec![InformerState::default()];
-    state.denied = vec![DeniedCaller { peer: text(), ..DeniedCaller::default() }];
+    state.denied = vec![DeniedCaller { peer: Some([192, 0, 2, 9].into()), ..DeniedCaller::default() }];
     let mut found = Vec::new();
     names(&serde_json::to_value(&state).unwrap(), &mut found);
     let page = include_str!("../../../docs/reference/debug-state.md");

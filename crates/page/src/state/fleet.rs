@@ -1,10 +1,12 @@
 //! The schema of `/debug/clusters`: the Clusters of a fleet with their callers, and the conditions that people look
 //! for.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{CallsState, Check, InformerState, Program, TlsStanding};
+use super::{CallsState, Check, Client, InformerState, Program, TlsStanding};
 
 /// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
 /// Autoscaler takes about ten.
@@ -49,7 +51,7 @@ pub struct DeniedCaller {
     pub identity: String,
     /// The address of its last call, which may be that of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
+    pub peer: Option<IpAddr>,
     /// The reason for its last denial.
     pub reason: String,
     /// The number of its calls that were denied.
@@ -77,7 +79,7 @@ pub struct FleetCluster {
     /// The calls of its autoscaler.
     pub calls: CallsState,
     /// The clients that have called and are still connected, the last one first.
-    pub callers: Vec<CallerState>,
+    pub callers: Vec<Client>,
     /// True if the Nodes of its workload cluster are in sync, or aren't read on purpose.
     pub nodes_synced: bool,
     /// The number of its node groups.
@@ -110,24 +112,6 @@ pub enum ClusterStanding {
     NotConnected,
     /// Not served any more: reads get its last state for a while.
     Leaving,
-}
-
-/// A client of a Cluster that is connected.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CallerState {
-    /// The only URI of its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uri: Option<String>,
-    /// The serial number of its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial: Option<String>,
-    /// The address that it connects from, which may be that of a proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
-    /// The expiry of its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_until: Option<Timestamp>,
 }
 
 /// A condition of a Cluster that people look for; the most urgent first.
@@ -190,7 +174,7 @@ impl FleetCluster {
     /// Returns the expiry of the certificate that ends first among those of its callers.
     #[must_use]
     pub fn certificate_until(&self) -> Option<Timestamp> {
-        self.callers.iter().filter_map(|caller| caller.certificate_until).min()
+        self.callers.iter().filter_map(|caller| caller.until).min()
     }
 
     /// Returns true if its autoscaler calls this copy.

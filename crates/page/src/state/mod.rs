@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     collect::{Selection, StateSource, StatusSources},
-    fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
-    source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
+    fleet::{ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
+    source::{DeniedCallers, ServedCluster, ServedClusters, Source},
 };
 pub use index::{InstanceView, WrittenSize};
 pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
 pub use scale::{HistoryEntry, HistoryOutcome};
-pub use service::listen::{Check, CheckState, TlsStanding};
+pub use service::listen::{Check, CheckState, Client, TlsStanding};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -1,19 +1,19 @@
 //! Reads the live state of all workload clusters, at a cost that grows with their number alone, or chooses one.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
 use rules::capi::ObjectKey;
 
 use super::{
-    CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection,
-    StateSource, StatusSources, convert, fleet::LATELY,
+    ClusterStanding, DeniedCaller, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection, StateSource,
+    StatusSources, convert, fleet::LATELY,
 };
 use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
 use index::Sizes;
 use scale::History;
 use service::Calls;
-use service::listen::{Certificates, Check, Checks as _, Client, DebugError, DebugPages};
+use service::listen::{Certificates, Check, Checks as _, DebugError, DebugPages};
 
 /// The parameter that chooses a Cluster of a fleet.
 const CLUSTER: &str = "cluster";
@@ -78,22 +78,7 @@ pub struct DeniedCallers {
     /// The number of calls that were denied, whoever made them.
     pub calls: u64,
     /// The callers, the last one first.
-    pub callers: Vec<DeniedClient>,
-}
-
-/// A caller that was denied.
-#[derive(Clone, Debug)]
-pub struct DeniedClient {
-    /// The only URI of its certificate, or else the name by which it was admitted, after the word `name`.
-    pub identity: String,
-    /// The address of its last call.
-    pub peer: Option<IpAddr>,
-    /// The reason for its last denial.
-    pub reason: String,
-    /// The number of its calls that were denied.
-    pub calls: u64,
-    /// The time of the last one.
-    pub last: Instant,
+    pub callers: Vec<DeniedCaller>,
 }
 
 /// The source of the live state.
@@ -143,8 +128,8 @@ impl Source {
         let management = self.fleet.informers().into_iter().filter(|(cluster, _)| *cluster == "management");
         let mut informers: Vec<_> = management.map(|(_, status)| convert::informer(status, now)).collect();
         informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
-        let denied = self.served.denied_callers().callers.into_iter().map(|caller| denied_caller(caller, now));
-        let denied = denied.filter(|caller| caller.last_ago < LATELY).collect();
+        let denied =
+            self.served.denied_callers().callers.into_iter().filter(|caller| caller.last_ago < LATELY).collect();
         FleetState { informers, clusters, denied, ..self.read_bare() }
     }
 
@@ -223,7 +208,7 @@ fn converted(served: &ServedCluster, core: Option<&str>, now: Instant) -> FleetC
         namespace: name.as_ref().map(|name| name.namespace.to_string()).unwrap_or_default(),
         name: name.map(|name| name.name.to_string()).unwrap_or_default(),
         calls: convert::calls(calls, now),
-        callers: calls.callers().iter().map(caller).collect(),
+        callers: calls.callers(),
         groups,
         machines,
         nodes,
@@ -252,26 +237,6 @@ fn standing(left: Option<Left>, sync: ClusterSync, core: Option<&str>) -> (Clust
         (None, ClusterSync { is_connected: false, nodes: Some(why), .. }) => (ClusterStanding::NotConnected, Some(why)),
         (None, ClusterSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
         (None, ClusterSync { problem: None, .. }) => (ClusterStanding::Served, None),
-    }
-}
-
-fn caller(client: &Client) -> CallerState {
-    CallerState {
-        uri: client.uri.as_ref().map(ToString::to_string),
-        serial: client.serial.as_ref().map(ToString::to_string),
-        peer: client.peer.map(|peer| peer.to_string()),
-        certificate_until: client.until,
-    }
-}
-
-fn denied_caller(caller: DeniedClient, now: Instant) -> DeniedCaller {
-    let DeniedClient { identity, peer, reason, calls, last } = caller;
-    DeniedCaller {
-        identity,
-        peer: peer.map(|peer| peer.to_string()),
-        reason,
-        denied_calls: calls,
-        last_ago: now.saturating_duration_since(last).as_secs(),
     }
 }
 

@@ -58,9 +58,8 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
         assert_eq!((cluster.groups, cluster.machines, cluster.nodes, cluster.problems), (1, 1, 1, 0));
     }
     let caller = &state.clusters[1].callers[0];
-    let shown = [&caller.uri, &caller.serial, &caller.peer];
-    assert_eq!(shown.map(Option::as_deref), [Some(STAGE), Some("0a1b"), Some("192.0.2.7")]);
-    assert_eq!(caller.certificate_until, Some(until));
+    assert_eq!((caller.uri.as_deref(), caller.serial.as_deref()), (Some(STAGE), Some("0a1b")));
+    assert_eq!((caller.peer, caller.until), (Some("192.0.2.7".parse().unwrap()), Some(until)));
     let expiry = "client_certificate_expiry_timestamp_seconds";
     assert_eq!(world.series(expiry, "team-a/stage"), Some(1_893_553_445.0));
     assert_eq!(world.series(expiry, "team-a/other"), None, "its caller isn't connected any more");
