@@ -4,13 +4,13 @@
 
 mod fleet;
 
+use std::collections::BTreeMap;
+
 use rstest::rstest;
+use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
 use super::{group, notice, overview, view::View};
-use crate::state::explain::{
-    Explained,
-    report::{GroupReport, Stated, TemplateReport, Value},
-};
+use crate::state::explain::{Explained, report::GroupReport};
 use crate::state::{
     CallsState, Check, CheckState, ClusterState, Group, HistoryEntry, HistoryOutcome, InformerState, Instance,
     InstanceCounts, InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout,
@@ -102,7 +102,9 @@ fn hostile() -> (State, Explained) {
         history: history(),
         ..LeftOutObject::default()
     };
-    let value = || Value { stated: Stated { value: text(), source: text(), from: text() }, overrode: vec![] };
+    let source = || Source::Annotation(HOSTILE.into());
+    let value = || Sourced::new(text(), source());
+    let taint = Taint { key: text(), value: text(), effect: TaintEffect::NoSchedule };
     let report = GroupReport {
         id: text(),
         cluster: text(),
@@ -113,13 +115,15 @@ fn hostile() -> (State, Explained) {
         rolling_out: true,
         scales_from_zero: false,
         not_from_zero: Some(text()),
-        template: Some(TemplateReport {
+        template: Some(NodeTemplate {
+            capacity: BTreeMap::new(),
+            overhead: BTreeMap::new(),
             labels: [(text(), value())].into(),
-            taints: vec![value()],
-            ..TemplateReport::default()
+            taints: vec![Sourced::new(taint, source())],
+            declared_features: vec![value()],
         }),
         options: [(text(), value())].into(),
-        price_per_hour: Some(value()),
+        price_per_hour: Some(Sourced::new(Price::default(), source())),
         drivers: vec![],
         problems: problems(),
         notes: vec![text()],

@@ -1,5 +1,9 @@
 //! The Node that would join if a group grew, each value with its source.
 
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+
 use super::{
     Quantity, Source, Sourced, SourcedMap, Taint,
     resource_list::{CPU, Capacity, MEMORY},
@@ -19,6 +23,32 @@ pub struct NodeTemplate {
     pub taints: Vec<Sourced<Taint>>,
     /// The features that its kubelet declares, in order. Only an observed Node shows them.
     pub declared_features: Vec<Sourced<String>>,
+}
+
+/// Serialized with the three amounts of each resource together.
+impl Serialize for NodeTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Resource<'a> {
+            allocatable: String,
+            capacity: &'a Sourced<Quantity>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            overhead: Option<&'a Sourced<Quantity>>,
+        }
+        let resources = self.capacity.iter().map(|(name, capacity)| {
+            let allocatable = self.without_overhead(name, capacity.value).to_string();
+            (name, Resource { allocatable, capacity, overhead: self.overhead.get(name) })
+        });
+        let resources: BTreeMap<_, _> = resources.collect();
+        let mut fields = serializer.serialize_struct("NodeTemplate", 4)?;
+        fields.serialize_field("resources", &resources)?;
+        fields.serialize_field("labels", &self.labels)?;
+        fields.serialize_field("taints", &self.taints)?;
+        if !self.declared_features.is_empty() {
+            fields.serialize_field("declaredFeatures", &self.declared_features)?;
+        }
+        fields.end()
+    }
 }
 
 impl NodeTemplate {
@@ -43,7 +73,8 @@ impl NodeTemplate {
             | Source::TemplateMetadata
             | Source::TemplateSpec(_)
             | Source::RealNode(_)
-            | Source::HugePages(_) => 0,
+            | Source::HugePages(_)
+            | Source::PriceFile(_) => 0,
         })
     }
 

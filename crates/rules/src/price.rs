@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use crate::capi::{PRICE_PER_HOUR, ScalableResource};
 use thiserror::Error;
 
-use super::{NodeTemplate, Problem, ProblemKind, RealNodes, observed::ObservedLabels};
+use super::{NodeTemplate, Problem, ProblemKind, RealNodes, Source, Sourced, Stated, observed::ObservedLabels};
 
 mod list;
 mod units;
@@ -116,47 +116,33 @@ impl fmt::Display for Price {
     }
 }
 
-/// The source of a price.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum PriceSource {
-    /// The group's annotation.
-    Annotation,
-    /// A label selector of the price list.
+/// An entry of the price file.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum PriceEntry {
+    /// A label selector.
     Selector(ArcStr),
-    /// An instance type of the price list.
+    /// An instance type.
     InstanceType(ArcStr),
-    /// The resource prices of the price list.
+    /// The resource prices.
     Resources,
 }
 
-/// Writes the source for people.
-impl fmt::Display for PriceSource {
+/// Writes the entry for people.
+impl fmt::Display for PriceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotation => write!(f, "annotation {PRICE_PER_HOUR}"),
-            Self::Selector(selector) => write!(f, "price file, selector {selector}"),
-            Self::InstanceType(instance_type) => write!(f, "price file, instance type {instance_type}"),
-            Self::Resources => f.write_str("price file, resources"),
+            Self::Selector(selector) => write!(f, "selector {selector}"),
+            Self::InstanceType(instance_type) => write!(f, "instance type {instance_type}"),
+            Self::Resources => f.write_str("resources"),
         }
     }
-}
-
-/// A price and its source.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Offer {
-    /// The price.
-    pub price: Price,
-    /// Its source.
-    pub source: PriceSource,
 }
 
 /// The price of a Node of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupPrice {
-    /// The price in effect.
-    pub offer: Offer,
-    /// The prices it overrode, the strongest first.
-    pub overridden: Vec<Offer>,
+    /// The price in effect, and those it overrode.
+    pub price: Sourced<Price>,
     /// The prices of the Node's resources one by one; `None` while the Node's capacity is unknown.
     pub units: Option<UnitPrices>,
 }
@@ -177,14 +163,17 @@ pub fn of_group(
         let capacity = template.map(|template| &template.capacity);
         list.offers(&labels_of(template, nodes), capacity)
     };
-    let annotated = annotated.map(|price| (Offer { price, source: PriceSource::Annotation }, None));
+    let source = Source::Annotation(arcstr::literal!(PRICE_PER_HOUR));
+    let annotated = annotated.map(|price| (Stated { value: price, source }, None));
     let mut offers = annotated.into_iter().chain(of_list);
     let price = offers.next().map(|(offer, rates)| {
         let units = template.and_then(|template| match rates {
             Some(rates) => Some(UnitPrices::of_rates(rates, &template.capacity)),
-            None => UnitPrices::split(offer.price, &template.capacity, list.resources.as_ref()),
+            None => UnitPrices::split(offer.value, &template.capacity, list.resources.as_ref()),
         });
-        GroupPrice { offer, overridden: offers.map(|(offer, _)| offer).collect(), units }
+        let Stated { value, source } = offer;
+        let price = Sourced { value, source, overrode: offers.map(|(offer, _)| offer).collect() };
+        GroupPrice { price, units }
     });
     (price, problems)
 }

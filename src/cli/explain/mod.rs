@@ -171,7 +171,7 @@ impl ExplainConfig {
         let chosen = self.selection.chosen(&ids)?;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
-            pods: pods.iter().map(Pod::report).collect(),
+            pods: pods.to_vec(),
             warnings: read.warnings,
             skipped: read.skipped,
             ..Report::default()

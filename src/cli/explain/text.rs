@@ -8,7 +8,7 @@ use anstyle::Style;
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
 use page::state::Problem;
 use page::state::explain::{
-    report::{GroupReport, LeftOutReport, PodReport, Report},
+    report::{GroupReport, LeftOutReport, Pod, Report},
     rows::{Row, Tone, plain, rows, short, shown},
 };
 
@@ -63,14 +63,15 @@ impl Paint {
         text
     }
 
-    fn pod(&self, pod: &PodReport) -> String {
+    fn pod(&self, pod: &Pod) -> String {
+        let requests = pod.needs.requests.iter();
         let requests: Vec<_> =
-            pod.requests.iter().map(|(name, amount)| format!("{}={}", plain(name), shown(name, amount))).collect();
+            requests.map(|(name, amount)| format!("{}={}", plain(name), shown(name, &amount.to_string()))).collect();
         let asks = if requests.is_empty() { "nothing".to_owned() } else { requests.join(", ") };
         let beyond = pod.not_looked_at.join(", ");
         format!(
             "{} asks for {asks}\n{}\n",
-            self.with(Style::new().bold(), &plain(&pod.pod)),
+            self.with(Style::new().bold(), &plain(&pod.name)),
             self.with(DIM, &format!("  not looked at: {beyond}"))
         )
     }

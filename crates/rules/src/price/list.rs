@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use arcstr::ArcStr;
 use kube_core::{Selector, SelectorExt as _};
 
-use super::{Offer, Price, PriceSource};
+use super::{Price, PriceEntry};
 use crate::{
-    Quantity, capacity,
+    Quantity, Source, Stated, capacity,
     resource_list::{CPU, Capacity, MEMORY},
 };
 
@@ -60,8 +60,8 @@ pub struct Rates {
     pub gpu: Option<Price>,
 }
 
-/// An offer, with the rates if it was computed from resources.
-pub(super) type RatedOffer = (Offer, Option<Rates>);
+/// A price, with the rates if it was computed from resources.
+pub(super) type Offer = (Stated<Price>, Option<Rates>);
 
 impl PriceList {
     /// Returns true if the list has no price.
@@ -73,28 +73,28 @@ impl PriceList {
     /// Returns the price of a Node of which only the labels are known.
     #[must_use]
     pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
-        self.offers(labels, None).first().map(|(offer, _)| offer.price)
+        self.offers(labels, None).first().map(|(offer, _)| offer.value)
     }
 
     /// Returns the offers for a Node with these labels and this capacity, the strongest first.
-    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<RatedOffer> {
-        let by_resources = |rates: Rates, source| {
+    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<Offer> {
+        let stated = |value, entry| Stated { value, source: Source::PriceFile(entry) };
+        let by_resources = |rates: Rates, entry| {
             let price = rates.price(capacity?)?;
-            Some((Offer { price, source }, Some(rates)))
+            Some((stated(price, entry), Some(rates)))
         };
         let selected = self.selectors.iter().find(|rule| rule.selector.matches(labels)).and_then(|rule| {
-            let source = PriceSource::Selector(rule.text.clone());
+            let entry = PriceEntry::Selector(rule.text.clone());
             match rule.tariff {
-                Tariff::Whole(price) => Some((Offer { price, source }, None)),
-                Tariff::Resources(rates) => by_resources(rates, source),
+                Tariff::Whole(price) => Some((stated(price, entry), None)),
+                Tariff::Resources(rates) => by_resources(rates, entry),
             }
         });
         let instance_type = [INSTANCE_TYPE, OLD_INSTANCE_TYPE].iter().find_map(|key| labels.get(*key));
         let typed = instance_type.and_then(|instance_type| self.instance_types.get_key_value(instance_type.as_str()));
-        let typed = typed.map(|(instance_type, price)| {
-            (Offer { price: *price, source: PriceSource::InstanceType(instance_type.clone()) }, None)
-        });
-        let resources = self.resources.and_then(|rates| by_resources(rates, PriceSource::Resources));
+        let typed =
+            typed.map(|(instance_type, price)| (stated(*price, PriceEntry::InstanceType(instance_type.clone())), None));
+        let resources = self.resources.and_then(|rates| by_resources(rates, PriceEntry::Resources));
         [selected, typed, resources].into_iter().flatten().collect()
     }
 }

@@ -6,17 +6,13 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use rules::{
-    Drivers, EmptyNode, Excluded, Exclusion, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
-    price::{GroupPrice, Offer, PriceSource},
+    Drivers, EmptyNode, Excluded, Exclusion, Overrides, Source, Sourced, fit,
     resource_list::{CPU, MEMORY},
 };
 
 use super::{
     super::convert,
-    Pod,
-    report::{
-        DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
-    },
+    report::{DriverReport, FitReport, GroupReport, LeftOutReport, Pod},
 };
 use index::{GroupSnapshot, Served};
 
@@ -82,9 +78,9 @@ fn group(
         rolling_out: snapshot.rollout.is_some(),
         scales_from_zero: not_from_zero.is_none(),
         not_from_zero,
-        template: definition.template.as_ref().map(template),
+        template: definition.template.clone(),
         options: options(&definition.options, keys),
-        price_per_hour: definition.price.as_ref().map(price),
+        price_per_hour: definition.price.as_ref().map(|price| price.price.clone()),
         drivers: drivers(&definition.drivers),
         problems: definition.problems.clone(),
         notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
@@ -109,53 +105,13 @@ fn not_from_zero(object: Option<&ScalableResource>) -> String {
     )
 }
 
-fn template(template: &NodeTemplate) -> TemplateReport {
-    let resource = |(name, capacity): (&String, &Sourced<Quantity>)| {
-        let resource = Resource {
-            allocatable: template.allocatable(name).unwrap_or(capacity.value).to_string(),
-            capacity: value(capacity),
-            overhead: template.overhead.get(name).map(value),
-        };
-        (name.clone(), resource)
-    };
-    TemplateReport {
-        resources: template.capacity.iter().map(resource).collect(),
-        labels: template.labels.iter().map(|(key, label)| (key.clone(), value(label))).collect(),
-        taints: template.taints.iter().map(value).collect(),
-        declared_features: template.declared_features.iter().map(value).collect(),
-    }
-}
-
-fn value<T: ToString>(sourced: &Sourced<T>) -> Value {
-    let Sourced { value, source, overrode } = sourced;
-    Value {
-        stated: stated(value, source),
-        overrode: overrode.iter().map(|Stated { value, source }| stated(value, source)).collect(),
-    }
-}
-
-fn stated<T: ToString>(value: &T, source: &Source) -> StatedReport {
-    StatedReport { value: value.to_string(), source: source.as_str().to_owned(), from: source.to_string() }
-}
-
-fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Value> {
+/// Returns the overridden options with their annotations.
+fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Sourced<String>> {
     let option = |(name, value): (String, String)| {
         let source = Source::Annotation(format!("{}{name}", keys.options_prefix).into());
-        (name, Value { stated: stated(&value, &source), overrode: Vec::new() })
+        (name, Sourced::new(value, source))
     };
     convert::options(overrides).into_iter().map(option).collect()
-}
-
-fn price(price: &GroupPrice) -> Value {
-    let stated = |offer: &Offer| StatedReport {
-        value: offer.price.to_string(),
-        source: match offer.source {
-            PriceSource::Annotation => "annotation".to_owned(),
-            PriceSource::Selector(_) | PriceSource::InstanceType(_) | PriceSource::Resources => "price file".to_owned(),
-        },
-        from: offer.source.to_string(),
-    };
-    Value { stated: stated(&price.offer), overrode: price.overridden.iter().map(stated).collect() }
 }
 
 fn drivers(drivers: &Drivers) -> Vec<DriverReport> {

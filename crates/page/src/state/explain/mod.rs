@@ -4,11 +4,10 @@
 
 pub mod amount;
 mod convert;
-mod pod;
 pub mod report;
 pub mod rows;
 
 pub use self::{
     convert::{Explained, explained},
-    pod::Pod,
+    report::Pod,
 };

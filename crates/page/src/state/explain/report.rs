@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 
-use rules::Problem;
+use rules::{NodeTemplate, PodNeeds, Price, Problem, Sourced};
 
 /// The version of this schema. It changes when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole report.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The [`SCHEMA_VERSION`] of the program that wrote it.
@@ -22,18 +22,18 @@ pub struct Report {
     /// The objects that aren't node groups, by id.
     pub left_out: Vec<LeftOutReport>,
     /// The pods whose fit is reported with each group.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub pods: Vec<PodReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<Pod>,
     /// Problems of the manifests besides those of the groups: objects that can't be read, or occur twice.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Parts of the manifests that aren't objects.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
 }
 
 /// A node group.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupReport {
     /// Its id, such as `MachineDeployment/team-a/workers`.
@@ -53,31 +53,31 @@ pub struct GroupReport {
     /// True if it scales from zero.
     pub scales_from_zero: bool,
     /// The reason why it doesn't scale from zero.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub not_from_zero: Option<String>,
     /// The Node that a scale-up would add, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub template: Option<TemplateReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<NodeTemplate>,
     /// The autoscaling options that it overrides, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub options: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, Sourced<String>>,
     /// The price of one of its Nodes per hour.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub price_per_hour: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<Sourced<Price>>,
     /// The devices and the volume limits by driver, which the protocol can't carry.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drivers: Vec<DriverReport>,
     /// Its problems.
     pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
     /// The fit of each pod on an empty Node of the group.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fits: Vec<FitReport>,
 }
 
 /// An object that isn't a node group.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftOutReport {
     /// Its id, such as `MachineDeployment/team-a/workers`.
@@ -96,60 +96,8 @@ pub struct LeftOutReport {
     pub notes: Vec<String>,
 }
 
-/// The Node that a scale-up adds.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TemplateReport {
-    /// The resources, by name.
-    pub resources: BTreeMap<String, Resource>,
-    /// The labels, by key.
-    pub labels: BTreeMap<String, Value>,
-    /// The taints, as text.
-    pub taints: Vec<Value>,
-    /// The features that its kubelet declares.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub declared_features: Vec<Value>,
-}
-
-/// A resource of a Node.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Resource {
-    /// The amount that pods get.
-    pub allocatable: String,
-    /// The whole amount.
-    pub capacity: Value,
-    /// The part of the capacity that isn't allocatable.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub overhead: Option<Value>,
-}
-
-/// A value and its source.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Value {
-    #[serde(flatten)]
-    /// The value in force.
-    pub stated: Stated,
-    /// The values that it overrode, the weakest last.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub overrode: Vec<Stated>,
-}
-
-/// A value as a source states it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Stated {
-    /// The value as text.
-    pub value: String,
-    /// The kind of the source, as a word.
-    pub source: String,
-    /// The full source, for people.
-    pub from: String,
-}
-
 /// The devices of a driver on a Node, or its limit of volumes.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
     /// `dra` or `csi`.
@@ -162,23 +110,29 @@ pub struct DriverReport {
     pub from: String,
 }
 
-/// A pod whose fit is reported.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+/// A pod whose fit is reported with each group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodReport {
+pub struct Pod {
     /// Kind, namespace and name of the given object.
-    pub pod: String,
-    /// The requested amounts, by resource.
-    pub requests: BTreeMap<String, String>,
+    #[serde(rename = "pod")]
+    pub name: String,
+    /// Its requests and constraints; only the requests are written.
+    #[serde(rename = "requests", serialize_with = "requests")]
+    pub needs: PodNeeds,
     /// The parts of its spec that aren't considered.
-    pub not_looked_at: Vec<String>,
+    pub not_looked_at: Vec<&'static str>,
+}
+
+fn requests<S: Serializer>(needs: &PodNeeds, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(needs.requests.iter().map(|(resource, amount)| (resource, amount.to_string())))
 }
 
 /// The fit of a pod on an empty Node of a group.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FitReport {
-    /// The pod, as [`PodReport::pod`] names it.
+    /// The pod, by its [name](Pod::name).
     pub pod: String,
     /// `None` if nothing is known of the Node.
     pub fits: Option<bool>,
@@ -196,9 +150,9 @@ impl Report {
 
     /// Returns the pods that fit no Node of any group.
     pub fn homeless(&self) -> impl Iterator<Item = &str> {
-        let fits = |pod: &PodReport| {
-            self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.pod && fit.fits == Some(true))
+        let fits = |pod: &Pod| {
+            self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.name && fit.fits == Some(true))
         };
-        self.pods.iter().filter(move |pod| !fits(pod)).map(|pod| pod.pod.as_str())
+        self.pods.iter().filter(move |pod| !fits(pod)).map(|pod| pod.name.as_str())
     }
 }

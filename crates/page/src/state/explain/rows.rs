@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 
 use rules::capi::CAPACITY_PREFIX;
 use rules::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use rules::{NodeTemplate, Quantity, Source, Sourced, Stated};
 
 use super::{
     amount::{bytes, cores},
-    report::{DriverReport, FitReport, GroupReport, Resource, Stated, TemplateReport, Value},
+    report::{DriverReport, FitReport, GroupReport},
 };
 use rules::text::visible;
 
@@ -65,34 +66,39 @@ pub fn rows(group: &GroupReport) -> Vec<Row> {
     if let Some(template) = &group.template {
         rows.extend(template_rows(template));
     }
-    let options = group.options.iter().map(|(name, it)| (format!("{name}={}", it.stated.value), it));
+    let options = group.options.iter().map(|(name, it)| (format!("{name}={}", it.value), it));
     rows.extend(listed("options", options));
     let price = group.price_per_hour.iter();
-    rows.extend(price.map(|it| Row::new("price", format!("{}/h", it.stated.value), from(it, &plain))));
+    rows.extend(price.map(|it| Row::new("price", format!("{}/h", it.value), from(it, plain))));
     rows.extend(group.drivers.iter().map(driver));
     rows.extend(group.fits.iter().flat_map(fit));
     rows
 }
 
-fn template_rows(template: &TemplateReport) -> impl Iterator<Item = Row> {
-    let known = RESOURCES.iter().filter_map(|(key, name)| Some((*name, *key, template.resources.get(*key)?)));
-    let others = template.resources.iter().filter(|(key, _)| RESOURCES.iter().all(|(known, _)| known != key));
+fn template_rows(template: &NodeTemplate) -> impl Iterator<Item = Row> {
+    let known = RESOURCES.iter().filter_map(|(key, name)| Some((*name, *key, template.capacity.get(*key)?)));
+    let others = template.capacity.iter().filter(|(key, _)| RESOURCES.iter().all(|(known, _)| known != key));
     let resources = known.chain(others.map(|(key, resource)| (key.as_str(), key.as_str(), resource)));
-    let resources = resources.map(|(name, key, resource)| {
-        Row::new(&plain(name), shown(key, &resource.allocatable), resource_from(key, resource))
+    let resources = resources.map(|(name, key, capacity)| {
+        let allocatable = template.allocatable(key).unwrap_or(capacity.value);
+        let from = resource_from(key, capacity, template.overhead.get(key));
+        Row::new(&plain(name), shown(key, &allocatable.to_string()), from)
     });
     let known = LABELS.iter().filter_map(|(key, name)| Some((*name, template.labels.get(*key)?)));
-    let known = known.map(|(name, label)| Row::new(name, plain(&label.stated.value), from(label, &plain)));
+    let known = known.map(|(name, label)| Row::new(name, plain(&label.value), from(label, plain)));
     let others = template.labels.iter().filter(|(key, _)| LABELS.iter().all(|(known, _)| known != key));
-    let others = listed("labels", others.map(|(key, label)| (format!("{key}={}", label.stated.value), label)));
-    let taints = listed("taints", template.taints.iter().map(|taint| (taint.stated.value.clone(), taint)));
-    let features = template.declared_features.iter().map(|feature| (feature.stated.value.clone(), feature));
+    let others = listed("labels", others.map(|(key, label)| (format!("{key}={}", label.value), label)));
+    let taints = listed("taints", template.taints.iter().map(|taint| (taint.value.to_string(), taint)));
+    let features = template.declared_features.iter().map(|feature| (feature.value.clone(), feature));
     resources.chain(known).chain(others).chain(taints).chain(listed("features", features))
 }
 
 /// Returns one line per value, all with the same name.
-fn listed<'a>(name: &'static str, values: impl Iterator<Item = (String, &'a Value)>) -> impl Iterator<Item = Row> {
-    values.map(move |(value, it)| Row::new(name, plain(&value), from(it, &plain)))
+fn listed<'a, T: ToString + 'a>(
+    name: &'static str,
+    values: impl Iterator<Item = (String, &'a Sourced<T>)>,
+) -> impl Iterator<Item = Row> {
+    values.map(move |(value, it)| Row::new(name, plain(&value), from(it, plain)))
 }
 
 fn driver(driver: &DriverReport) -> Row {
@@ -117,45 +123,41 @@ fn fit(fit: &FitReport) -> Vec<Row> {
 }
 
 /// Formats the source of a resource: the source of its capacity, and the source of its overhead.
-fn resource_from(key: &str, resource: &Resource) -> String {
+fn resource_from(key: &str, capacity: &Sourced<Quantity>, overhead: Option<&Sourced<Quantity>>) -> String {
     let show = |amount: &str| shown(key, amount);
-    let overhead = resource.overhead.as_ref().filter(|overhead| overhead.stated.value != "0");
-    let Some(overhead) = overhead else { return from(&resource.capacity, &show) };
-    let capacity = &resource.capacity;
-    let mut text = with_value(&capacity.stated, &show);
-    let of_overhead = match overhead.stated.source.as_str() {
-        "learned" => source(&overhead.stated),
-        _ => format!("by {}", source(&overhead.stated)),
-    };
-    let _ = write!(text, " − overhead {} {of_overhead}", show(&overhead.stated.value));
-    text + &over(&capacity.overrode, &show) + &over(&overhead.overrode, &show)
+    let overhead = overhead.filter(|overhead| overhead.value != Quantity::ZERO);
+    let Some(overhead) = overhead else { return from(capacity, show) };
+    let mut text = with_value(&capacity.value, &capacity.source, show);
+    let by = if matches!(overhead.source, Source::Learned(_)) { "" } else { "by " };
+    let (amount, source) = (show(&overhead.value.to_string()), source(&overhead.source));
+    let _ = write!(text, " − overhead {amount} {by}{source}");
+    text + &over(&capacity.overrode, show) + &over(&overhead.overrode, show)
 }
 
 /// Formats the source of a value and the values that it overrode.
-fn from(value: &Value, show: &dyn Fn(&str) -> String) -> String {
-    source(&value.stated) + &over(&value.overrode, show)
+fn from<T: ToString>(value: &Sourced<T>, show: impl Fn(&str) -> String) -> String {
+    source(&value.source) + &over(&value.overrode, show)
 }
 
-fn source(stated: &Stated) -> String {
-    short(&stated.from)
+fn source(source: &Source) -> String {
+    short(&source.to_string())
 }
 
 /// Formats the values that were overridden. Defaults are omitted, since they say nothing new.
-fn over(overrode: &[Stated], show: &dyn Fn(&str) -> String) -> String {
-    let stated = overrode.iter().filter(|stated| stated.source != "default");
-    let stated: Vec<_> = stated.map(|stated| with_value(stated, show)).collect();
+fn over<T: ToString>(overrode: &[Stated<T>], show: impl Fn(&str) -> String) -> String {
+    let stated = overrode.iter().filter(|stated| stated.source != Source::Default);
+    let stated: Vec<_> = stated.map(|stated| with_value(&stated.value, &stated.source, &show)).collect();
     if stated.is_empty() { String::new() } else { format!(" (over {})", stated.join(", ")) }
 }
 
 /// Formats a source together with its value.
-fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
-    let (from, value) = (source(stated), show(&stated.value));
-    match stated.source.as_str() {
-        "learned" => format!("{value} {from}"),
-        "status.capacity" | "status.nodeInfo" => match from.split_once(" of ") {
-            Some((field, template)) => format!("{field} {value} of {template}"),
-            None => format!("{from} {value}"),
-        },
+fn with_value(value: &impl ToString, source: &Source, show: impl Fn(&str) -> String) -> String {
+    let (from, value) = (self::source(source), show(&value.to_string()));
+    match (source, from.split_once(" of ")) {
+        (Source::Learned(_), _) => format!("{value} {from}"),
+        (Source::StatusCapacity(_) | Source::NodeInfo(..), Some((field, template))) => {
+            format!("{field} {value} of {template}")
+        }
         _ => format!("{from} {value}"),
     }
 }
