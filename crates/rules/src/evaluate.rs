@@ -11,9 +11,8 @@ use crate::capi::{
 };
 
 use super::{
-    Bounds, CapacityWords, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
-    Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout,
-    template,
+    Bounds, CapacityWords, Driver, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem,
+    ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
 
 pub use self::exclusion::{Excluded, Exclusion};
@@ -73,7 +72,7 @@ pub struct Definition {
     /// The Node that would join; `None` if too little is known, which is an error only for a group without replicas.
     pub template: Option<NodeTemplate>,
     /// The drivers of its Nodes, which the template can't carry.
-    pub drivers: Drivers,
+    pub drivers: Vec<Driver>,
     /// The autoscaling options that it overrides.
     pub options: Overrides,
     /// The price of one of its Nodes, if it is stated.

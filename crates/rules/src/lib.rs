@@ -48,7 +48,7 @@ pub mod writing;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use capacity::GPU_LABEL;
-pub use drivers::{CsiDriver, DraDriver, Drivers};
+pub use drivers::{Driver, DriverKind};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
 pub use exhausted::{CapacityWords, Lack};

@@ -10,7 +10,7 @@ use crate::capi::{InfrastructureTemplate, ScalableResource};
 
 use super::{
     GroupId, NodeTemplate, Problem, Source, Sourced, TemplateName, TemplateRules, capacity,
-    drivers::{self, Drivers},
+    drivers::{self, Driver},
     labels::ARCH,
     observed_resources::{ObservedResources, RealNodes},
     overhead,
@@ -31,7 +31,7 @@ pub struct Built {
     /// The Node that would join; `None` if its cpu or memory isn't stated.
     pub template: Option<NodeTemplate>,
     /// Its drivers, which the template can't carry.
-    pub drivers: Drivers,
+    pub drivers: Vec<Driver>,
     /// The problems of all inputs.
     pub problems: Vec<Problem>,
     /// The notes, which aren't problems.
@@ -74,7 +74,7 @@ pub fn build(
         capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
         built.template = Some(template);
     }
-    built.notes.extend(built.drivers.notes().take(MOST_NOTES));
+    built.notes.extend(built.drivers.iter().map(Driver::note).take(MOST_NOTES));
     built
 }
 

@@ -6,13 +6,13 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use rules::{
-    Drivers, EmptyNode, Excluded, Exclusion, Overrides, Source, Sourced, fit,
+    EmptyNode, Excluded, Exclusion, Overrides, Source, Sourced, fit,
     resource_list::{CPU, MEMORY},
 };
 
 use super::{
     super::convert,
-    report::{DriverReport, FitReport, GroupReport, LeftOutReport, Pod},
+    report::{FitReport, GroupReport, LeftOutReport, Pod},
 };
 use index::{GroupSnapshot, Served};
 
@@ -81,7 +81,7 @@ fn group(
         template: definition.template.clone(),
         options: options(&definition.options, keys),
         price_per_hour: definition.price.as_ref().map(|price| price.price.clone()),
-        drivers: drivers(&definition.drivers),
+        drivers: definition.drivers.clone(),
         problems: definition.problems.clone(),
         notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
         fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
@@ -112,22 +112,6 @@ fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Sourced<Strin
         (name, Sourced::new(value, source))
     };
     convert::options(overrides).into_iter().map(option).collect()
-}
-
-fn drivers(drivers: &Drivers) -> Vec<DriverReport> {
-    let dra = drivers.dra.iter().map(|Sourced { value, source, .. }| DriverReport {
-        kind: "dra".to_owned(),
-        driver: value.name.clone(),
-        count: value.devices,
-        from: source.to_string(),
-    });
-    let csi = drivers.csi.iter().map(|Sourced { value, source, .. }| DriverReport {
-        kind: "csi".to_owned(),
-        driver: value.name.clone(),
-        count: value.limit,
-        from: source.to_string(),
-    });
-    dra.chain(csi).collect()
 }
 
 fn fits(pod: &Pod, node: Option<&wire::Node>) -> FitReport {

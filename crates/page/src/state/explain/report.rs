@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use rules::{NodeTemplate, PodNeeds, Price, Problem, Sourced};
+use rules::{Driver, NodeTemplate, PodNeeds, Price, Problem, Sourced};
 
 /// The version of this schema. It changes when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -66,7 +66,7 @@ pub struct GroupReport {
     pub price_per_hour: Option<Sourced<Price>>,
     /// The devices and the volume limits by driver, which the protocol can't carry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub drivers: Vec<DriverReport>,
+    pub drivers: Vec<Driver>,
     /// Its problems.
     pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
@@ -94,20 +94,6 @@ pub struct LeftOutReport {
     pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
-}
-
-/// The devices of a driver on a Node, or its limit of volumes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DriverReport {
-    /// `dra` or `csi`.
-    pub kind: String,
-    /// The name of the driver.
-    pub driver: String,
-    /// The number of devices, or the maximum number of volumes.
-    pub count: u32,
-    /// The source, for people.
-    pub from: String,
 }
 
 /// A pod whose fit is reported with each group.

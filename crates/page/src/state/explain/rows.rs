@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 use rules::capi::CAPACITY_PREFIX;
 use rules::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
-use rules::{NodeTemplate, Quantity, Source, Sourced, Stated};
+use rules::{Driver, DriverKind, NodeTemplate, Quantity, Source, Sourced, Stated};
 
 use super::{
     amount::{bytes, cores},
-    report::{DriverReport, FitReport, GroupReport},
+    report::{FitReport, GroupReport},
 };
 use rules::text::visible;
 
@@ -101,13 +101,12 @@ fn listed<'a, T: ToString + 'a>(
     values.map(move |(value, it)| Row::new(name, plain(&value), from(it, plain)))
 }
 
-fn driver(driver: &DriverReport) -> Row {
-    let what = if driver.kind == "dra" { "devices" } else { "volumes" };
-    Row::new(
-        &format!("{}-driver", driver.kind),
-        format!("{} {what} of {}", driver.count, plain(&driver.driver)),
-        short(&driver.from),
-    )
+fn driver(driver: &Driver) -> Row {
+    let (name, what) = match driver.kind {
+        DriverKind::Dra => ("dra-driver", "devices"),
+        DriverKind::Csi => ("csi-driver", "volumes"),
+    };
+    Row::new(name, format!("{} {what} of {}", driver.count, plain(&driver.name)), source(&driver.source))
 }
 
 fn fit(fit: &FitReport) -> Vec<Row> {
