@@ -25,7 +25,7 @@ use crate::state::{
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
         (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
-        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, report, state)),
+        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, state)),
         (None, None) => return None,
     };
     let (object, path) = (row.object, path_of(row.object.id()));
@@ -57,16 +57,12 @@ fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &Vie
     }
 }
 
-fn of_left_out(object: &LeftOutObject, report: Option<&Explained>, state: &State) -> Markup {
-    let notes = match report {
-        Some(Explained::LeftOut(report)) => report.notes.as_slice(),
-        Some(Explained::Group(_)) | None => &[],
-    };
+fn of_left_out(object: &LeftOutObject, state: &State) -> Markup {
     html! {
         section aria-label="Why" {
             h2 { "Why it is no node group" }
             p class="reason" { (Foreign(&object.message)) }
-            @for note in notes { p class="reason" { (Foreign(note)) } }
+            @for note in &object.notes { p class="reason" { (Foreign(note)) } }
             @if object.pinned {
                 p { "It was one at the last Refresh, so it answers its last values until the next; writes to it are refused." }
             }

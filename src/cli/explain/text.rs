@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
-use page::state::Problem;
 use page::state::explain::{
-    report::{GroupReport, LeftOutReport, Pod, Report},
+    report::{GroupReport, Pod, Report},
     rows::{Row, Tone, plain, rows, short, shown},
 };
+use page::state::{LeftOutObject, Problem};
 
 /// The minimum widths of the first columns.
 const NAME_WIDTH: usize = 12;
@@ -50,7 +50,7 @@ impl Paint {
         text
     }
 
-    fn left_out(&self, object: &LeftOutReport) -> String {
+    fn left_out(&self, object: &LeftOutObject) -> String {
         let bold = Style::new().bold();
         let style = if object.invalid { BAD } else { ODD };
         let mut text = format!(

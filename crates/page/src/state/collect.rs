@@ -191,6 +191,7 @@ impl StateSource {
     }
 
     fn left_out<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone + use<'a> {
-        snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group, &self.sources.history))
+        let left_out = |group: &GroupSnapshot| convert::left_out(group, self.sources.history.of(&group.id));
+        snapshot.groups.iter().filter_map(left_out)
     }
 }

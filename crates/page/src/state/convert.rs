@@ -6,7 +6,8 @@ use rules::{Excluded, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap
 use shared_informer::Status;
 
 use super::{
-    CallsState, ClusterState, Group, InformerState, LeftOutObject, Rollout, SourcedTaint, SourcedText, Template,
+    CallsState, ClusterState, Group, HistoryEntry, InformerState, LeftOutObject, Rollout, SourcedTaint, SourcedText,
+    Template,
 };
 use index::{GroupSnapshot, Served};
 use scale::History;
@@ -54,8 +55,8 @@ pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) 
     }
 }
 
-/// Converts an object that isn't a node group; `None` for one that is.
-pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
+/// Converts an object that isn't a node group, with its last writes; `None` for one that is.
+pub(super) fn left_out(snapshot: &GroupSnapshot, history: Vec<HistoryEntry>) -> Option<LeftOutObject> {
     let Excluded { reason, problems } = snapshot.standing.as_ref().err()?;
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
@@ -69,7 +70,8 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         invalid: reason.is_error() || !problems.is_empty(),
         pinned: snapshot.pinned,
         problems: problems.clone(),
-        history: history.of(&snapshot.id),
+        notes: Vec::new(),
+        history,
     })
 }
 

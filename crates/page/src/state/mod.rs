@@ -284,8 +284,11 @@ pub struct LeftOutObject {
     /// True if it was a node group at the last `Refresh`. Until the next one, calls for it return its last values.
     pub pinned: bool,
     /// Its problems.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub problems: Vec<Problem>,
+    /// Notes for people that are worth knowing and aren't problems.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,

@@ -6,13 +6,13 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use rules::{
-    EmptyNode, Excluded, Exclusion, Overrides, Source, Sourced, fit,
+    EmptyNode, Exclusion, Overrides, Source, Sourced, fit,
     resource_list::{CPU, MEMORY},
 };
 
 use super::{
-    super::convert,
-    report::{FitReport, GroupReport, LeftOutReport, Pod},
+    super::{LeftOutObject, convert},
+    report::{FitReport, GroupReport, Pod},
 };
 use index::{GroupSnapshot, Served};
 
@@ -22,45 +22,28 @@ pub enum Explained {
     /// A node group.
     Group(Box<GroupReport>),
     /// An object that isn't one.
-    LeftOut(LeftOutReport),
+    LeftOut(LeftOutObject),
 }
 
 /// Reports on an object of the index; `None` if the object is gone. `notes` are facts that the caller knows and the
 /// index lacks.
 #[must_use]
 pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
-    let object = snapshot.object.as_deref();
-    let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
-    let Excluded { reason, problems } = match &snapshot.standing {
-        Ok(served) => {
-            return Some(Explained::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))));
-        }
-        Err(excluded) => excluded,
+    let reason = match &snapshot.standing {
+        Ok(served) => return Some(Explained::Group(Box::new(group(snapshot, served, notes, keys, pods)))),
+        Err(excluded) => excluded.reason,
     };
-    let cause = match reason {
-        Exclusion::Gone => return None,
-        // A report doesn't wait for a template, since manifests may never contain it.
-        Exclusion::WaitingForTemplate => Exclusion::NoScaleFromZero,
-        reason => *reason,
-    };
-    Some(Explained::LeftOut(LeftOutReport {
-        id: snapshot.id.to_string(),
-        cluster,
-        invalid: cause.is_error() || !problems.is_empty(),
-        reason: reason.as_str().to_owned(),
-        message: cause.to_string(),
-        problems: problems.clone(),
-        notes: notes.to_vec(),
-    }))
+    let mut object = convert::left_out(snapshot, Vec::new()).filter(|_| reason != Exclusion::Gone)?;
+    // A report doesn't wait for a template, since manifests may never contain it.
+    if reason == Exclusion::WaitingForTemplate {
+        object.message = Exclusion::NoScaleFromZero.to_string();
+        object.invalid = true;
+    }
+    object.notes = notes.to_vec();
+    Some(Explained::LeftOut(object))
 }
 
-fn group(
-    snapshot: &GroupSnapshot,
-    served: &Served,
-    (cluster, notes): (String, &[String]),
-    keys: &Keys,
-    pods: &[Pod],
-) -> GroupReport {
+fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Keys, pods: &[Pod]) -> GroupReport {
     let definition = &served.definition;
     let not_from_zero = match &definition.template {
         Some(_) => None,
@@ -70,7 +53,7 @@ fn group(
     let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
     GroupReport {
         id: snapshot.id.to_string(),
-        cluster,
+        cluster: snapshot.object.as_deref().map(|object| object.cluster_name.to_string()).unwrap_or_default(),
         invalid: !definition.problems.is_empty(),
         size: snapshot.size,
         min_size: definition.bounds.min,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
+use crate::state::LeftOutObject;
 use rules::{Driver, NodeTemplate, PodNeeds, Price, Problem, Sourced};
 
 /// The version of this schema. It changes when a field is removed or changes its meaning.
@@ -20,7 +21,7 @@ pub struct Report {
     /// The node groups, by id.
     pub groups: Vec<GroupReport>,
     /// The objects that aren't node groups, by id.
-    pub left_out: Vec<LeftOutReport>,
+    pub left_out: Vec<LeftOutObject>,
     /// The pods whose fit is reported with each group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<Pod>,
@@ -74,26 +75,6 @@ pub struct GroupReport {
     /// The fit of each pod on an empty Node of the group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fits: Vec<FitReport>,
-}
-
-/// An object that isn't a node group.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LeftOutReport {
-    /// Its id, such as `MachineDeployment/team-a/workers`.
-    pub id: String,
-    /// The name of its Cluster.
-    pub cluster: String,
-    /// True if it is left out because of an error, or has problems.
-    pub invalid: bool,
-    /// The reason as a word.
-    pub reason: String,
-    /// The reason and the remedy.
-    pub message: String,
-    /// Its problems.
-    pub problems: Vec<Problem>,
-    /// Notes that are worth knowing and aren't problems.
-    pub notes: Vec<String>,
 }
 
 /// A pod whose fit is reported with each group.
