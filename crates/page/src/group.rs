@@ -13,8 +13,7 @@ use super::{
     view::{ROWS, View},
 };
 use crate::state::explain::{
-    Explained,
-    report::GroupReport,
+    Explained, GroupReport,
     rows::{Row as Line, Tone, rows},
 };
 use crate::state::{

@@ -10,7 +10,7 @@ use rstest::rstest;
 use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
 use super::{group, notice, overview, view::View};
-use crate::state::explain::{Explained, report::GroupReport};
+use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
     CallsState, Check, CheckState, ClusterState, Group, HistoryEntry, HistoryOutcome, InformerState, Instance,
     InstanceCounts, InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout,

@@ -24,10 +24,7 @@ use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, PrintError, print};
 use app::prices::{PriceFile, PriceFileError};
 use index::{Detail, Index, Served};
-use page::state::explain::{
-    Explained, Pod, explained,
-    report::{Report, SCHEMA_VERSION},
-};
+use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
 use rules::GroupId;
 use rules::text::visible;
 

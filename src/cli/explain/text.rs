@@ -7,7 +7,7 @@ use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
 use page::state::explain::{
-    report::{GroupReport, Pod, Report},
+    GroupReport, Pod, Report,
     rows::{Row, Tone, plain, rows, short, shown},
 };
 use page::state::{LeftOutObject, Problem};

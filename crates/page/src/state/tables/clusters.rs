@@ -2,10 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{
-    layout::{lay_out, shown},
-    none,
-};
+use super::{lay_out, none, shown};
 use crate::state::{Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
 
 /// A Cluster with its conditions.
