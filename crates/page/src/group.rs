@@ -4,11 +4,9 @@
 use maud::{Markup, html};
 
 use super::{
-    bar::{bar, description},
-    condition::Severity,
     listing::Row,
-    moment::{Now, span},
     overview::pager,
+    parts::{Now, Severity, bar, description, span},
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{ROWS, View},
 };

@@ -2,13 +2,11 @@
 //! `/debug/clusters` show and of the report of `explain`; every text of a cluster is escaped, and there is no script.
 //! This crate must implement no rule, query no API server, and change nothing.
 
-mod bar;
-mod condition;
-mod fleet;
+mod clusters;
 mod group;
 mod listing;
-mod moment;
 mod overview;
+mod parts;
 mod shell;
 pub mod state;
 #[cfg(test)]
@@ -71,7 +69,7 @@ impl StatusPages for StatusPage {
             }
             (Some(cluster), _) => self.source.of(cluster),
             (None, "/") if !is_one => {
-                return StatusAnswer::Found(fleet::clusters(&self.source.read(), &view).into_string());
+                return StatusAnswer::Found(clusters::clusters(&self.source.read(), &view).into_string());
             }
             (None, _) => self.source.only().ok_or_else(|| {
                 format!(

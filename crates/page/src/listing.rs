@@ -1,7 +1,7 @@
 //! The rows of the table of node groups: their conditions, the filter and the order.
 
 use super::{
-    condition::Condition,
+    parts::Condition,
     view::{Filter, Order, ROWS, View},
 };
 use crate::state::{Group, HistoryOutcome, LeftOutObject, State};

@@ -4,10 +4,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::{
-    bar::bar,
-    condition::{Condition, Severity},
     listing::{Listing, Object, Row},
-    moment::{Now, span},
+    parts::{Condition, Now, Severity, bar, span},
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };

@@ -6,8 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{
     STYLE_PATH,
-    condition::{Condition, Severity},
-    moment::{Now, span},
+    parts::{Condition, Now, Severity, span},
     view::View,
 };
 use crate::state::State;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod fleet;
+mod clusters;
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The page of a fleet, and the links of its Clusters' pages.
 
 use super::*;
-use crate::fleet;
+use crate::clusters;
 use crate::state::{Client, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
 
 fn well(name: &str) -> FleetCluster {
@@ -28,7 +28,7 @@ fn fleet_of(clusters: Vec<FleetCluster>) -> FleetState {
 }
 
 fn page(fleet: &FleetState, query: &str) -> String {
-    fleet::clusters(fleet, &View::parse(query).unwrap()).into_string()
+    clusters::clusters(fleet, &View::parse(query).unwrap()).into_string()
 }
 
 #[test]

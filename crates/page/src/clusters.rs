@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 
 use super::{
-    condition::Severity,
-    moment::{Now, span},
     overview::{certificate, informers, pager, sync_check},
+    parts::{Now, Severity, span},
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
