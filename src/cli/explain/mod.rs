@@ -182,7 +182,7 @@ impl ExplainConfig {
                 Some(Explained::LeftOut(object))
                     if object.invalid || self.selection.all || !self.selection.ids.is_empty() =>
                 {
-                    report.left_out.push(object);
+                    report.left_out.push(*object);
                 }
                 Some(Explained::LeftOut(_)) | None => {}
             }

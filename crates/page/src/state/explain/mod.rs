@@ -139,7 +139,7 @@ pub enum Explained {
     /// A node group.
     Group(Box<GroupReport>),
     /// An object that isn't one.
-    LeftOut(LeftOutObject),
+    LeftOut(Box<LeftOutObject>),
 }
 
 /// Reports on an object of the index; `None` if the object is gone. `notes` are facts that the caller knows and the
@@ -157,7 +157,7 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
         object.invalid = true;
     }
     object.notes = notes.to_vec();
-    Some(Explained::LeftOut(object))
+    Some(Explained::LeftOut(Box::new(object)))
 }
 
 fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Keys, pods: &[Pod]) -> GroupReport {
