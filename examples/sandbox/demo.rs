@@ -161,7 +161,7 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     let wanted = template_kinds(sandbox);
     let all_known = async {
         loop {
-            let checks = shown(server).checks;
+            let checks = shown(server).head.checks;
             let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
             if templates >= wanted && checks.iter().all(|check| check.state == CheckState::Ready) {
                 return;

@@ -27,12 +27,12 @@ pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> O
     };
     let (object, path) = (row.object, path_of(row.object.id()));
     let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
-    let page = Page { title: &title, path: &path, view, state };
+    let page = Page { title: &title, path: &path, view, head: &state.head };
     Some(page.around(&html! {
         nav aria-label="Back" { a href={ "/" (view.home().query()) } { "‹ all node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } } }
         h1 { (id(object.id())) }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
-        @if !state.ready {
+        @if !state.head.ready {
             p { (labelled(Severity::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
         }
         (content)
@@ -44,7 +44,7 @@ fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &Vie
         Some(Explained::Group(report)) => Some(report.as_ref()),
         Some(Explained::LeftOut(_)) | None => None,
     };
-    let now = Now(state.taken_at);
+    let now = Now(state.head.taken_at);
     html! {
         (size(group, now))
         (problems(&group.problems))
@@ -66,7 +66,7 @@ fn of_left_out(object: &LeftOutObject, state: &State) -> Markup {
             @if !object.cluster.is_empty() { dl { (fact("Cluster", &Foreign(&object.cluster))) } }
         }
         (problems(&object.problems))
-        (history(&object.history, Now(state.taken_at)))
+        (history(&object.history, Now(state.head.taken_at)))
     }
 }
 

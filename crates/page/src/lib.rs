@@ -22,7 +22,7 @@ use self::{
     shell::{Foreign, Page},
     view::View,
 };
-use crate::state::{FleetState, Source, State, StateSource};
+use crate::state::{Head, Source, StateSource};
 use service::listen::{STYLE_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
@@ -41,18 +41,12 @@ impl StatusPage {
         Self { source }
     }
 
-    /// Returns a state without any Cluster, for pages that show none.
-    fn bare(&self) -> State {
-        let FleetState { program, taken_at, .. } = self.source.read_bare();
-        State { program, taken_at, ..State::default() }
-    }
-
     fn wrong(&self, why: &str) -> StatusAnswer {
-        StatusAnswer::Wrong(notice(&self.bare(), "Not understood", why))
+        StatusAnswer::Wrong(notice(&self.source.head(), "Not understood", why))
     }
 
     fn missing(&self, why: &str) -> StatusAnswer {
-        StatusAnswer::Missing(notice(&self.bare(), "Not here", why))
+        StatusAnswer::Missing(notice(&self.source.head(), "Not here", why))
     }
 }
 
@@ -106,8 +100,8 @@ fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
 }
 
 /// Renders a page that only shows a text.
-fn notice(state: &State, title: &str, text: &str) -> String {
-    let page = Page { title, path: "/", view: &View::default(), state };
+fn notice(head: &Head, title: &str, text: &str) -> String {
+    let page = Page { title, path: "/", view: &View::default(), head };
     let content = html! {
         h1 { (title) }
         p class="reason" { (Foreign(text)) }

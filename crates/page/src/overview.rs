@@ -9,24 +9,21 @@ use super::{
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };
-use crate::state::{Check, CheckState, ClusterState, Group, InformerState, LeftOutObject, State, TlsStanding};
-
-/// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
-const QUIET: u64 = 120;
-/// The number of seconds of remaining validity below which the page warns of a certificate.
-const ENDS_SOON: i64 = 7 * 86_400;
+use crate::state::{
+    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, LeftOutObject, QUIET, State, TlsStanding,
+};
 
 /// Renders the first page.
 pub(super) fn overview(state: &State, view: &View) -> Markup {
     let listing = Listing::of(state, view);
     let wrong: usize =
         listing.counts.iter().filter(|(it, _)| it.severity() == Severity::Bad).map(|(_, count)| count).sum();
-    let title = match (state.ready, wrong) {
+    let title = match (state.head.ready, wrong) {
         (false, _) => "Not in sync – node groups".to_owned(),
         (true, 0) => "Node groups".to_owned(),
         (true, wrong) => format!("{wrong} to look at – node groups"),
     };
-    let page = Page { title: &title, path: "/", view, state };
+    let page = Page { title: &title, path: "/", view, head: &state.head };
     page.around(&html! {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
@@ -40,17 +37,17 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
 
 /// Renders the summary for a person on call: calls, sync state and certificate.
 fn standing(state: &State) -> Markup {
-    let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
+    let waiting: Vec<_> = state.head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" { h2 { "Called" } (called(state)) }
             div class="card" {
                 h2 { "In sync" }
-                p { @if state.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
+                p { @if state.head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &state.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now(state.taken_at))) }
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now(state.head.taken_at))) }
             }
         }
     }

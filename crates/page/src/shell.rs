@@ -9,7 +9,7 @@ use super::{
     parts::{Condition, Now, Severity, span},
     view::View,
 };
-use crate::state::State;
+use crate::state::Head;
 use rules::text::visible;
 
 /// The interval in seconds at which the link in the header refreshes a page.
@@ -30,14 +30,14 @@ pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) path: &'a str,
     pub(super) view: &'a View,
-    pub(super) state: &'a State,
+    pub(super) head: &'a Head,
 }
 
 impl Page<'_> {
     pub(super) fn around(&self, content: &Markup) -> Markup {
-        let Self { title, path, view, state } = self;
-        let now = Now(state.taken_at);
-        let up = u64::try_from(now.seconds_since(state.program.started_at)).unwrap_or_default();
+        let Self { title, path, view, head } = self;
+        let now = Now(head.taken_at);
+        let up = u64::try_from(now.seconds_since(head.program.started_at)).unwrap_or_default();
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -54,8 +54,8 @@ impl Page<'_> {
                     header {
                         p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
-                            "read " time datetime=(state.taken_at) { (state.taken_at.strftime("%T UTC")) }
-                            " · version " (state.program.version) ", up " (span(up)) " · "
+                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%T UTC")) }
+                            " · version " (head.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
                                 "refreshed every " (span(seconds.into())) ", "
                                 a href={ (path) (view.with_refresh(None).query()) } { "stop" }

@@ -12,7 +12,7 @@ use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 use super::{group, notice, overview, view::View};
 use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
-    CallsState, Check, CheckState, ClusterState, Group, HistoryEntry, HistoryOutcome, InformerState, Instance,
+    CallsState, Check, ClusterState, Group, Head, HistoryEntry, HistoryOutcome, InformerState, Instance,
     InstanceCounts, InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout,
     State, TlsStanding, WrittenSize,
 };
@@ -21,11 +21,18 @@ use crate::state::{
 /// text.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u{202e}\u{1b}[31m";
 
-fn state() -> State {
-    State {
+fn head() -> Head {
+    Head {
         program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".parse().unwrap() },
         taken_at: "2026-01-01T01:00:00Z".parse().unwrap(),
         ready: true,
+        ..Head::default()
+    }
+}
+
+fn state() -> State {
+    State {
+        head: head(),
         calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
         clusters: vec![ClusterState {
             name: "management".to_owned(),
@@ -132,8 +139,7 @@ fn hostile() -> (State, Explained) {
     let informer =
         InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };
     let state = State {
-        ready: false,
-        checks: vec![Check { name: text(), state: CheckState::Pending, reason: Some(text()) }],
+        head: Head { ready: false, checks: vec![Check::pending(text(), text())], ..head() },
         calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
         tls: Some(TlsStanding { failing: Some(text()), ..TlsStanding::default() }),
         clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
@@ -154,7 +160,7 @@ fn no_text_of_a_cluster_becomes_markup() {
         overview::overview(&state, &view).into_string(),
         page_of(&state, Some(&explained)),
         page_of(&left_out, None),
-        notice(&state, "Not here", HOSTILE),
+        notice(&state.head, "Not here", HOSTILE),
     ];
     for page in pages {
         assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
@@ -186,10 +192,7 @@ fn a_calm_fleet_is_said_to_be_calm() {
 #[rstest]
 #[case::out_of_sync(
     State {
-        ready: false,
-        checks: vec![Check {
-            name: "workload/nodes".to_owned(), state: CheckState::Pending, reason: Some("forbidden: no".to_owned()),
-        }],
+        head: Head { ready: false, checks: vec![Check::pending("workload/nodes", "forbidden: no")], ..head() },
         ..state()
     },
     &["<title>Not in sync – node groups</title>", "workload/nodes</code>: <span class=\"reason\">forbidden: no"]

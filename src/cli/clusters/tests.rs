@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use page::state::{CallsState, Check, Client, ClusterStanding, DeniedCaller, InformerState, TlsStanding};
+use page::state::{CallsState, Check, Client, ClusterStanding, DeniedCaller, Head, InformerState, TlsStanding};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -48,9 +48,12 @@ fn fleet() -> FleetState {
     let cut =
         FleetCluster { nodes_synced: false, nodes_reason: Some("no route".to_owned()), ..cluster("team-b", "cut") };
     FleetState {
-        schema_version: page::state::SCHEMA_VERSION,
-        taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-        ready: true,
+        head: Head {
+            schema_version: page::state::SCHEMA_VERSION,
+            taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            ready: true,
+            ..Head::default()
+        },
         clusters: vec![cluster("team-a", "prod"), lost, cut],
         ..FleetState::default()
     }
@@ -168,7 +171,7 @@ fn a_fleet_without_clusters_and_one_out_of_sync_say_so() {
         state: CheckState::Pending,
         reason: Some("forbidden\u{1b}".to_owned()),
     };
-    let state = FleetState { clusters: Vec::new(), checks: vec![check], ..fleet() };
+    let state = FleetState { clusters: Vec::new(), head: Head { checks: vec![check], ..Head::default() }, ..fleet() };
     assert_eq!(config.render(&state).unwrap(), "no Clusters: one has to match --fleet-selector by its labels\n");
     assert_eq!(config.warnings(&state), ["not in sync: management/clusters: forbidden\\u{1b}"]);
 }
@@ -188,7 +191,8 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters[0].last_unexpected_call_ago = Some(1);
     state.clusters[0].reason = text();
     state.clusters[0].calls.last_refresh_refused = text();
-    state.tls = Some(TlsStanding { clients_until: Some(state.taken_at), failing: text(), ..TlsStanding::default() });
+    state.tls =
+        Some(TlsStanding { clients_until: Some(state.head.taken_at), failing: text(), ..TlsStanding::default() });
     state.informers = vec![InformerState::default()];
     state.denied = vec![DeniedCaller { peer: Some([192, 0, 2, 9].into()), ..DeniedCaller::default() }];
     let mut found = Vec::new();

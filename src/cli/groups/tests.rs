@@ -11,9 +11,9 @@ use rstest::rstest;
 use super::{Filter, GroupsError, Output, ServerUrl, output};
 use page::state::tables::{View, table};
 use page::state::{
-    Check, CheckState, ClusterState, Group, InformerState, Instance, InstanceCounts, InstanceError, InstanceState,
-    InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template,
-    WrittenSize,
+    Check, CheckState, ClusterState, Group, Head, InformerState, Instance, InstanceCounts, InstanceError,
+    InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, SourcedTaint, SourcedText, State,
+    Template, WrittenSize,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -112,7 +112,7 @@ fn fleet() -> State {
         ..group("team-b", "spot")
     };
     State {
-        schema_version: SCHEMA_VERSION,
+        head: Head { schema_version: SCHEMA_VERSION, ..Head::default() },
         groups: vec![gpus, workers, spot],
         left_out: vec![
             LeftOutObject {
@@ -290,7 +290,7 @@ fn a_pending_sync_check_is_a_warning_with_its_reason() {
         check("workload/nodes", CheckState::Pending, Some("forbidden:\nno")),
         check("templates/X", CheckState::Informational, Some("missing")),
     ];
-    let state = State { checks, ..State::default() };
+    let state = State { head: Head { checks, ..Head::default() }, ..State::default() };
     assert_eq!(output::warnings(&state, &Filter::default()), ["not in sync: workload/nodes: forbidden:\\nno"]);
 }
 
@@ -343,7 +343,7 @@ fn every_field_of_the_schema_is_documented() {
     };
     let mut state = fleet();
     state.clusters = vec![ClusterState { name: String::new(), informers: vec![informer] }];
-    state.checks = vec![Check { name: String::new(), state: CheckState::Pending, reason: Some(String::new()) }];
+    state.head.checks = vec![Check { name: String::new(), state: CheckState::Pending, reason: Some(String::new()) }];
     state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
     let mut found = BTreeSet::new();
     fields(&serde_json::to_value(&state).unwrap(), &mut found);

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use shared_informer::Status;
 
 use super::{
-    CallsState, ClusterStanding, ClusterState, DeniedCaller, FleetCluster, FleetState, Group, HistoryEntry,
+    CallsState, ClusterStanding, ClusterState, DeniedCaller, FleetCluster, FleetState, Group, Head, HistoryEntry,
     InformerState, LATELY, LeftOutObject, Program, Rollout, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template,
     explain::{Explained, explained},
 };
@@ -65,23 +65,24 @@ impl Selection {
 /// The check of the informer of Nodes.
 const NODES: &str = "workload/nodes";
 
+impl Head {
+    fn new(checks: Vec<Check>, started_at: Timestamp) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at },
+            taken_at: Timestamp::now(),
+            ready: checks.iter().all(Check::is_ready),
+            checks,
+        }
+    }
+}
+
 /// The source of the live state of a workload cluster.
 #[derive(Clone)]
 pub struct StateSource {
-    cluster: WorkloadCluster,
+    served: ServedCluster,
+    certificates: Option<Certificates>,
     started_at: Timestamp,
-    sources: StatusSources,
-}
-
-/// Status sources besides the index; by default they are empty.
-#[derive(Clone, Debug, Default)]
-pub struct StatusSources {
-    /// The last writes and refusals.
-    pub history: History,
-    /// The last calls of Cluster Autoscaler.
-    pub calls: Calls,
-    /// The certificates of the gRPC listener, if it has any.
-    pub certificates: Option<Certificates>,
 }
 
 /// A list whose items are built while it is serialized.
@@ -94,17 +95,8 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    /// Returns the source of a workload cluster's state, for a program that was started at `started_at`.
-    #[must_use]
-    pub fn new(cluster: WorkloadCluster, started_at: Timestamp) -> Self {
-        Self { cluster, started_at, sources: StatusSources::default() }
-    }
-
-    /// Adds further status sources.
-    #[must_use]
-    pub fn with_sources(mut self, sources: StatusSources) -> Self {
-        self.sources = sources;
-        self
+    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, started_at: Timestamp) -> Self {
+        Self { served, certificates, started_at }
     }
 
     /// Returns the live state.
@@ -121,7 +113,8 @@ impl StateSource {
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);
-        let explained = snapshot.groups.first().and_then(|group| explained(group, &[], self.cluster.keys(), &[]));
+        let explained =
+            snapshot.groups.first().and_then(|group| explained(group, &[], self.served.cluster.keys(), &[]));
         let (groups, left_out) =
             (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
         (self.whole(&snapshot, groups, left_out), explained)
@@ -136,16 +129,10 @@ impl StateSource {
             group.standing.as_ref().is_err_and(|excluded| excluded.reason == Exclusion::OwnedByMachineDeployment)
         };
         snapshot.groups.retain(|group| !is_owned(group));
-        let row = |group: &GroupSnapshot| Some(row(group, group.served()?, &self.sources.history));
+        let row = |group: &GroupSnapshot| Some(row(group, group.served()?, &self.served.history));
         let rows = snapshot.groups.iter().filter_map(row).collect();
         let left_out = self.left_out(&snapshot).collect();
         self.whole(&snapshot, rows, left_out)
-    }
-
-    /// Returns the live state without groups and other objects.
-    #[must_use]
-    pub fn read_bare(&self) -> State {
-        self.whole(&Snapshot::default(), Vec::new(), Vec::new())
     }
 
     /// Returns the live state as JSON.
@@ -160,7 +147,7 @@ impl StateSource {
 
     fn snapshot(&self, selection: &Selection) -> Snapshot {
         let detail = if selection.instances { Detail::Instances } else { Detail::Counts };
-        let mut snapshot = self.cluster.index().snapshot(selection.group.as_ref(), detail);
+        let mut snapshot = self.served.cluster.index().snapshot(selection.group.as_ref(), detail);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         snapshot
     }
@@ -168,20 +155,16 @@ impl StateSource {
     /// Returns true if all Nodes of the workload cluster are known.
     fn has_nodes(&self) -> bool {
         let is_ready = |check: &Check| check.name == NODES && check.is_ready();
-        self.cluster.reads_nodes() && self.cluster.checks().iter().any(is_ready)
+        self.served.cluster.reads_nodes() && self.served.cluster.checks().iter().any(is_ready)
     }
 
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
-        let (checks, now) = (self.cluster.checks(), Instant::now());
+        let now = Instant::now();
         State {
-            schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at },
-            taken_at: Timestamp::now(),
-            ready: checks.iter().all(Check::is_ready),
-            checks,
-            calls: calls_of(&self.sources.calls, now),
-            tls: self.sources.certificates.as_ref().map(Certificates::standing),
-            clusters: clusters(self.cluster.informers(), self.cluster.reads_nodes(), now),
+            head: Head::new(self.served.cluster.checks(), self.started_at),
+            calls: calls_of(&self.served.calls, now),
+            tls: self.certificates.as_ref().map(Certificates::standing),
+            clusters: clusters(self.served.cluster.informers(), self.served.cluster.reads_nodes(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
             groups,
@@ -191,13 +174,13 @@ impl StateSource {
 
     fn groups<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = Group> + Clone + use<'a> {
         let has_nodes = self.has_nodes();
-        let history = &self.sources.history;
+        let history = &self.served.history;
         let group = move |group: &GroupSnapshot| Some(group_of(group, group.served()?, history, has_nodes));
         snapshot.groups.iter().filter_map(group)
     }
 
     fn left_out<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone + use<'a> {
-        let left_out = |group: &GroupSnapshot| left_out(group, self.sources.history.of(&group.id));
+        let left_out = |group: &GroupSnapshot| left_out(group, self.served.history.of(&group.id));
         snapshot.groups.iter().filter_map(left_out)
     }
 }
@@ -253,7 +236,7 @@ impl ServedClusters for Fleet {
 }
 
 impl ServedCluster {
-    fn uncalled(cluster: WorkloadCluster) -> Self {
+    pub(super) fn uncalled(cluster: WorkloadCluster) -> Self {
         let (calls, history) = (Calls::default(), History::default());
         Self { cluster, calls, history, denied: 0, foreign: 0, last_unexpected: None }
     }
@@ -317,24 +300,13 @@ impl Source {
         informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
         let denied =
             self.served.denied_callers().callers.into_iter().filter(|caller| caller.last_ago < LATELY).collect();
-        FleetState { informers, clusters, denied, ..self.read_bare() }
+        let tls = self.certificates.as_ref().map(Certificates::standing);
+        FleetState { informers, clusters, denied, head: self.head(), tls }
     }
 
-    /// Returns the state without any Cluster.
-    #[must_use]
-    pub fn read_bare(&self) -> FleetState {
-        let checks = self.fleet.checks();
-        FleetState {
-            schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at },
-            taken_at: Timestamp::now(),
-            ready: checks.iter().all(Check::is_ready),
-            checks,
-            tls: self.certificates.as_ref().map(Certificates::standing),
-            informers: Vec::new(),
-            clusters: Vec::new(),
-            denied: Vec::new(),
-        }
+    /// Returns what the states begin with.
+    pub(crate) fn head(&self) -> Head {
+        Head::new(self.fleet.checks(), self.started_at)
     }
 
     /// Returns the source of the state of one among many.
@@ -355,9 +327,7 @@ impl Source {
     }
 
     fn state_of(&self, found: ServedCluster) -> StateSource {
-        let ServedCluster { cluster, calls, history, .. } = found;
-        let sources = StatusSources { history, calls, certificates: self.certificates.clone() };
-        StateSource::new(cluster, self.started_at).with_sources(sources)
+        StateSource::new(found, self.certificates.clone(), self.started_at)
     }
 }
 

@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::collect::{DeniedCallers, Selection, ServedCluster, ServedClusters, Source, StateSource, StatusSources};
+pub use self::collect::{DeniedCallers, Selection, ServedCluster, ServedClusters, Source, StateSource};
 pub use index::{InstanceView, WrittenSize};
 pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
 pub use scale::{HistoryEntry, HistoryOutcome};
@@ -29,27 +29,20 @@ pub use service::listen::{Check, CheckState, Client, TlsStanding};
 pub const SCHEMA_VERSION: u32 = 1;
 /// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
 /// Autoscaler takes about ten.
-const QUIET: u64 = 120;
+pub(crate) const QUIET: u64 = 120;
 /// The number of seconds for which an unexpected call makes a Cluster one in need, and for which one that is denied is
 /// shown.
 const LATELY: u64 = 3_600;
 /// The number of seconds of remaining validity below which a certificate should have been renewed.
-const ENDS_SOON: i64 = 7 * 86_400;
+pub(crate) const ENDS_SOON: i64 = 7 * 86_400;
 
 /// The whole live state. `G` and `L` are lists, whose items a server may build while it serializes them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
-    /// The [`SCHEMA_VERSION`] of the program that wrote it.
-    pub schema_version: u32,
-    /// The program that wrote it.
-    pub program: Program,
-    /// When this was read.
-    pub taken_at: Timestamp,
-    /// True if all required checks are in sync, as `/readyz` reports.
-    pub ready: bool,
-    /// The checks, as `/readyz?verbose` lists them.
-    pub checks: Vec<Check>,
+    /// What both documents begin with.
+    #[serde(flatten)]
+    pub head: Head,
     /// The calls of Cluster Autoscaler.
     #[serde(default)]
     pub calls: CallsState,
@@ -66,6 +59,22 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub groups: G,
     /// The MachineDeployments, MachineSets and MachinePools that aren't node groups, by id.
     pub left_out: L,
+}
+
+/// What both documents begin with.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head {
+    /// The [`SCHEMA_VERSION`] of the program that wrote it.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub program: Program,
+    /// When this was read.
+    pub taken_at: Timestamp,
+    /// True if all required checks are in sync, as `/readyz` reports.
+    pub ready: bool,
+    /// The checks, as `/readyz?verbose` lists them.
+    pub checks: Vec<Check>,
 }
 
 /// The program that wrote the state.
@@ -304,16 +313,9 @@ impl LeftOutObject {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetState {
-    /// The [`SCHEMA_VERSION`] of the program that wrote it.
-    pub schema_version: u32,
-    /// The program that wrote it.
-    pub program: Program,
-    /// When this was read.
-    pub taken_at: Timestamp,
-    /// True if all required checks are in sync, as `/readyz` reports.
-    pub ready: bool,
-    /// The checks, as `/readyz?verbose` lists them.
-    pub checks: Vec<Check>,
+    /// What both documents begin with.
+    #[serde(flatten)]
+    pub head: Head,
     /// The certificates of the gRPC listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStanding>,
@@ -507,7 +509,7 @@ impl FleetState {
     /// Returns the Clusters with their conditions, those in need first, else by namespace and name.
     #[must_use]
     pub fn in_need_first(&self) -> Vec<(&FleetCluster, Vec<ClusterCondition>)> {
-        let conditions = |cluster: &FleetCluster| cluster.conditions(self.taken_at);
+        let conditions = |cluster: &FleetCluster| cluster.conditions(self.head.taken_at);
         let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, conditions(cluster))).collect();
         clusters.sort_by(|(a, of_a), (b, of_b)| {
             (of_a.first(), &a.namespace, &a.name).cmp(&(of_b.first(), &b.namespace, &b.name))

@@ -24,7 +24,7 @@ fn well(name: &str) -> FleetCluster {
 }
 
 fn fleet_of(clusters: Vec<FleetCluster>) -> FleetState {
-    FleetState { taken_at: "2026-01-01T01:00:00Z".parse().unwrap(), ready: true, clusters, ..FleetState::default() }
+    FleetState { head: head(), clusters, ..FleetState::default() }
 }
 
 fn page(fleet: &FleetState, query: &str) -> String {
@@ -139,8 +139,7 @@ fn no_text_of_a_fleet_becomes_markup() {
         ..well(HOSTILE)
     };
     let fleet = FleetState {
-        ready: false,
-        checks: vec![Check { name: HOSTILE.to_owned(), state: CheckState::Pending, reason: text() }],
+        head: Head { ready: false, checks: vec![Check::pending(HOSTILE, HOSTILE)], ..head() },
         denied: vec![DeniedCaller {
             identity: HOSTILE.to_owned(),
             reason: HOSTILE.to_owned(),

@@ -221,9 +221,9 @@ fn lines(problems: &[Problem]) -> Vec<String> {
 /// Returns a table of the server's own faults, after which the table of groups may be out of date: checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if
 /// there are none.
 fn trouble(state: &State) -> Option<String> {
-    let pending = state.checks.iter().filter(|check| check.state == CheckState::Pending);
+    let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending);
     let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));
-    let of_tls = state.tls.as_ref().map(|tls| certificates(tls, state.taken_at));
+    let of_tls = state.tls.as_ref().map(|tls| certificates(tls, state.head.taken_at));
     let rows: Vec<_> = pending.chain(of_tls.into_iter().flatten()).map(|(what, why)| vec![what, why]).collect();
     (!rows.is_empty()).then(|| lay_out(&[("NOT AS IT SHOULD BE", false), ("WHY", false)], rows.into_iter()))
 }
@@ -264,16 +264,19 @@ fn shown(text: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::state::Check;
+    use crate::state::{Check, Head};
+
+    fn head(checks: Vec<Check>) -> Head {
+        Head { taken_at: "2026-01-01T00:00:00Z".parse().unwrap(), checks, ..Head::default() }
+    }
 
     #[test]
     fn a_server_that_is_well_has_no_trouble() {
         let tls = TlsStanding { server_until: "2027-01-01T00:00:00Z".parse().unwrap(), ..TlsStanding::default() };
         let check = |state| Check { name: "templates/x".to_owned(), state, reason: None };
         let state = State {
-            taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            head: head(vec![check(CheckState::Ready), check(CheckState::Informational)]),
             tls: Some(tls),
-            checks: vec![check(CheckState::Ready), check(CheckState::Informational)],
             ..State::default()
         };
         assert_eq!(trouble(&state), None);
@@ -282,12 +285,11 @@ mod tests {
     #[test]
     fn resources_that_are_not_in_sync_and_bad_certificates_are_listed_with_the_reason() {
         let state = State {
-            taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-            checks: vec![Check {
+            head: head(vec![Check {
                 name: "workload/nodes".to_owned(),
                 state: CheckState::Pending,
                 reason: Some("forbidden\u{1b}".to_owned()),
-            }],
+            }]),
             tls: Some(TlsStanding {
                 server_until: "2025-12-31T00:00:00Z".parse().unwrap(),
                 clients_until: Some("2027-01-01T00:00:00Z".parse().unwrap()),
