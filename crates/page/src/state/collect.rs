@@ -102,10 +102,11 @@ impl StateSource {
     /// Returns the live state.
     #[must_use]
     pub fn read(&self, selection: &Selection) -> State {
-        let snapshot = self.snapshot(selection);
-        let (groups, left_out) =
-            (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
-        self.whole(&snapshot, groups, left_out)
+        self.of(&self.snapshot(selection))
+    }
+
+    fn of(&self, snapshot: &Snapshot) -> State {
+        self.whole(snapshot, self.groups(snapshot).collect(), self.left_out(snapshot).collect())
     }
 
     /// Returns the live state of this group alone, and the report on the group: `None` if the object doesn't exist.
@@ -115,9 +116,7 @@ impl StateSource {
         let snapshot = self.snapshot(&selection);
         let explained =
             snapshot.groups.first().and_then(|group| explained(group, &[], self.served.cluster.keys(), &[]));
-        let (groups, left_out) =
-            (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
-        (self.whole(&snapshot, groups, left_out), explained)
+        (self.of(&snapshot), explained)
     }
 
     /// Returns the live state for a table of groups. Each group has only the fields of a row, and MachineSets that a
