@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{
-    STYLE_PATH,
     parts::{Condition, Now, Severity, span},
     view::View,
 };
 use crate::state::Head;
 use rules::text::visible;
+use service::listen::STYLE_PATH;
 
 /// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
-use super::{group, notice, overview, view::View};
+use super::{group, overview, routes::notice, view::View};
 use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
     CallsState, Check, ClusterState, Group, Head, HistoryEntry, HistoryOutcome, InformerState, Instance,
