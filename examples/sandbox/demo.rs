@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
 use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
 use page::state::tables::{View, table};
-use page::state::{Selection, State, SyncState};
+use page::state::{CheckState, Selection, State};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
@@ -162,9 +162,9 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     let wanted = template_kinds(sandbox);
     let all_known = async {
         loop {
-            let checks = shown(server).checks;
+            let checks = shown(server).head.checks;
             let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
-            if templates >= wanted && checks.iter().all(|check| check.state == SyncState::Ready) {
+            if templates >= wanted && checks.iter().all(|check| check.state == CheckState::Ready) {
                 return;
             }
             tokio::time::sleep(TICK).await;

@@ -270,11 +270,8 @@ impl LiveIndex {
     /// Returns the names of the checks that aren't ready, with the reason.
     pub(super) fn unready_checks(&self) -> Vec<(String, String)> {
         let checks = self.cluster.checks();
-        let missing = checks.into_iter().filter_map(|check| match check.state {
-            CheckState::Ready | CheckState::Broken(_) => None,
-            CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
-        });
-        missing.collect()
+        let missing = checks.into_iter().filter(|check| check.state != CheckState::Ready);
+        missing.map(|check| (check.name, check.reason.unwrap_or_default())).collect()
     }
 
     /// Ends everything that was started.

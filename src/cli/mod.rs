@@ -27,7 +27,7 @@ use app::Config;
 use rules::text::visible_lines;
 
 use check::CheckConfig;
-pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status, needed_rights};
+pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, Status, needed_rights};
 use clusters::{ClustersArgs, ClustersConfig};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};

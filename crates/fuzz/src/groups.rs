@@ -112,7 +112,7 @@ fn check(index: &Index) {
     let Some(served) = index.served(&GroupId::parse("MachineDeployment/team-a/workers").unwrap()) else { return };
     assert!(served.definition.problems.len() <= MOST_PROBLEMS);
     if let Some(price) = &served.definition.price {
-        assert!((0.0..=1e9).contains(&price.offer.price.per_hour()));
+        assert!((0.0..=1e9).contains(&price.price.value.per_hour()));
     }
     if let Some(encoded) = &served.template {
         let node = Node::decode(encoded.clone()).expect("a template is an encoded Node");

@@ -181,7 +181,7 @@ impl Index {
         let id = live.group_of_node(query);
         let served = id.as_ref().and_then(|id| live.groups.get(id)?.served.as_deref());
         if let Some(price) = served.and_then(|served| served.definition.price.as_ref()) {
-            return Ok(price.offer.price);
+            return Ok(price.price.value);
         }
         live.price_of_labels(labels).ok_or_else(|| match id {
             _ if live.has_no_prices() => NoPrice::Anywhere,
@@ -228,7 +228,7 @@ impl LiveState {
     /// pods, and with 0 its price expander can't compare anything any more.
     pub(super) fn find_cheapest_units(&self) -> Option<UnitPrices> {
         let units = |is_free: bool| {
-            let prices = self.priced().filter(move |price| price.offer.price.is_free() == is_free);
+            let prices = self.priced().filter(move |price| price.price.value.is_free() == is_free);
             prices.filter_map(|price| price.units.as_ref())
         };
         let cheapest = units(false).cloned().reduce(|mut cheapest, units| {

@@ -17,6 +17,7 @@ use rules::{
     rollout,
     writing::{GroupVersion, Ongoing},
 };
+use serde::{Deserialize, Serialize};
 use tokio::time;
 
 /// The values that a group is served with: the rules' definition, and the values derived from it.
@@ -194,12 +195,13 @@ pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
 /// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct WrittenSize {
     /// The size.
     pub replicas: i32,
-    /// The time since it was written or read.
-    pub age: Duration,
+    /// The seconds since it was written or read.
+    pub ago: u64,
 }
 
 /// A version that this process wrote, or read after a failed write, and that the watch may not have reported yet.
@@ -267,8 +269,8 @@ impl Versions {
     /// Returns the size that was written last, until the watch has reported it.
     pub(super) fn written(&self, now: Instant) -> Option<WrittenSize> {
         let written = self.still_written(now)?;
-        let age = now.saturating_duration_since(written.at);
-        Some(WrittenSize { replicas: written.version.replicas, age })
+        let ago = now.saturating_duration_since(written.at).as_secs();
+        Some(WrittenSize { replicas: written.version.replicas, ago })
     }
 
     fn still_written(&self, now: Instant) -> Option<&Written> {

@@ -39,5 +39,5 @@ pub use self::{
     resolve::{Member, NodeQuery, Resolved},
     state::{Index, PinnedGroup},
     templates::{SharedTemplates, Template, TemplateReader},
-    view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, OutsideBounds, OwnedInstance, Sizes, Snapshot, Stats},
+    view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},
 };

@@ -15,6 +15,7 @@ use rules::{
     Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView,
     Shortage, instance, replacement::Replaced, topology, writing::Ongoing,
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     group::{Group, Held, Hold, Served, WrittenSize},
@@ -87,13 +88,37 @@ pub enum Detail {
     Instances,
 }
 
-/// An instance with its owner.
-#[derive(Debug)]
-pub struct OwnedInstance<'a> {
+/// An instance with its Machine and its Node.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceView {
     /// The instance as Cluster Autoscaler sees it.
+    #[serde(flatten)]
     pub instance: Instance,
-    /// Its Machine with its Node; `None` for instances of a MachinePool and for placeholders.
-    pub member: Option<&'a Member>,
+    /// The name of its Machine, in the group's namespace; `None` for instances of a MachinePool and for placeholders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The name of its Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// True if its Machine has a nodeRef and the workload cluster, whose Nodes are in sync, doesn't have the Node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_gone: bool,
+    /// The creation of its Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
+}
+
+impl InstanceView {
+    fn new(instance: Instance, member: Option<&Member>, has_nodes: bool) -> Self {
+        Self {
+            instance,
+            machine: member.map(|member| member.machine.meta.key.name.to_string()),
+            node: member.and_then(Member::node_name).map(ToString::to_string),
+            node_gone: has_nodes && member.is_some_and(|member| member.has_node() && member.node.is_none()),
+            created_at: member.and_then(|member| member.machine.created.time()),
+        }
+    }
 }
 
 impl Index {
@@ -187,8 +212,9 @@ impl GroupSnapshot {
     }
 
     /// Returns its instances in the order of [`Index::instances`], placeholders last; `None` if they weren't copied.
+    /// `has_nodes` is true if the Nodes of the workload cluster are in sync.
     #[must_use]
-    pub fn instances(&self) -> Option<impl Iterator<Item = OwnedInstance<'_>>> {
+    pub fn instances(&self, has_nodes: bool) -> Option<impl Iterator<Item = InstanceView>> {
         let members = self.members.as_deref()?;
         let is_live = self.standing.is_ok();
         let size = if is_live { self.size } else { 0 };
@@ -202,7 +228,8 @@ impl GroupSnapshot {
             instance::of_group(&self.id, size, &members, || self.delete_conditions())
         });
         let members = members.iter().map(Some).chain(std::iter::repeat(None));
-        Some(instances.into_iter().zip(members).map(|(instance, member)| OwnedInstance { instance, member }))
+        let view = move |(instance, member)| InstanceView::new(instance, member, has_nodes);
+        Some(instances.into_iter().zip(members).map(view))
     }
 
     fn delete_conditions(&self) -> DeleteConditions {

@@ -4,36 +4,35 @@
 use maud::{Markup, html};
 
 use super::{
-    bar::{bar, description},
-    condition::Severity,
     listing::Row,
-    moment::{Now, span},
     overview::pager,
+    parts::{Now, Severity, bar, description, span},
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{ROWS, View},
 };
 use crate::state::explain::{
-    Explained,
-    report::GroupReport,
+    Explained, GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State};
+use crate::state::{
+    Group, HistoryEntry, HistoryOutcome, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State,
+};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
         (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
-        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, report, state)),
+        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, state)),
         (None, None) => return None,
     };
     let (object, path) = (row.object, path_of(row.object.id()));
     let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
-    let page = Page { title: &title, path: &path, view, state };
+    let page = Page { title: &title, path: &path, view, head: &state.head };
     Some(page.around(&html! {
         nav aria-label="Back" { a href={ "/" (view.home().query()) } { "‹ all node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } } }
         h1 { (id(object.id())) }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
-        @if !state.ready {
+        @if !state.head.ready {
             p { (labelled(Severity::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
         }
         (content)
@@ -45,7 +44,7 @@ fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &Vie
         Some(Explained::Group(report)) => Some(report.as_ref()),
         Some(Explained::LeftOut(_)) | None => None,
     };
-    let now = Now::at(&state.taken_at);
+    let now = Now(state.head.taken_at);
     html! {
         (size(group, now))
         (problems(&group.problems))
@@ -55,23 +54,19 @@ fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &Vie
     }
 }
 
-fn of_left_out(object: &LeftOutObject, report: Option<&Explained>, state: &State) -> Markup {
-    let notes = match report {
-        Some(Explained::LeftOut(report)) => report.notes.as_slice(),
-        Some(Explained::Group(_)) | None => &[],
-    };
+fn of_left_out(object: &LeftOutObject, state: &State) -> Markup {
     html! {
         section aria-label="Why" {
             h2 { "Why it is no node group" }
             p class="reason" { (Foreign(&object.message)) }
-            @for note in notes { p class="reason" { (Foreign(note)) } }
+            @for note in &object.notes { p class="reason" { (Foreign(note)) } }
             @if object.pinned {
                 p { "It was one at the last Refresh, so it answers its last values until the next; writes to it are refused." }
             }
             @if !object.cluster.is_empty() { dl { (fact("Cluster", &Foreign(&object.cluster))) } }
         }
         (problems(&object.problems))
-        (history(&object.history, Now::at(&state.taken_at)))
+        (history(&object.history, Now(state.head.taken_at)))
     }
 }
 
@@ -100,7 +95,7 @@ fn size(group: &Group, now: Now) -> Markup {
             }
             @if let Some(rollout) = &group.rollout {
                 p {
-                    "Rolling out since " (now.ago(&rollout.since)) ": " span class="reason" { (Foreign(&rollout.message)) } ". "
+                    "Rolling out since " (now.ago(rollout.since)) ": " span class="reason" { (Foreign(&rollout.message)) } ". "
                     @if rollout.ignored { "An annotation lets its Machines be deleted all the same." }
                     @else { "Meanwhile no Machine of it is deleted." }
                 }
@@ -109,13 +104,13 @@ fn size(group: &Group, now: Now) -> Markup {
     }
 }
 
-fn problems(problems: &[ProblemState]) -> Markup {
+fn problems(problems: &[Problem]) -> Markup {
     html! {
         @if !problems.is_empty() {
             section aria-label="Problems" {
                 h2 { "Problems" }
                 ul { @for problem in problems {
-                    li { (labelled(Severity::Bad, &problem.kind)) " " span class="reason" { (Foreign(&problem.message)) } }
+                    li { (labelled(Severity::Bad, problem.kind.as_str())) " " span class="reason" { (Foreign(&problem.message)) } }
                 } }
             }
         }
@@ -164,7 +159,7 @@ fn explained_line(line: &Line) -> Markup {
     }
 }
 
-fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
+fn history(entries: &[HistoryEntry], now: Now) -> Markup {
     html! {
         section aria-label="Writes and refusals" {
             h2 { "Writes and refusals" }
@@ -182,20 +177,20 @@ fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
     }
 }
 
-fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
-    let severity = match entry.outcome.as_str() {
-        "done" => Severity::Good,
-        _ => Severity::Bad,
+fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
+    let severity = match entry.outcome {
+        HistoryOutcome::Done => Severity::Good,
+        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
     };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" { (entry.what) }
             (cell("When", "", &html! {
-                (now.ago(&entry.last))
-                @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(&entry.first)) } }
+                (now.ago(entry.last))
+                @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(entry.first)) } }
             }))
             (cell("How it ended", "", &html! {
-                (labelled(severity, &entry.outcome))
+                (labelled(severity, entry.outcome.as_str()))
                 @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
             }))
             (cell("Said", "reason", &Foreign(&entry.text)))
@@ -206,7 +201,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
 fn instances(group: &Group, now: Now, view: &View) -> Markup {
     let mut all: Vec<_> = group.instances.iter().flatten().collect();
     // Instances with an error come first, then those that are being created or deleted.
-    all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
+    all.sort_by_key(|it| (it.instance.error.is_none(), it.instance.state == InstanceState::Running));
     let pages = all.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);
     html! {
@@ -228,19 +223,19 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
     }
 }
 
-fn instance(instance: &InstanceOf, now: Now) -> Markup {
-    let (severity, state) = match instance.state {
-        InstanceActivity::Running => (Severity::Good, "running"),
-        InstanceActivity::Creating => (Severity::Busy, "creating"),
-        InstanceActivity::Deleting => (Severity::Busy, "deleting"),
+fn instance(instance: &InstanceView, now: Now) -> Markup {
+    let Instance { id, state, error } = &instance.instance;
+    let severity = match state {
+        InstanceState::Running => Severity::Good,
+        InstanceState::Creating | InstanceState::Deleting => Severity::Busy,
     };
     let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
     html! {
         tr role="row" {
-            th role="rowheader" scope="row" class="id" { (Foreign(&instance.id)) }
+            th role="rowheader" scope="row" class="id" { (Foreign(id)) }
             (cell("State", "", &html! {
-                (labelled(severity, state))
-                @if let Some(error) = &instance.error {
+                (labelled(severity, state.as_str()))
+                @if let Some(error) = error {
                     " " (labelled(Severity::Bad, &error.code))
                     div class="aside reason" {
                         (Foreign(&error.message))
@@ -252,7 +247,7 @@ fn instance(instance: &InstanceOf, now: Now) -> Markup {
             (cell("Machine", "", &name(&instance.machine)))
             (cell("Node", "", &html! { (name(&instance.node)) @if instance.node_gone { " (gone)" } }))
             (cell("Age", "number", &html! {
-                @match &instance.created_at { Some(created) => (now.age(created)), None => "–" }
+                @match instance.created_at { Some(created) => (now.age(created)), None => "–" }
             }))
         }
     }

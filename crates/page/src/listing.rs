@@ -1,10 +1,10 @@
 //! The rows of the table of node groups: their conditions, the filter and the order.
 
 use super::{
-    condition::Condition,
+    parts::Condition,
     view::{Filter, Order, ROWS, View},
 };
-use crate::state::{Group, LeftOutObject, State};
+use crate::state::{Group, HistoryOutcome, LeftOutObject, State};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl<'a> Object<'a> {
 
 impl<'a> Row<'a> {
     pub(super) fn of_group(group: &'a Group) -> Self {
-        let refused = group.history.first().is_some_and(|last| last.outcome != "done");
+        let refused = group.history.first().is_some_and(|last| last.outcome != HistoryOutcome::Done);
         let moving = group.counts.creating > 0 || group.counts.deleting > 0 || group.written.is_some();
         let found = [
             (!group.problems.is_empty(), Condition::Problem),
@@ -126,7 +126,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::state::{Counts, HistoryEntryState, ProblemState, Rollout, Written};
+    use crate::state::{HistoryEntry, InstanceCounts, Problem, ProblemKind, Rollout, WrittenSize};
 
     fn group(name: &str) -> Group {
         Group {
@@ -137,6 +137,11 @@ mod tests {
             max_size: 5,
             ..Group::default()
         }
+    }
+
+    fn entry(outcome: HistoryOutcome) -> HistoryEntry {
+        let (first, last) = Default::default();
+        HistoryEntry { outcome, what: "x".into(), code: None, text: String::new(), first, last, times: 1 }
     }
 
     fn left_out(name: &str, reason: &str, invalid: bool) -> LeftOutObject {
@@ -150,11 +155,15 @@ mod tests {
     }
 
     fn fleet() -> State {
-        let problem = ProblemState { kind: "options".to_owned(), message: "wrong".to_owned() };
+        let problem = Problem::new(ProblemKind::Options, "wrong");
         State {
             groups: vec![
                 group("calm"),
-                Group { counts: Counts { creating: 1, ..Counts::default() }, size: 4, ..group("grows") },
+                Group {
+                    counts: InstanceCounts { creating: 1, ..InstanceCounts::default() },
+                    size: 4,
+                    ..group("grows")
+                },
                 Group { problems: vec![problem], ..group("odd") },
             ],
             left_out: vec![
@@ -181,27 +190,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::failed(Group { counts: Counts { failed: 1, ..Counts::default() }, ..group("a") }, &[Condition::Failed])]
+    #[case::failed(Group { counts: InstanceCounts { failed: 1, ..InstanceCounts::default() }, ..group("a") }, &[Condition::Failed])]
     #[case::below_min(Group { size: 0, ..group("a") }, &[Condition::OutsideBounds])]
     #[case::above_max(Group { size: 6, ..group("a") }, &[Condition::OutsideBounds])]
     #[case::written(
-        Group { written: Some(Written { replicas: 4, ago: 1 }), ..group("a") },
+        Group { written: Some(WrittenSize { replicas: 4, ago: 1 }), ..group("a") },
         &[Condition::Scaling]
     )]
     #[case::several(
         Group {
             rollout: Some(Rollout::default()),
-            counts: Counts { deleting: 1, ..Counts::default() },
-            history: vec![HistoryEntryState { outcome: "refused".to_owned(), ..HistoryEntryState::default() }],
+            counts: InstanceCounts { deleting: 1, ..InstanceCounts::default() },
+            history: vec![entry(HistoryOutcome::Refused)],
             ..group("a")
         },
         &[Condition::Refused, Condition::RollingOut, Condition::Scaling]
     )]
     #[case::a_refusal_that_is_over(
         Group {
-            history: ["done", "failed"]
-                .map(|it| HistoryEntryState { outcome: it.to_owned(), ..HistoryEntryState::default() })
-                .into(),
+            history: vec![entry(HistoryOutcome::Done), entry(HistoryOutcome::Failed)],
             ..group("a")
         },
         &[Condition::Steady]

@@ -1,33 +1,29 @@
 //! The first page: the calls of Cluster Autoscaler, the sync state, and the node groups, the most urgent first.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::{
-    bar::bar,
-    condition::{Condition, Severity},
     listing::{Listing, Object, Row},
-    moment::{Now, span},
+    parts::{Condition, Now, Severity, bar, span},
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
     view::{Filter, Order, View},
 };
-use crate::state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
-
-/// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
-const QUIET: u64 = 120;
-/// The number of seconds of remaining validity below which the page warns of a certificate.
-const ENDS_SOON: i64 = 7 * 86_400;
+use crate::state::{
+    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, LeftOutObject, QUIET, State, TlsStanding,
+};
 
 /// Renders the first page.
 pub(super) fn overview(state: &State, view: &View) -> Markup {
     let listing = Listing::of(state, view);
     let wrong: usize =
         listing.counts.iter().filter(|(it, _)| it.severity() == Severity::Bad).map(|(_, count)| count).sum();
-    let title = match (state.ready, wrong) {
+    let title = match (state.head.ready, wrong) {
         (false, _) => "Not in sync – node groups".to_owned(),
         (true, 0) => "Node groups".to_owned(),
         (true, wrong) => format!("{wrong} to look at – node groups"),
     };
-    let page = Page { title: &title, path: "/", view, state };
+    let page = Page { title: &title, path: "/", view, head: &state.head };
     page.around(&html! {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
@@ -41,17 +37,17 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
 
 /// Renders the summary for a person on call: calls, sync state and certificate.
 fn standing(state: &State) -> Markup {
-    let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    let waiting: Vec<_> = state.head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" { h2 { "Called" } (called(state)) }
             div class="card" {
                 h2 { "In sync" }
-                p { @if state.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
+                p { @if state.head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &state.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&state.taken_at))) }
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now(state.head.taken_at))) }
             }
         }
     }
@@ -78,28 +74,27 @@ fn called(state: &State) -> Markup {
     }
 }
 
-pub(super) fn sync_check(check: &SyncCheck) -> Markup {
+pub(super) fn sync_check(check: &Check) -> Markup {
     html! {
         code { (Foreign(&check.name)) }
         @if let Some(reason) = &check.reason { ": " span class="reason" { (Foreign(reason)) } }
-        @if check.state == SyncState::NotWaitedFor { " (concerns its own groups only)" }
+        @if check.state == CheckState::Informational { " (concerns its own groups only)" }
     }
 }
 
 /// Renders the validity of the certificate, and its problem if there is one.
-pub(super) fn certificate(tls: &TlsState, now: Now) -> Markup {
-    let until = |what: &str, moment: &str| {
-        let left = now.seconds_since(moment).map(i64::wrapping_neg);
-        let (severity, word) = match left {
-            Some(left) if left < 0 => (Severity::Bad, "expired"),
-            Some(left) if left < ENDS_SOON => (Severity::Odd, "expires soon"),
-            Some(_) | None => (Severity::Good, "valid"),
+pub(super) fn certificate(tls: &TlsStanding, now: Now) -> Markup {
+    let until = |what: &str, moment: Timestamp| {
+        let (severity, word) = match -now.seconds_since(moment) {
+            ..0 => (Severity::Bad, "expired"),
+            0..ENDS_SOON => (Severity::Odd, "expires soon"),
+            ENDS_SOON.. => (Severity::Good, "valid"),
         };
         html! { p { (what) ": " (labelled(severity, word)) " ends " (now.ago(moment)) } }
     };
     html! {
-        (until("server", &tls.server_until))
-        @if let Some(moment) = &tls.clients_until { (until("client authority", moment)) }
+        (until("server", tls.server_until))
+        @if let Some(moment) = tls.clients_until { (until("client authority", moment)) }
         @if let Some(why) = &tls.failing {
             p { (labelled(Severity::Bad, "new files can't be used")) }
             p class="reason" { (Foreign(why)) }

@@ -1,17 +1,16 @@
 //! The parts that all pages share: head, header, and the rendering of texts, conditions and links.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{
-    STYLE_PATH,
-    condition::{Condition, Severity},
-    moment::{Now, span},
+    parts::{Condition, Now, Severity, span},
     view::View,
 };
-use crate::state::State;
+use crate::state::Head;
 use rules::text::visible;
+use service::listen::STYLE_PATH;
 
 /// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;
@@ -31,14 +30,14 @@ pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) path: &'a str,
     pub(super) view: &'a View,
-    pub(super) state: &'a State,
+    pub(super) head: &'a Head,
 }
 
 impl Page<'_> {
     pub(super) fn around(&self, content: &Markup) -> Markup {
-        let Self { title, path, view, state } = self;
-        let now = Now::at(&state.taken_at);
-        let up = now.seconds_since(&state.program.started_at).and_then(|up| u64::try_from(up).ok()).unwrap_or_default();
+        let Self { title, path, view, head } = self;
+        let now = Now(head.taken_at);
+        let up = u64::try_from(now.seconds_since(head.program.started_at)).unwrap_or_default();
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -55,8 +54,8 @@ impl Page<'_> {
                     header {
                         p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
-                            "read " time datetime=(state.taken_at) { (clock(&state.taken_at)) }
-                            " · version " (state.program.version) ", up " (span(up)) " · "
+                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%T UTC")) }
+                            " · version " (head.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
                                 "refreshed every " (span(seconds.into())) ", "
                                 a href={ (path) (view.with_refresh(None).query()) } { "stop" }
@@ -70,13 +69,6 @@ impl Page<'_> {
             }
         }
     }
-}
-
-/// Returns the time of day of a time in RFC 3339.
-fn clock(moment: &str) -> Cow<'_, str> {
-    let time = moment.split_once('T').map(|(_, time)| time);
-    let seconds = time.and_then(|time| time.get(..8));
-    seconds.map_or(Cow::Borrowed(moment), |seconds| Cow::Owned(format!("{seconds} UTC")))
 }
 
 /// Renders a condition of a row as a sign and a word, so that no colour is needed.

@@ -2,29 +2,37 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod fleet;
+mod clusters;
+
+use std::collections::BTreeMap;
 
 use rstest::rstest;
+use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
-use super::{group, notice, overview, view::View};
-use crate::state::explain::{
-    Explained,
-    report::{GroupReport, Stated, TemplateReport, Value},
-};
+use super::{group, overview, routes::notice, view::View};
+use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
-    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
-    InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, SyncCheck, SyncState, TlsState, Written,
+    CallsState, Check, ClusterState, Group, Head, HistoryEntry, HistoryOutcome, InformerState, Instance,
+    InstanceCounts, InstanceError, InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, Program, Rollout,
+    State, TlsStanding, WrittenSize,
 };
 
 /// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
 /// text.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u{202e}\u{1b}[31m";
 
+fn head() -> Head {
+    Head {
+        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".parse().unwrap() },
+        taken_at: "2026-01-01T01:00:00Z".parse().unwrap(),
+        ready: true,
+        ..Head::default()
+    }
+}
+
 fn state() -> State {
     State {
-        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".to_owned() },
-        taken_at: "2026-01-01T01:00:00Z".to_owned(),
-        ready: true,
+        head: head(),
         calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
         clusters: vec![ClusterState {
             name: "management".to_owned(),
@@ -45,7 +53,7 @@ fn workers() -> Group {
         min_size: 1,
         size: 3,
         max_size: 5,
-        counts: Counts { running: 3, ..Counts::default() },
+        counts: InstanceCounts { running: 3, ..InstanceCounts::default() },
         ..Group::default()
     }
 }
@@ -61,28 +69,27 @@ fn page_of(state: &State, explained: Option<&Explained>) -> String {
 /// Returns a state in which every text of a cluster is hostile.
 fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
-    let problems = || vec![ProblemState { kind: "labels".to_owned(), message: text() }];
+    let problems = || vec![Problem::new(ProblemKind::Labels, text())];
     let history = || {
-        vec![HistoryEntryState {
-            outcome: "refused".to_owned(),
-            text: text(),
-            times: 2,
-            ..HistoryEntryState::default()
-        }]
+        let (first, last) = Default::default();
+        let (outcome, what) = (HistoryOutcome::Refused, "increase".into());
+        vec![HistoryEntry { outcome, what, code: None, text: text(), first, last, times: 2 }]
     };
-    let instance = InstanceOf {
-        id: text(),
-        state: InstanceActivity::Creating,
-        error: Some(InstanceFailure {
-            code: "ProvisioningFailed".to_owned(),
-            message: text(),
-            out_of_resources: true,
-            sent: true,
-        }),
+    let instance = InstanceView {
+        instance: Instance {
+            id: text(),
+            state: InstanceState::Creating,
+            error: Some(InstanceError {
+                code: "ProvisioningFailed".into(),
+                message: text(),
+                out_of_resources: true,
+                sent: true,
+            }),
+        },
         machine: Some(text()),
         node: Some(text()),
         node_gone: false,
-        created_at: Some(text()),
+        created_at: None,
     };
     let group = Group {
         id: format!("MachineDeployment/team-a/{HOSTILE}"),
@@ -90,7 +97,7 @@ fn hostile() -> (State, Explained) {
         problems: problems(),
         history: history(),
         instances: Some(vec![instance]),
-        rollout: Some(Rollout { message: text(), since: text(), ..Rollout::default() }),
+        rollout: Some(Rollout { message: text(), ..Rollout::default() }),
         ..workers()
     };
     let left_out = LeftOutObject {
@@ -102,7 +109,9 @@ fn hostile() -> (State, Explained) {
         history: history(),
         ..LeftOutObject::default()
     };
-    let value = || Value { stated: Stated { value: text(), source: text(), from: text() }, overrode: vec![] };
+    let source = || Source::Annotation(HOSTILE.into());
+    let value = || Sourced::new(text(), source());
+    let taint = Taint { key: text(), value: text(), effect: TaintEffect::NoSchedule };
     let report = GroupReport {
         id: text(),
         cluster: text(),
@@ -113,13 +122,15 @@ fn hostile() -> (State, Explained) {
         rolling_out: true,
         scales_from_zero: false,
         not_from_zero: Some(text()),
-        template: Some(TemplateReport {
+        template: Some(NodeTemplate {
+            capacity: BTreeMap::new(),
+            overhead: BTreeMap::new(),
             labels: [(text(), value())].into(),
-            taints: vec![value()],
-            ..TemplateReport::default()
+            taints: vec![Sourced::new(taint, source())],
+            declared_features: vec![value()],
         }),
         options: [(text(), value())].into(),
-        price_per_hour: Some(value()),
+        price_per_hour: Some(Sourced::new(Price::default(), source())),
         drivers: vec![],
         problems: problems(),
         notes: vec![text()],
@@ -128,10 +139,9 @@ fn hostile() -> (State, Explained) {
     let informer =
         InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };
     let state = State {
-        ready: false,
-        checks: vec![SyncCheck { name: text(), state: SyncState::Pending, reason: Some(text()) }],
+        head: Head { ready: false, checks: vec![Check::pending(text(), text())], ..head() },
         calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
-        tls: Some(TlsState { server_until: text(), clients_until: Some(text()), failing: Some(text()) }),
+        tls: Some(TlsStanding { failing: Some(text()), ..TlsStanding::default() }),
         clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
         groups: vec![group],
         left_out: vec![left_out],
@@ -150,7 +160,7 @@ fn no_text_of_a_cluster_becomes_markup() {
         overview::overview(&state, &view).into_string(),
         page_of(&state, Some(&explained)),
         page_of(&left_out, None),
-        notice(&state, "Not here", HOSTILE),
+        notice(&state.head, "Not here", HOSTILE),
     ];
     for page in pages {
         assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
@@ -182,10 +192,7 @@ fn a_calm_fleet_is_said_to_be_calm() {
 #[rstest]
 #[case::out_of_sync(
     State {
-        ready: false,
-        checks: vec![SyncCheck {
-            name: "workload/nodes".to_owned(), state: SyncState::Pending, reason: Some("forbidden: no".to_owned()),
-        }],
+        head: Head { ready: false, checks: vec![Check::pending("workload/nodes", "forbidden: no")], ..head() },
         ..state()
     },
     &["<title>Not in sync – node groups</title>", "workload/nodes</code>: <span class=\"reason\">forbidden: no"]
@@ -203,17 +210,17 @@ fn a_calm_fleet_is_said_to_be_calm() {
     &["refused", "not ready: x"]
 )]
 #[case::expired(
-    State { tls: Some(TlsState { server_until: "2026-01-01T00:30:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    State { tls: Some(TlsStanding { server_until: "2026-01-01T00:30:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
     &["expired", "ends <time", "30 min ago"]
 )]
 #[case::expires_soon(
-    State { tls: Some(TlsState { server_until: "2026-01-03T01:00:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    State { tls: Some(TlsStanding { server_until: "2026-01-03T01:00:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
     &["expires soon", "in 2 d"]
 )]
 #[case::files_that_cannot_be_used(
     State {
-        tls: Some(TlsState {
-            server_until: "2027-01-01T00:00:00Z".to_owned(), failing: Some("cert.pem: no".to_owned()), ..TlsState::default()
+        tls: Some(TlsStanding {
+            server_until: "2027-01-01T00:00:00Z".parse().unwrap(), failing: Some("cert.pem: no".to_owned()), ..TlsStanding::default()
         }),
         ..state()
     },
@@ -245,33 +252,31 @@ fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
 
 #[test]
 fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
-    let entry = |what: &str, outcome: &str, code: Option<&str>, text: &str| HistoryEntryState {
-        what: what.to_owned(),
-        outcome: outcome.to_owned(),
-        code: code.map(str::to_owned),
+    let entry = |what: &'static str, outcome, code: Option<&'static str>, text: &str| HistoryEntry {
+        what: what.into(),
+        outcome,
+        code: code.map(Into::into),
         text: text.to_owned(),
-        first: "2026-01-01T00:50:00Z".to_owned(),
-        last: "2026-01-01T00:59:00Z".to_owned(),
+        first: "2026-01-01T00:50:00Z".parse().unwrap(),
+        last: "2026-01-01T00:59:00Z".parse().unwrap(),
         times: 3,
     };
-    let instance = |id: &str, state| InstanceOf {
-        id: id.to_owned(),
-        state,
-        error: None,
+    let instance = |id: &str, state| InstanceView {
+        instance: Instance { id: id.to_owned(), state, error: None },
         machine: Some("m".to_owned()),
         node: Some("worker-1".to_owned()),
-        node_gone: state == InstanceActivity::Running,
-        created_at: Some("2026-01-01T00:00:00Z".to_owned()),
+        node_gone: state == InstanceState::Running,
+        created_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
     };
     let group = Group {
         history: vec![
-            entry("ScaleDownRefused", "refused", Some("failed_precondition"), "it is rolling out"),
-            entry("ScaledUp", "done", None, "2→3"),
+            entry("ScaleDownRefused", HistoryOutcome::Refused, Some("failed_precondition"), "it is rolling out"),
+            entry("ScaledUp", HistoryOutcome::Done, None, "2→3"),
         ],
-        written: Some(Written { replicas: 3, ago: 5 }),
+        written: Some(WrittenSize { replicas: 3, ago: 5 }),
         instances: Some(vec![
-            instance("cloud:///a", InstanceActivity::Running),
-            instance("replica-0", InstanceActivity::Creating),
+            instance("cloud:///a", InstanceState::Running),
+            instance("replica-0", InstanceState::Creating),
         ]),
         ..workers()
     };

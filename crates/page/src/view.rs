@@ -4,7 +4,7 @@ use std::fmt;
 
 use form_urlencoded::Serializer;
 
-use super::condition::Condition;
+use super::parts::Condition;
 
 /// The number of rows per page.
 pub(super) const ROWS: usize = 100;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::capi::CAPACITY_PREFIX;
 use arcstr::ArcStr;
+use serde::Serialize;
 
-use super::{Problem, ProblemKind, Quantity, Source, Sourced, problem::EntryProblems, resource_list::device_count};
+use super::{Problem, ProblemKind, Quantity, Source, problem::EntryProblems, resource_list::device_count};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -21,67 +22,53 @@ const MOST_LIMITS: usize = 100;
 /// The maximum number of devices in a ResourceSlice.
 const MOST_DEVICES: i64 = 128;
 
-/// The drivers of the Node that would join.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Drivers {
-    /// The devices of its ResourceSlice.
-    pub dra: Option<Sourced<DraDriver>>,
-    /// The volume limits of its CSINode, by driver.
-    pub csi: Vec<Sourced<CsiDriver>>,
-}
-
-/// The devices that a driver of Dynamic Resource Allocation offers on a Node: each has the string attribute `type` =
-/// `gpu`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct DraDriver {
-    /// The driver's name.
+/// A driver of the Node that would join.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Driver {
+    /// What it offers.
+    pub kind: DriverKind,
+    /// Its name.
+    #[serde(rename = "driver")]
     pub name: String,
-    /// The number of devices.
-    pub devices: u32,
+    /// The number of devices, or the maximum number of volumes.
+    pub count: u32,
+    /// The annotation that names it.
+    #[serde(flatten)]
+    pub source: Source,
 }
 
-/// The maximum number of volumes of a CSI driver on a Node.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CsiDriver {
-    /// The driver's name.
-    pub name: String,
-    /// The maximum number of volumes.
-    pub limit: u32,
+/// What a driver offers on a Node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverKind {
+    /// Devices of Dynamic Resource Allocation, in a ResourceSlice: each has the string attribute `type` = `gpu`.
+    Dra,
+    /// Volumes, which its CSINode limits.
+    Csi,
 }
 
-#[cfg(test)]
-impl DraDriver {
-    /// Returns the names of the devices.
-    fn device_names(&self) -> impl Iterator<Item = String> {
-        (0..self.devices).map(|number| format!("gpu-{number}"))
-    }
-}
-
-impl Drivers {
-    /// Returns a note for each driver, since Cluster Autoscaler isn't informed of it.
-    pub fn notes(&self) -> impl Iterator<Item = String> {
-        let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
-            format!(
-                "{source}: {} devices of driver {} can't be sent to Cluster Autoscaler yet, the protocol has no field for \
-                 them (kubernetes/autoscaler#10277)",
-                driver.devices, driver.name,
-            )
-        });
-        let csi = self.csi.iter().map(|Sourced { value: driver, source, .. }| {
-            format!(
-                "{source}: the limit of {} volumes of driver {} can't be sent to Cluster Autoscaler yet, the protocol has \
-                 no field for it",
-                driver.limit, driver.name,
-            )
-        });
-        dra.chain(csi)
+impl Driver {
+    /// Returns a note that Cluster Autoscaler isn't informed of it.
+    #[must_use]
+    pub fn note(&self) -> String {
+        let Self { kind, name, count, source } = self;
+        match kind {
+            DriverKind::Dra => format!(
+                "{source}: {count} devices of driver {name} can't be sent to Cluster Autoscaler yet, the protocol has no \
+                 field for them (kubernetes/autoscaler#10277)"
+            ),
+            DriverKind::Csi => format!(
+                "{source}: the limit of {count} volumes of driver {name} can't be sent to Cluster Autoscaler yet, the \
+                 protocol has no field for it"
+            ),
+        }
     }
 }
 
 /// Returns the drivers that the annotations name, and a problem for every entry that is invalid. Empty values are
 /// skipped.
 #[must_use]
-pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>) {
+pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Problem>) {
     let mut problems = Vec::new();
     let get = |name: &str| {
         let (key, value) = annotations.get_key_value(format!("{CAPACITY_PREFIX}{name}").as_str())?;
@@ -89,8 +76,8 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
     };
     let dra = get(DRA_DRIVER).and_then(|(key, name)| {
         let devices = get(GPU_COUNT).map(|(_, count)| count);
-        match dra_driver(name, devices) {
-            Ok(driver) => driver.map(|driver| Sourced::new(driver, Source::Annotation(key.clone()))),
+        match device_number(name, devices) {
+            Ok(count) => count.map(|count| driver(DriverKind::Dra, name, count, key)),
             Err(rule) => {
                 let rule = format!("{rule}; it is ignored");
                 problems.push(Problem::annotation(ProblemKind::Capacity, key, name, &rule));
@@ -98,20 +85,20 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
             }
         }
     });
-    let mut csi: Vec<Sourced<CsiDriver>> = Vec::new();
+    let mut csi: Vec<Driver> = Vec::new();
     if let Some((key, text)) = get(CSI_DRIVER) {
         let mut invalid = EntryProblems::new(ProblemKind::Capacity, key);
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            match csi_driver(entry) {
+            match volume_limit(entry) {
                 Ok(_) if csi.len() >= MOST_LIMITS => {
                     let rule =
                         format!("only the first {MOST_LIMITS} drivers are read; this one and all after it are ignored");
                     invalid.read_up_to(entry, &rule);
                     break;
                 }
-                Ok(driver) => {
-                    csi.retain(|other| other.value.name != driver.name);
-                    csi.push(Sourced::new(driver, Source::Annotation(key.clone())));
+                Ok((name, limit)) => {
+                    csi.retain(|other| other.name != name);
+                    csi.push(driver(DriverKind::Csi, name, limit, key));
                 }
                 Err(rule) => {
                     if invalid.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
@@ -122,12 +109,16 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
         }
         problems.extend(invalid.into_vec());
     }
-    (Drivers { dra, csi }, problems)
+    (dra.into_iter().chain(csi).collect(), problems)
 }
 
-/// Returns the driver. `None` if the number of devices is 0, or invalid: the latter is a problem of `gpu-count`
+fn driver(kind: DriverKind, name: &str, count: u32, key: &ArcStr) -> Driver {
+    Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()) }
+}
+
+/// Returns the number of devices. `None` if it is 0, or invalid: the latter is a problem of `gpu-count`
 /// itself.
-fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, String> {
+fn device_number(name: &str, devices: Option<&str>) -> Result<Option<u32>, String> {
     if name.chars().any(|c| c.is_ascii_uppercase()) || !is_driver_name(name) {
         return Err(format!("it must be a driver's name such as gpu.example.com: {DRIVER_NAME}, in lower case"));
     }
@@ -139,17 +130,17 @@ fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, St
         return Err(format!("{GPU_COUNT} is {devices}, and one ResourceSlice holds at most {MOST_DEVICES} devices"));
     }
     let devices = u32::try_from(devices.value()).unwrap_or_default();
-    Ok((devices > 0).then(|| DraDriver { name: name.to_owned(), devices }))
+    Ok((devices > 0).then_some(devices))
 }
 
-fn csi_driver(entry: &str) -> Result<CsiDriver, String> {
+fn volume_limit(entry: &str) -> Result<(&str, u32), String> {
     let (name, limit) = entry.split_once('=').ok_or("it must be written name=limit, such as ebs.csi.aws.com=25")?;
     if !is_driver_name(name) {
         return Err(format!("the text before the = must be a driver's name such as ebs.csi.aws.com: {DRIVER_NAME}"));
     }
     let limit = limit.parse::<i32>().ok().and_then(|limit| u32::try_from(limit).ok());
     let limit = limit.ok_or("the limit must be a whole number of volumes from 0 to 2147483647")?;
-    Ok(CsiDriver { name: name.to_owned(), limit })
+    Ok((name, limit))
 }
 
 const DRIVER_NAME: &str =
@@ -179,20 +170,18 @@ mod tests {
     fn csi(annotations: &[(&str, &str)]) -> Vec<(String, u32)> {
         let (drivers, problems) = drivers(&annotated(annotations));
         assert_eq!(problems, []);
-        drivers.csi.into_iter().map(|driver| (driver.value.name, driver.value.limit)).collect()
+        drivers.into_iter().map(|driver| (driver.name, driver.count)).collect()
     }
 
     #[test]
-    fn dra_driver_and_gpu_count_are_devices_by_name() {
+    fn dra_driver_and_gpu_count_are_devices() {
         let (drivers, problems) = drivers(&annotated(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2")]));
         assert_eq!(problems, []);
-        let driver = drivers.dra.clone().unwrap().value;
-        assert_eq!(driver, DraDriver { name: "gpu.nvidia.com".into(), devices: 2 });
-        assert_eq!(driver.device_names().collect::<Vec<_>>(), ["gpu-0", "gpu-1"]);
-        let notes: Vec<_> = drivers.notes().collect();
-        assert_eq!(notes.len(), 1);
+        let [driver] = drivers.as_slice() else { panic!("{drivers:?}") };
+        assert_eq!((driver.kind, driver.name.as_str(), driver.count), (DriverKind::Dra, "gpu.nvidia.com", 2));
+        let note = driver.note();
         for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10277"] {
-            assert!(notes[0].contains(part), "{part:?} isn't in {}", notes[0]);
+            assert!(note.contains(part), "{part:?} isn't in {note}");
         }
     }
 
@@ -213,7 +202,7 @@ mod tests {
     #[case::an_empty_name(&[("dra-driver", ""), ("gpu-count", "2")])]
     #[case::a_bad_count_is_reported_once_as_a_count(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "some")])]
     fn without_devices_there_is_no_driver_and_no_problem(#[case] annotations: &[(&str, &str)]) {
-        assert_eq!(drivers(&annotated(annotations)), (Drivers::default(), Vec::new()));
+        assert_eq!(drivers(&annotated(annotations)), (Vec::new(), Vec::new()));
     }
 
     #[rstest]
@@ -227,7 +216,7 @@ mod tests {
     #[case::a_negative_limit("csi-driver", "ebs=-1", "whole number of volumes")]
     fn a_bad_value_is_ignored_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
         let (drivers, problems) = drivers(&annotated(&[(name, value), ("gpu-count", "1")]));
-        assert_eq!(drivers, Drivers::default());
+        assert_eq!(drivers, []);
         let [problem] = problems.as_slice() else { panic!("{problems:?}") };
         for part in [name, &format!("{value:?}"), rule, "ignored"] {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
@@ -239,7 +228,7 @@ mod tests {
         for (named, expected) in [(100, (100, 0)), (101, (100, 1))] {
             let text: Vec<_> = (0..named).map(|number| format!("csi-{number}=1")).collect();
             let (drivers, problems) = drivers(&annotated(&[("csi-driver", &text.join(","))]));
-            assert_eq!((drivers.csi.len(), problems.len()), expected);
+            assert_eq!((drivers.len(), problems.len()), expected);
         }
     }
 
@@ -248,7 +237,7 @@ mod tests {
         for (count, rule) in [(None, "gpu-count must say how many"), (Some("129"), "at most 128 devices")] {
             let annotations = [Some(("dra-driver", "gpu.nvidia.com")), count.map(|count| ("gpu-count", count))];
             let (drivers, problems) = drivers(&annotated(&annotations.into_iter().flatten().collect::<Vec<_>>()));
-            assert_eq!(drivers.dra, None);
+            assert_eq!(drivers, []);
             assert!(problems[0].message.contains(rule), "{problems:?}");
         }
     }

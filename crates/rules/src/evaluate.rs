@@ -4,8 +4,8 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
-    Bounds, CapacityWords, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
-    Problem, ProblemKind, RealNodes, Scope, TemplateRules,
+    Bounds, CapacityWords, Driver, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem,
+    ProblemKind, RealNodes, Scope, TemplateRules,
     capi::{
         Cluster, InfrastructureTemplate, KARPENTER_MEMBER, Keys, PAUSED, REPLICAS_MANAGED_BY, ScalableKind,
         ScalableResource,
@@ -70,7 +70,7 @@ pub struct Definition {
     /// The Node that would join; `None` if too little is known, which is an error only for a group without replicas.
     pub template: Option<NodeTemplate>,
     /// The drivers of its Nodes, which the template can't carry.
-    pub drivers: Drivers,
+    pub drivers: Vec<Driver>,
     /// The autoscaling options that it overrides.
     pub options: Overrides,
     /// The price of one of its Nodes, if it is stated.

@@ -1,7 +1,10 @@
 //! The instances of a node group as Cluster Autoscaler sees them, with their id, state and error: one per Machine,
 //! plus placeholders.
 
+use std::borrow::Cow;
+
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Grace, GroupId, Lack,
@@ -22,20 +25,21 @@ const ELLIPSIS: &str = "…";
 const PROVISIONING_FAILED: &str = "ProvisioningFailed";
 
 /// An instance of a node group.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Instance {
     /// A provider id, or a placeholder that [`PlaceholderRef::parse`] resolves to its Machine or group.
     pub id: String,
     /// Its state.
     pub state: InstanceState,
     /// Its error, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<InstanceError>,
-    /// True if the error is sent to Cluster Autoscaler: see [`of_group`].
-    pub sends_error: bool,
 }
 
 /// The state of an instance.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum InstanceState {
     /// It has no Node yet.
     Creating,
@@ -47,32 +51,28 @@ pub enum InstanceState {
 
 /// The error of an instance. Cluster Autoscaler deletes the creating instances that have one, in every loop and
 /// without regard to the minimum size, and backs their group off.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct InstanceError {
     /// The code, for programs: `DeletingFailed` or `ProvisioningFailed`.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// The message, for people: that of the Machine if it has one.
     pub message: String,
-    /// The class: out of resources, or other.
-    pub class: ErrorClass,
+    /// True if capacity or quota has run out.
+    pub out_of_resources: bool,
+    /// True if it is sent to Cluster Autoscaler: see [`of_group`].
+    #[serde(default)]
+    pub sent: bool,
 }
 
-/// The class of an error; its value is the number on the wire.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ErrorClass {
-    /// Capacity or quota has run out.
-    OutOfResources = 1,
-    /// Anything else.
-    Other = 99,
-}
-
-impl ErrorClass {
-    /// Returns the `instanceErrorClass` on the wire.
+impl InstanceState {
+    /// Returns the state as a word.
     #[must_use]
-    pub fn number(self) -> i32 {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::OutOfResources => 1,
-            Self::Other => 99,
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Deleting => "deleting",
         }
     }
 }
@@ -188,7 +188,8 @@ pub struct Counted {
 }
 
 /// The numbers of a group's instances, by state.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct InstanceCounts {
     /// The number whose Nodes have joined.
     pub running: u64,
@@ -261,7 +262,10 @@ pub fn of_group(
         let deletable = deletable(size, &failed, members, &conditions);
         for (instance, member) in instances.iter_mut().zip(members) {
             let is_deletable = || deletable.iter().any(|one| std::ptr::eq(*one, member.machine));
-            instance.sends_error = !is_creating(instance) || is_deletable();
+            let is_sent = !is_creating(instance) || is_deletable();
+            if let Some(error) = &mut instance.error {
+                error.sent = is_sent;
+            }
         }
     }
     let holding = members.iter().filter(|member| holds_its_place(member.machine, member.node.is_some())).count();
@@ -296,13 +300,13 @@ pub fn of_pool<'a>(
         0
     };
     let error = InstanceError {
-        code: PROVISIONING_FAILED,
+        code: PROVISIONING_FAILED.into(),
         message: message(pool.failure.as_ref(), pool.infrastructure_not_ready.as_ref(), "provisioning the pool failed"),
-        class: class(shortage, pool.failure.as_ref()),
+        out_of_resources: is_out_of_resources(shortage, pool.failure.as_ref()),
+        sent: true,
     };
     for (number, placeholder) in instances.iter_mut().skip(listed).enumerate() {
-        placeholder.error = Some(error.clone());
-        placeholder.sends_error = number < deletable;
+        placeholder.error = Some(InstanceError { sent: number < deletable, ..error.clone() });
     }
     instances
 }
@@ -436,9 +440,10 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
     let (id, error) = match Role::of(member) {
         Role::FailedAndDeleting => {
             let error = InstanceError {
-                code: "DeletingFailed",
+                code: "DeletingFailed".into(),
                 message: message_of(machine, "deleting the Machine failed"),
-                class: ErrorClass::Other,
+                out_of_resources: false,
+                sent: true,
             };
             (placeholder::failed(key), Some(error))
         }
@@ -448,33 +453,33 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
         Role::Unrecognized => (placeholder::pending(key), None),
         Role::Joined(id) => return of_provider_id(id),
     };
-    Instance { id, state: counted(member).state, error, sends_error: true }
+    Instance { id, state: counted(member).state, error }
 }
 
 /// Returns an instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
 #[must_use]
 pub fn of_provider_id(id: &str) -> Instance {
-    Instance { id: id.to_owned(), state: InstanceState::Running, error: None, sends_error: true }
+    Instance { id: id.to_owned(), state: InstanceState::Running, error: None }
 }
 
 /// Returns the placeholder of a replica that has no Machine yet; `index` counts from 0 within the group.
 #[must_use]
 pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
-    Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None, sends_error: true }
+    Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None }
 }
 
 fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> InstanceError {
     InstanceError {
-        code: PROVISIONING_FAILED,
+        code: PROVISIONING_FAILED.into(),
         message: message_of(machine, "provisioning the Machine failed"),
-        class: class(shortage, machine.failure().filter(|_| has_failed(machine))),
+        out_of_resources: is_out_of_resources(shortage, machine.failure().filter(|_| has_failed(machine))),
+        sent: true,
     }
 }
 
-fn class(shortage: Option<Shortage>, failure: Option<&Failure>) -> ErrorClass {
+fn is_out_of_resources(shortage: Option<Shortage>, failure: Option<&Failure>) -> bool {
     let reason = failure.and_then(|failure| failure.reason.as_deref());
-    let exhausted = shortage.is_some() || reason == Some(shortage::INSUFFICIENT_RESOURCES);
-    if exhausted { ErrorClass::OutOfResources } else { ErrorClass::Other }
+    shortage.is_some() || reason == Some(shortage::INSUFFICIENT_RESOURCES)
 }
 
 fn message_of(machine: &Machine, otherwise: &str) -> String {

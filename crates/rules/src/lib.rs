@@ -40,15 +40,15 @@ pub mod topology;
 pub mod writing;
 
 pub use capacity::GPU_LABEL;
-pub use drivers::{CsiDriver, DraDriver, Drivers};
+pub use drivers::{Driver, DriverKind};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
 pub use failure::{TERMINAL, Terminal};
 pub use fit::{EmptyNode, Obstacle};
 pub use id::GroupId;
 pub use instance::{
-    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
-    PoolView, Shortage,
+    DeleteConditions, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView, PoolView,
+    Shortage,
 };
 pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_claim::NodeClaim;

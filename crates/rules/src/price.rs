@@ -8,7 +8,7 @@ use kube_core::{Selector, SelectorExt as _};
 use thiserror::Error;
 
 use crate::{
-    NodeTemplate, Problem, ProblemKind, Quantity, RealNodes, Requests, capacity,
+    NodeTemplate, Problem, ProblemKind, Quantity, RealNodes, Requests, Source, Sourced, Stated, capacity,
     capi::{PRICE_PER_HOUR, ScalableResource},
     observed::ObservedLabels,
     resource_list::{CPU, Capacity, MEMORY},
@@ -113,47 +113,33 @@ impl fmt::Display for Price {
     }
 }
 
-/// The source of a price.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum PriceSource {
-    /// The group's annotation.
-    Annotation,
-    /// A label selector of the price list.
+/// An entry of the price file.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum PriceEntry {
+    /// A label selector.
     Selector(ArcStr),
-    /// An instance type of the price list.
+    /// An instance type.
     InstanceType(ArcStr),
-    /// The resource prices of the price list.
+    /// The resource prices.
     Resources,
 }
 
-/// Writes the source for people.
-impl fmt::Display for PriceSource {
+/// Writes the entry for people.
+impl fmt::Display for PriceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotation => write!(f, "annotation {PRICE_PER_HOUR}"),
-            Self::Selector(selector) => write!(f, "price file, selector {selector}"),
-            Self::InstanceType(instance_type) => write!(f, "price file, instance type {instance_type}"),
-            Self::Resources => f.write_str("price file, resources"),
+            Self::Selector(selector) => write!(f, "selector {selector}"),
+            Self::InstanceType(instance_type) => write!(f, "instance type {instance_type}"),
+            Self::Resources => f.write_str("resources"),
         }
     }
-}
-
-/// A price and its source.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Offer {
-    /// The price.
-    pub price: Price,
-    /// Its source.
-    pub source: PriceSource,
 }
 
 /// The price of a Node of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupPrice {
-    /// The price in effect.
-    pub offer: Offer,
-    /// The prices it overrode, the strongest first.
-    pub overridden: Vec<Offer>,
+    /// The price in effect, and those it overrode.
+    pub price: Sourced<Price>,
     /// The prices of the Node's resources one by one; `None` while the Node's capacity is unknown.
     pub units: Option<UnitPrices>,
 }
@@ -174,14 +160,17 @@ pub fn of_group(
         let capacity = template.map(|template| &template.capacity);
         list.offers(&labels_of(template, nodes), capacity)
     };
-    let annotated = annotated.map(|price| (Offer { price, source: PriceSource::Annotation }, None));
+    let source = Source::Annotation(arcstr::literal!(PRICE_PER_HOUR));
+    let annotated = annotated.map(|price| (Stated { value: price, source }, None));
     let mut offers = annotated.into_iter().chain(of_list);
     let price = offers.next().map(|(offer, rates)| {
         let units = template.and_then(|template| match rates {
             Some(rates) => Some(UnitPrices::of_rates(rates, &template.capacity)),
-            None => UnitPrices::split(offer.price, &template.capacity, list.resources.as_ref()),
+            None => UnitPrices::split(offer.value, &template.capacity, list.resources.as_ref()),
         });
-        GroupPrice { offer, overridden: offers.map(|(offer, _)| offer).collect(), units }
+        let Stated { value, source } = offer;
+        let price = Sourced { value, source, overrode: offers.map(|(offer, _)| offer).collect() };
+        GroupPrice { price, units }
     });
     (price, problems)
 }
@@ -260,8 +249,8 @@ pub struct Rates {
     pub gpu: Option<Price>,
 }
 
-/// An offer, with the rates if it was computed from resources.
-pub(super) type RatedOffer = (Offer, Option<Rates>);
+/// A price, with the rates if it was computed from resources.
+pub(super) type Offer = (Stated<Price>, Option<Rates>);
 
 impl PriceList {
     /// Returns true if the list has no price.
@@ -273,28 +262,28 @@ impl PriceList {
     /// Returns the price of a Node of which only the labels are known.
     #[must_use]
     pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
-        self.offers(labels, None).first().map(|(offer, _)| offer.price)
+        self.offers(labels, None).first().map(|(offer, _)| offer.value)
     }
 
     /// Returns the offers for a Node with these labels and this capacity, the strongest first.
-    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<RatedOffer> {
-        let by_resources = |rates: Rates, source| {
+    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<Offer> {
+        let stated = |value, entry| Stated { value, source: Source::PriceFile(entry) };
+        let by_resources = |rates: Rates, entry| {
             let price = rates.price(capacity?)?;
-            Some((Offer { price, source }, Some(rates)))
+            Some((stated(price, entry), Some(rates)))
         };
         let selected = self.selectors.iter().find(|rule| rule.selector.matches(labels)).and_then(|rule| {
-            let source = PriceSource::Selector(rule.text.clone());
+            let entry = PriceEntry::Selector(rule.text.clone());
             match rule.tariff {
-                Tariff::Whole(price) => Some((Offer { price, source }, None)),
-                Tariff::Resources(rates) => by_resources(rates, source),
+                Tariff::Whole(price) => Some((stated(price, entry), None)),
+                Tariff::Resources(rates) => by_resources(rates, entry),
             }
         });
         let instance_type = [INSTANCE_TYPE, OLD_INSTANCE_TYPE].iter().find_map(|key| labels.get(*key));
         let typed = instance_type.and_then(|instance_type| self.instance_types.get_key_value(instance_type.as_str()));
-        let typed = typed.map(|(instance_type, price)| {
-            (Offer { price: *price, source: PriceSource::InstanceType(instance_type.clone()) }, None)
-        });
-        let resources = self.resources.and_then(|rates| by_resources(rates, PriceSource::Resources));
+        let typed =
+            typed.map(|(instance_type, price)| (stated(*price, PriceEntry::InstanceType(instance_type.clone())), None));
+        let resources = self.resources.and_then(|rates| by_resources(rates, PriceEntry::Resources));
         [selected, typed, resources].into_iter().flatten().collect()
     }
 }

@@ -2,8 +2,11 @@
 
 use std::{borrow::Cow, fmt, ops::ControlFlow};
 
+use serde::{Deserialize, Serialize};
+
 /// The class of a problem: a metric label, so the set is closed.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// The min or max size annotation.
     Bounds,
@@ -53,7 +56,8 @@ impl ProblemKind {
 }
 
 /// A problem: its message names the field, its value, the rule and the remedy. The caller names the object.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// The class.
     pub kind: ProblemKind,

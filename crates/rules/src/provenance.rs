@@ -8,27 +8,39 @@ use std::{
 
 use crate::capi::InfrastructureRef;
 use arcstr::ArcStr;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::GroupId;
+use super::{GroupId, price::PriceEntry};
 
-/// A value, its source, and the values it overrode.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// A value, its source, and the values it overrode. Values are serialized as text.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(bound(serialize = "T: fmt::Display"))]
 pub struct Sourced<T> {
     /// The value.
+    #[serde(serialize_with = "text")]
     pub value: T,
     /// Its source.
+    #[serde(flatten)]
     pub source: Source,
     /// The values of weaker sources, the weakest last. They may equal `value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrode: Vec<Stated<T>>,
 }
 
 /// A value that a source states.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(bound(serialize = "T: fmt::Display"))]
 pub struct Stated<T> {
     /// The value.
+    #[serde(serialize_with = "text")]
     pub value: T,
     /// The source that states it.
+    #[serde(flatten)]
     pub source: Source,
+}
+
+fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 impl<T> Sourced<T> {
@@ -86,6 +98,18 @@ pub enum Source {
     Learned(Box<ObservedNode>),
     /// The huge pages of the capacity, added to what this source states.
     HugePages(Option<Box<Source>>),
+    /// An entry of the price file.
+    PriceFile(PriceEntry),
+}
+
+/// Serialized as `source`, the kind, and `from`, the source in full.
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Source", 2)?;
+        fields.serialize_field("source", self.as_str())?;
+        fields.serialize_field("from", &self.to_string())?;
+        fields.end()
+    }
 }
 
 /// The kind and name of an infrastructure template, in the namespace of its group.
@@ -133,6 +157,7 @@ impl Source {
             Self::RealNode(_) => "real node",
             Self::Learned(_) => "learned",
             Self::HugePages(_) => "huge pages",
+            Self::PriceFile(_) => "price file",
         }
     }
 
@@ -149,7 +174,8 @@ impl Source {
             | Self::TemplateSpec(_)
             | Self::RealNode(_)
             | Self::Learned(_)
-            | Self::HugePages(_) => false,
+            | Self::HugePages(_)
+            | Self::PriceFile(_) => false,
         }
     }
 }
@@ -169,6 +195,7 @@ impl fmt::Display for Source {
             Self::Learned(from) => write!(f, "learned from {from}"),
             Self::HugePages(None) => f.write_str("huge pages"),
             Self::HugePages(Some(rest)) => write!(f, "huge pages and {rest}"),
+            Self::PriceFile(entry) => write!(f, "price file, {entry}"),
         }
     }
 }

@@ -11,12 +11,13 @@ use k8s_pb::{
 };
 use prost::{Message, bytes::Bytes};
 use regex::Regex;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 pub use self::metadata::{Architecture, UnknownArchitecture};
 use crate::{
     GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName, capacity,
     capi::{InfrastructureTemplate, ScalableResource},
-    drivers::{self, Drivers},
+    drivers::{self, Driver},
     labels::ARCH,
     observed::{ObservedResources, RealNodes},
     overhead,
@@ -36,7 +37,7 @@ pub struct Built {
     /// The Node that would join; `None` if its cpu or memory isn't stated.
     pub template: Option<NodeTemplate>,
     /// Its drivers, which the template can't carry.
-    pub drivers: Drivers,
+    pub drivers: Vec<Driver>,
     /// The problems of all inputs.
     pub problems: Vec<Problem>,
     /// The notes, which aren't problems.
@@ -79,7 +80,7 @@ pub fn build(
         capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
         built.template = Some(template);
     }
-    built.notes.extend(built.drivers.notes().take(MOST_NOTES));
+    built.notes.extend(built.drivers.iter().map(Driver::note).take(MOST_NOTES));
     built
 }
 
@@ -119,6 +120,32 @@ pub struct NodeTemplate {
     pub declared_features: Vec<Sourced<String>>,
 }
 
+/// Serialized with the three amounts of each resource together.
+impl Serialize for NodeTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Resource<'a> {
+            allocatable: String,
+            capacity: &'a Sourced<Quantity>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            overhead: Option<&'a Sourced<Quantity>>,
+        }
+        let resources = self.capacity.iter().map(|(name, capacity)| {
+            let allocatable = self.without_overhead(name, capacity.value).to_string();
+            (name, Resource { allocatable, capacity, overhead: self.overhead.get(name) })
+        });
+        let resources: BTreeMap<_, _> = resources.collect();
+        let mut fields = serializer.serialize_struct("NodeTemplate", 4)?;
+        fields.serialize_field("resources", &resources)?;
+        fields.serialize_field("labels", &self.labels)?;
+        fields.serialize_field("taints", &self.taints)?;
+        if !self.declared_features.is_empty() {
+            fields.serialize_field("declaredFeatures", &self.declared_features)?;
+        }
+        fields.end()
+    }
+}
+
 impl NodeTemplate {
     /// Returns the allocatable amount of a resource: never less than 0 and never more than the capacity. `None` if
     /// the Node has no such resource.
@@ -141,7 +168,8 @@ impl NodeTemplate {
             | Source::TemplateMetadata
             | Source::TemplateSpec(_)
             | Source::RealNode(_)
-            | Source::HugePages(_) => 0,
+            | Source::HugePages(_)
+            | Source::PriceFile(_) => 0,
         })
     }
 

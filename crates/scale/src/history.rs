@@ -2,6 +2,7 @@
 //! within bounds, whatever the fleet and its callers do. No command may be decided on them.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
@@ -10,6 +11,7 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rules::GroupId;
+use serde::{Deserialize, Serialize};
 
 use super::{
     error::ScaleError,
@@ -49,14 +51,16 @@ impl Default for Entries {
 }
 
 /// A change of a group or a refused request; repetitions in a row are one entry.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// Its outcome.
     pub outcome: Outcome,
     /// The reason of the Event that reports the same, or the command where there is no such Event.
-    pub what: &'static str,
-    /// The class of the error, if it is one.
-    pub code: Option<&'static str>,
+    pub what: Cow<'static, str>,
+    /// The class of the error, if it is one, as in the label `result` of the metric of commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Cow<'static, str>>,
     /// The text for people: the note of the Event, or the error that the caller received.
     pub text: String,
     /// When it first occurred.
@@ -68,7 +72,8 @@ pub struct Entry {
 }
 
 /// The outcome of an entry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// It was written.
     Done,
@@ -146,12 +151,13 @@ impl History {
         let mut all = self.entries.lock();
         let entries = all.groups.entry(group.clone()).or_default();
         if let Some(last) = entries.back_mut()
-            && (last.what, last.code, last.text.as_str()) == (what, code, text)
+            && (&*last.what, last.code.as_deref(), last.text.as_str()) == (what, code, text)
         {
             last.last = now;
             last.times += 1;
             return;
         }
+        let (what, code) = (what.into(), code.map(Into::into));
         entries.push_back(Entry { outcome, what, code, text: text.to_owned(), first: now, last: now, times: 1 });
         if entries.len() > MOST_OF_A_GROUP {
             entries.pop_front();
@@ -207,7 +213,10 @@ mod tests {
             (Outcome::Refused, "increase", "no", 3),
             (Outcome::Done, "ScaledUp", "2→3", 1),
         ];
-        assert_eq!(reported, expected.map(|(outcome, what, text, times)| (outcome, what, text.to_owned(), times)));
+        assert_eq!(
+            reported,
+            expected.map(|(outcome, what, text, times)| (outcome, what.into(), text.to_owned(), times))
+        );
         assert_eq!(history.of(&group("others")), []);
     }
 

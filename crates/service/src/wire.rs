@@ -4,6 +4,10 @@ use index::{PinnedGroup, Served};
 use proto::{NodeGroupTemplateNodeInfoResponse, instance_status::InstanceState as WireState};
 use rules::{Instance, InstanceState};
 
+/// The classes of errors: capacity or quota has run out, or anything else.
+const OUT_OF_RESOURCES: i32 = 1;
+const OTHER: i32 = 99;
+
 pub(super) fn group_to_wire(group: &PinnedGroup) -> proto::NodeGroup {
     let (min, max) = (group.bounds.min, group.bounds.max);
     proto::NodeGroup {
@@ -20,11 +24,11 @@ pub(super) fn instance_to_wire(instance: Instance) -> proto::Instance {
         InstanceState::Running => WireState::InstanceRunning,
         InstanceState::Deleting => WireState::InstanceDeleting,
     };
-    let error = instance.error.filter(|_| instance.sends_error);
+    let error = instance.error.filter(|error| error.sent);
     let error_info = error.map(|error| proto::InstanceErrorInfo {
-        error_code: error.code.to_owned(),
+        error_code: error.code.into_owned(),
         error_message: error.message,
-        instance_error_class: error.class.number(),
+        instance_error_class: if error.out_of_resources { OUT_OF_RESOURCES } else { OTHER },
     });
     proto::Instance {
         id: instance.id,

@@ -79,7 +79,9 @@ impl Inspection {
         let can_read = !lacks(Side::Management);
         let waits_for_nodes = has_workload && !lacks(Side::Workload);
         // Objects whose read is refused never arrive; the others must not wait for them.
-        let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
+        let is_refused = |check: &Check| {
+            check.state == CheckState::Pending && check.reason.as_deref().is_some_and(|why| why.starts_with(FORBIDDEN))
+        };
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
         live.wait(until, is_waited_for).await;

@@ -24,7 +24,7 @@ pub(super) use self::args::CheckConfig;
 use self::needed_rights::{Needs, Side, not_served};
 pub use self::{
     args::{CheckArgs, CheckOutput},
-    report::{CheckId, Finding, Report, RightReport, Status},
+    report::{CheckId, Finding, Report, Status},
 };
 use self::{clusters::Clusters, report::Findings};
 use super::{

@@ -4,12 +4,14 @@
 use std::{collections::BTreeSet, fmt};
 
 use rules::capi::{DEFAULT_GROUP, ScalableKind};
+use serde::{Serialize, Serializer};
 
 use connect::SecretRef;
 use connect::discovery::CoreResources;
 
 /// A cluster.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Side {
     /// The cluster in which Cluster API runs.
     Management,
@@ -29,7 +31,8 @@ impl Side {
 }
 
 /// One permission that this program needs.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Right {
     /// The cluster.
     pub cluster: Side,
@@ -38,14 +41,18 @@ pub struct Right {
     /// The resource, in the plural.
     pub resource: String,
     /// The subresource: `scale`, or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subresource: Option<&'static str>,
     /// The verb.
     pub verb: &'static str,
     /// The namespace; `None` is all of them, or a cluster-scoped resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The only object for which it is needed; `None` is all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The only kind of node group that needs it.
+    #[serde(skip)]
     pub only_for: Option<ScalableKind>,
     /// The feature that breaks without this permission.
     pub breaks: Breaks,
@@ -118,6 +125,12 @@ impl Breaks {
             Self::Templates => "templates",
             Self::TemplateChanges => "template_changes",
         }
+    }
+}
+
+impl Serialize for Breaks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -136,47 +136,7 @@ pub struct Finding {
     pub remedy: Option<String>,
     /// The permission that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub right: Option<RightReport>,
-}
-
-/// A permission, for programs.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RightReport {
-    /// The cluster: `management` or `workload`.
-    pub cluster: &'static str,
-    /// The verb.
-    pub verb: &'static str,
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The resource.
-    pub resource: String,
-    /// The subresource: `scale`, or none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subresource: Option<&'static str>,
-    /// The namespace; none is all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// The only object for which it is needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The function that breaks without it.
-    pub breaks: &'static str,
-}
-
-impl From<&Right> for RightReport {
-    fn from(right: &Right) -> Self {
-        Self {
-            cluster: right.cluster.as_str(),
-            verb: right.verb,
-            group: right.group.clone(),
-            resource: right.resource.clone(),
-            subresource: right.subresource,
-            namespace: right.namespace.clone(),
-            name: right.name.clone(),
-            breaks: right.breaks.as_str(),
-        }
-    }
+    pub right: Option<Right>,
 }
 
 /// The results of all checks.

@@ -3,7 +3,7 @@
 use super::needed_rights::Breaks;
 use super::{
     groups::Inspection,
-    report::{CheckId, Finding, Findings, RightReport, Status},
+    report::{CheckId, Finding, Findings, Status},
     reviews::{AccessReview, Answer},
 };
 
@@ -32,7 +32,13 @@ pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspectio
                 (Status::Error, format!("{right}: can't be asked for: {why}"), Some(remedy.to_owned()))
             }
         };
-        let right = Some(RightReport::from(right));
-        findings.0.push(Finding { check: CheckId::Right, status, subject, message, remedy, right });
+        findings.0.push(Finding {
+            check: CheckId::Right,
+            status,
+            subject,
+            message,
+            remedy,
+            right: Some(right.clone()),
+        });
     }
 }

@@ -15,7 +15,7 @@ use super::{
     printing::given,
     values::timeout,
 };
-use page::state::{ClusterCondition, FleetCluster, FleetState, SyncState};
+use page::state::{CheckState, ClusterCondition, FleetCluster, FleetState};
 use rules::text::visible;
 
 /// The flags of `clusters`, as typed.
@@ -101,7 +101,7 @@ impl ClustersConfig {
         let nothing = self.namespace.as_ref().filter(|_| state.clusters.is_empty()).map(|namespace| {
             format!("no Cluster in namespace {namespace:?}: correct --namespace, or leave it out to see all there are")
         });
-        let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending).map(|check| {
+        let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending).map(|check| {
             let why = check.reason.as_deref().unwrap_or("no reason given");
             format!("not in sync: {}: {}", visible(&check.name), visible(why))
         });

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use page::state::{CallerState, CallsState, ClusterStanding, DeniedCaller, InformerState, SyncCheck, TlsState};
+use page::state::{CallsState, Check, Client, ClusterStanding, DeniedCaller, Head, InformerState, TlsStanding};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -20,11 +20,12 @@ fn cluster(namespace: &str, name: &str) -> FleetCluster {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         calls: CallsState { last_refresh_ago: Some(7), last_refresh_refused: None },
-        callers: vec![CallerState {
-            uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}")),
-            serial: Some("0a1b".to_owned()),
-            peer: Some("192.0.2.7".to_owned()),
-            certificate_until: Some("2027-03-04T05:06:07Z".to_owned()),
+        callers: vec![Client {
+            uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}").into()),
+            serial: Some("0a1b".into()),
+            peer: Some("192.0.2.7".parse().unwrap()),
+            until: Some("2027-03-04T05:06:07Z".parse().unwrap()),
+            ..Client::default()
         }],
         nodes_synced: true,
         groups: 2,
@@ -47,9 +48,12 @@ fn fleet() -> FleetState {
     let cut =
         FleetCluster { nodes_synced: false, nodes_reason: Some("no route".to_owned()), ..cluster("team-b", "cut") };
     FleetState {
-        schema_version: page::state::SCHEMA_VERSION,
-        taken_at: "2026-01-01T00:00:00Z".to_owned(),
-        ready: true,
+        head: Head {
+            schema_version: page::state::SCHEMA_VERSION,
+            taken_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            ready: true,
+            ..Head::default()
+        },
         clusters: vec![cluster("team-a", "prod"), lost, cut],
         ..FleetState::default()
     }
@@ -82,7 +86,7 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
 fn callers_that_were_denied_stand_below_the_clusters() {
     let denied = |identity: &str| DeniedCaller {
         identity: identity.to_owned(),
-        peer: Some("192.0.2.9".to_owned()),
+        peer: Some("192.0.2.9".parse().unwrap()),
         reason: "it isn't served\u{1b}".to_owned(),
         denied_calls: 17,
         last_ago: 4,
@@ -111,7 +115,7 @@ fn json_and_yaml_are_the_whole_schema() {
 #[test]
 fn the_narrow_table_has_the_last_caller_and_the_number_of_the_others() {
     let mut state = FleetState { clusters: vec![cluster("team-a", "prod")], ..fleet() };
-    let other = CallerState { peer: Some("192.0.2.8".to_owned()), ..CallerState::default() };
+    let other = Client { peer: Some("192.0.2.8".parse().unwrap()), ..Client::default() };
     state.clusters[0].callers.push(other);
     let table = config(&[]).unwrap().render(&state).unwrap();
     assert!(table.ends_with("   192.0.2.7 +1\n"), "{table}");
@@ -162,12 +166,12 @@ fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usiz
 #[test]
 fn a_fleet_without_clusters_and_one_out_of_sync_say_so() {
     let config = config(&[]).unwrap();
-    let check = SyncCheck {
+    let check = Check {
         name: "management/clusters".to_owned(),
-        state: SyncState::Pending,
+        state: CheckState::Pending,
         reason: Some("forbidden\u{1b}".to_owned()),
     };
-    let state = FleetState { clusters: Vec::new(), checks: vec![check], ..fleet() };
+    let state = FleetState { clusters: Vec::new(), head: Head { checks: vec![check], ..Head::default() }, ..fleet() };
     assert_eq!(config.render(&state).unwrap(), "no Clusters: one has to match --fleet-selector by its labels\n");
     assert_eq!(config.warnings(&state), ["not in sync: management/clusters: forbidden\\u{1b}"]);
 }
@@ -187,9 +191,10 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters[0].last_unexpected_call_ago = Some(1);
     state.clusters[0].reason = text();
     state.clusters[0].calls.last_refresh_refused = text();
-    state.tls = Some(TlsState { server_until: String::new(), clients_until: text(), failing: text() });
+    state.tls =
+        Some(TlsStanding { clients_until: Some(state.head.taken_at), failing: text(), ..TlsStanding::default() });
     state.informers = vec![InformerState::default()];
-    state.denied = vec![DeniedCaller { peer: text(), ..DeniedCaller::default() }];
+    state.denied = vec![DeniedCaller { peer: Some([192, 0, 2, 9].into()), ..DeniedCaller::default() }];
     let mut found = Vec::new();
     names(&serde_json::to_value(&state).unwrap(), &mut found);
     let page = include_str!("../../../docs/reference/debug-state.md");

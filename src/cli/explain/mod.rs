@@ -24,10 +24,7 @@ use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, PrintError, print};
 use app::prices::{PriceFile, PriceFileError};
 use index::{Detail, Index, Served};
-use page::state::explain::{
-    Explained, Pod, explained,
-    report::{Report, SCHEMA_VERSION},
-};
+use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
 use rules::GroupId;
 use rules::text::visible;
 
@@ -171,7 +168,7 @@ impl ExplainConfig {
         let chosen = self.selection.chosen(&ids)?;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
-            pods: pods.iter().map(Pod::report).collect(),
+            pods: pods.to_vec(),
             warnings: read.warnings,
             skipped: read.skipped,
             ..Report::default()
@@ -185,7 +182,7 @@ impl ExplainConfig {
                 Some(Explained::LeftOut(object))
                     if object.invalid || self.selection.all || !self.selection.ids.is_empty() =>
                 {
-                    report.left_out.push(object);
+                    report.left_out.push(*object);
                 }
                 Some(Explained::LeftOut(_)) | None => {}
             }

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
-use page::state::ProblemState;
 use page::state::explain::{
-    report::{GroupReport, LeftOutReport, PodReport, Report},
+    GroupReport, Pod, Report,
     rows::{Row, Tone, plain, rows, short, shown},
 };
+use page::state::{LeftOutObject, Problem};
 
 /// The minimum widths of the first columns.
 const NAME_WIDTH: usize = 12;
@@ -50,7 +50,7 @@ impl Paint {
         text
     }
 
-    fn left_out(&self, object: &LeftOutReport) -> String {
+    fn left_out(&self, object: &LeftOutObject) -> String {
         let bold = Style::new().bold();
         let style = if object.invalid { BAD } else { ODD };
         let mut text = format!(
@@ -63,14 +63,15 @@ impl Paint {
         text
     }
 
-    fn pod(&self, pod: &PodReport) -> String {
+    fn pod(&self, pod: &Pod) -> String {
+        let requests = pod.needs.requests.iter();
         let requests: Vec<_> =
-            pod.requests.iter().map(|(name, amount)| format!("{}={}", plain(name), shown(name, amount))).collect();
+            requests.map(|(name, amount)| format!("{}={}", plain(name), shown(name, &amount.to_string()))).collect();
         let asks = if requests.is_empty() { "nothing".to_owned() } else { requests.join(", ") };
         let beyond = pod.not_looked_at.join(", ");
         format!(
             "{} asks for {asks}\n{}\n",
-            self.with(Style::new().bold(), &plain(&pod.pod)),
+            self.with(Style::new().bold(), &plain(&pod.name)),
             self.with(DIM, &format!("  not looked at: {beyond}"))
         )
     }
@@ -80,13 +81,13 @@ impl Paint {
         &self,
         text: &mut String,
         rows: &[Row],
-        problems: &[ProblemState],
+        problems: &[Problem],
         notes: impl Iterator<Item = &'a String>,
     ) {
         let of_values = rows.iter().filter(|row| !row.from.is_empty()).map(|row| row.value.as_str());
         let values = column(VALUE_WIDTH, WIDEST_VALUE, of_values);
         let problems: Vec<_> =
-            problems.iter().map(|it| (format!("! {}", plain(&it.kind)), short(&it.message))).collect();
+            problems.iter().map(|it| (format!("! {}", it.kind.as_str()), short(&it.message))).collect();
         let of_names = rows.iter().map(|row| &row.name).chain(problems.iter().map(|(name, _)| name));
         let names = column(NAME_WIDTH, WIDEST_NAME, of_names.map(String::as_str));
         let mut before = "";

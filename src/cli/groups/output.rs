@@ -3,7 +3,7 @@
 use super::{GroupsError, Output};
 use crate::cli::printing;
 use page::state::tables::{View, table};
-use page::state::{State, SyncState};
+use page::state::{CheckState, State};
 use rules::text::visible;
 
 /// The wanted part of the state.
@@ -75,7 +75,7 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
             "no node group in namespace {namespace:?}: correct --namespace, or leave it out to see all there are{more}"
         )
     });
-    let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
+    let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending);
     let pending = pending.map(|check| {
         let why = check.reason.as_deref().unwrap_or("no reason given");
         format!("not in sync: {}: {}", visible(&check.name), visible(why))
@@ -86,7 +86,7 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use page::state::SyncCheck;
+    use page::state::{Check, Head};
 
     #[rstest::rstest]
     #[case::right_to_left('\u{202e}')]
@@ -101,9 +101,8 @@ mod tests {
         #[case] odd: char,
         #[values(Output::Table, Output::Wide, Output::Json, Output::Yaml)] output: Output,
     ) {
-        let reason = Some(format!("a{odd}b"));
-        let check = SyncCheck { name: "one".into(), state: SyncState::Pending, reason };
-        let state = State { checks: vec![check], ..State::default() };
+        let head = Head { checks: vec![Check::pending("one", format!("a{odd}b"))], ..Head::default() };
+        let state = State { head, ..State::default() };
         let text = render(&state, output, &Filter::default()).unwrap();
         let obeyed = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{2028}' | '\u{202e}' | '\u{2066}');
         assert!(!text.contains(obeyed), "{text:?}");

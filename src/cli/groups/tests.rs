@@ -11,8 +11,9 @@ use rstest::rstest;
 use super::{Filter, GroupsError, Output, ServerUrl, output};
 use page::state::tables::{View, table};
 use page::state::{
-    ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
-    ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
+    Check, CheckState, ClusterState, Group, Head, InformerState, Instance, InstanceCounts, InstanceError,
+    InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, SourcedTaint, SourcedText, State,
+    Template, WrittenSize,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -54,30 +55,32 @@ fn fleet() -> State {
     let workers = Group {
         min_size: 1,
         size: 3,
-        counts: Counts { running: 3, ..Counts::default() },
+        counts: InstanceCounts { running: 3, ..InstanceCounts::default() },
         template: Some(template(&[("cpu", "3900m"), ("memory", "16Gi"), ("pods", "110")])),
         ..group("team-a", "workers")
     };
-    let instance = |id: &str, state, error: Option<&str>| InstanceOf {
-        id: id.to_owned(),
-        state,
+    let instance = |id: &str, state, error: Option<&str>| InstanceView {
         node: error.is_some().then(|| "node-2".to_owned()),
         node_gone: error.is_some(),
-        error: error.map(|message| InstanceFailure {
-            code: "ProvisioningFailed".to_owned(),
-            message: message.to_owned(),
-            out_of_resources: true,
-            sent: true,
-        }),
+        instance: Instance {
+            id: id.to_owned(),
+            state,
+            error: error.map(|message| InstanceError {
+                code: "ProvisioningFailed".into(),
+                message: message.to_owned(),
+                out_of_resources: true,
+                sent: true,
+            }),
+        },
         machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
         created_at: None,
     };
     let gpus = Group {
         size: 2,
         spec_replicas: Some(1),
-        written: Some(Written { replicas: 2, ago: 3 }),
+        written: Some(WrittenSize { replicas: 2, ago: 3 }),
         rolling_out: true,
-        counts: Counts { creating: 2, failed: 1, ..Counts::default() },
+        counts: InstanceCounts { creating: 2, failed: 1, ..InstanceCounts::default() },
         template: Some(Template {
             gpus: BTreeMap::from([("nvidia.com/gpu".to_owned(), "1".to_owned())]),
             taints: vec![
@@ -96,21 +99,24 @@ fn fleet() -> State {
             ],
             ..template(&[("cpu", "8"), ("memory", "32780828Ki"), ("pods", "58"), ("ephemeral-storage", "100Gi")])
         }),
-        problems: vec![ProblemState { kind: "options".to_owned(), message: "annotation x is \"y\": no".to_owned() }],
+        problems: vec![Problem::new(ProblemKind::Options, "annotation x is \"y\": no")],
         instances: Some(vec![
-            instance("pending-machine-team-a_gpus-1", InstanceActivity::Creating, None),
-            instance("failed-machine-team-a_gpus-2", InstanceActivity::Creating, Some("quota\u{1b}[2J exceeded")),
+            instance("pending-machine-team-a_gpus-1", InstanceState::Creating, None),
+            instance("failed-machine-team-a_gpus-2", InstanceState::Creating, Some("quota\u{1b}[2J exceeded")),
         ]),
         ..group("team-a", "gpus")
     };
-    let spot =
-        Group { size: 12, counts: Counts { running: 10, deleting: 2, ..Counts::default() }, ..group("team-b", "spot") };
+    let spot = Group {
+        size: 12,
+        counts: InstanceCounts { running: 10, deleting: 2, ..InstanceCounts::default() },
+        ..group("team-b", "spot")
+    };
     State {
-        schema_version: SCHEMA_VERSION,
+        head: Head { schema_version: SCHEMA_VERSION, ..Head::default() },
         groups: vec![gpus, workers, spot],
         left_out: vec![
             LeftOutObject {
-                problems: vec![ProblemState { kind: "bounds".to_owned(), message: "max is \"many\"".to_owned() }],
+                problems: vec![Problem::new(ProblemKind::Bounds, "max is \"many\"")],
                 pinned: true,
                 ..left_out("MachineDeployment", "broken", "invalid_bounds", "its size annotations can't be used")
             },
@@ -274,17 +280,17 @@ fn a_later_field_is_ignored_and_an_absent_list_is_empty() {
 
 #[test]
 fn a_pending_sync_check_is_a_warning_with_its_reason() {
-    let check = |name: &str, state, reason: Option<&str>| SyncCheck {
+    let check = |name: &str, state, reason: Option<&str>| Check {
         name: name.to_owned(),
         state,
         reason: reason.map(str::to_owned),
     };
     let checks = vec![
-        check("management/machines", SyncState::Ready, None),
-        check("workload/nodes", SyncState::Pending, Some("forbidden:\nno")),
-        check("templates/X", SyncState::NotWaitedFor, Some("missing")),
+        check("management/machines", CheckState::Ready, None),
+        check("workload/nodes", CheckState::Pending, Some("forbidden:\nno")),
+        check("templates/X", CheckState::Informational, Some("missing")),
     ];
-    let state = State { checks, ..State::default() };
+    let state = State { head: Head { checks, ..Head::default() }, ..State::default() };
     assert_eq!(output::warnings(&state, &Filter::default()), ["not in sync: workload/nodes: forbidden:\\nno"]);
 }
 
@@ -337,7 +343,7 @@ fn every_field_of_the_schema_is_documented() {
     };
     let mut state = fleet();
     state.clusters = vec![ClusterState { name: String::new(), informers: vec![informer] }];
-    state.checks = vec![SyncCheck { name: String::new(), state: SyncState::Pending, reason: Some(String::new()) }];
+    state.head.checks = vec![Check { name: String::new(), state: CheckState::Pending, reason: Some(String::new()) }];
     state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
     let mut found = BTreeSet::new();
     fields(&serde_json::to_value(&state).unwrap(), &mut found);

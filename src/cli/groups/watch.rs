@@ -74,7 +74,7 @@ async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsEr
     let key = match config.output {
         Output::Table | Output::Wide => text.clone(),
         // Ages and counters of informers change all the time.
-        Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.ready))
+        Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.head.ready))
             .map_err(|error| PrintError::Form(error.to_string()))?,
     };
     Ok(Frame { text, key, warnings: output::warnings(&state, &config.filter) })

@@ -150,7 +150,7 @@ fn state(size: i32) -> String {
         "minSize": 0, "maxSize": 9, "size": size, "pinned": true, "rollingOut": false, "counts": counts,
     });
     serde_json::json!({
-        "schemaVersion": 1, "program": {"version": "0.1.0", "startedAt": ""}, "takenAt": "", "ready": true, "checks": [],
+        "schemaVersion": 1, "program": {"version": "0.1.0", "startedAt": "2026-01-01T00:00:00Z"}, "takenAt": "2026-01-01T00:00:00Z", "ready": true, "checks": [],
         "clusters": [], "machines": 1, "nodes": 1, "groups": [group], "leftOut": [],
     })
     .to_string()

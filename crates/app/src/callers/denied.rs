@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Instant};
 
 use parking_lot::Mutex;
 
-use page::state::{DeniedCallers, DeniedClient};
+use page::state::{DeniedCaller, DeniedCallers};
 use service::listen::Client;
 
 /// The maximum number of callers that are known. Of more, those are forgotten that were denied least lately.
@@ -58,16 +58,17 @@ impl Denied {
     /// Returns the callers, the last one first, and the number of all calls.
     pub(super) fn callers(&self) -> DeniedCallers {
         let all = self.0.lock();
-        let shown = |(identity, caller): (&String, &Caller)| DeniedClient {
+        let now = Instant::now();
+        let shown = |(identity, caller): (&String, &Caller)| DeniedCaller {
             identity: identity.clone(),
             peer: caller.peer,
             reason: caller.reason.clone(),
-            calls: caller.calls,
-            last: caller.last,
+            denied_calls: caller.calls,
+            last_ago: now.saturating_duration_since(caller.last).as_secs(),
         };
-        let mut callers: Vec<_> = all.callers.iter().map(shown).collect();
-        callers.sort_by_key(|caller| Reverse(caller.last));
-        DeniedCallers { calls: all.calls, callers }
+        let mut callers: Vec<_> = all.callers.iter().collect();
+        callers.sort_by_key(|(_, caller)| Reverse(caller.last));
+        DeniedCallers { calls: all.calls, callers: callers.into_iter().map(shown).collect() }
     }
 }
 
@@ -91,7 +92,7 @@ mod tests {
         denied.add(Some(&client("noisy")), "deleted", begun + Duration::from_secs(100));
         denied.add(None, "no certificate", begun);
         let DeniedCallers { calls, callers } = denied.callers();
-        let shown: Vec<_> = callers.iter().map(|it| (&*it.identity, it.calls, &*it.reason)).collect();
+        let shown: Vec<_> = callers.iter().map(|it| (&*it.identity, it.denied_calls, &*it.reason)).collect();
         assert_eq!((calls, shown), (103, vec![("noisy", 101, "deleted"), ("quiet", 1, "no URI")]));
     }
 

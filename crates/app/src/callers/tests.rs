@@ -127,7 +127,10 @@ impl World {
         let state = || format!("{:?}", checks());
         let are_served = || [STAGE, OTHER].into_iter().all(|uri| self.is_served(&caller(&[uri])));
         let wait = Wait::new("all Clusters").within(LIMIT).showing(&state);
-        wait.condition(|| are_served() && checks().iter().all(|check| check.state == CheckState::Ready)).await;
+        wait.condition(|| {
+            are_served() && checks().iter().all(|check| check.state == CheckState::Ready && check.reason.is_none())
+        })
+        .await;
     }
 
     /// Returns true if a caller's loop may begin, once its Cluster is in sync.

@@ -124,8 +124,10 @@ impl World {
         self.workload.index().groups().iter().map(|group| group.text.to_string()).collect()
     }
 
-    pub fn check(&self, name: &str) -> Option<CheckState> {
-        self.workload.checks().into_iter().find(|check| check.name == name).map(|check| check.state)
+    /// Returns the state of a check with its reason, which is empty if it has none.
+    pub fn check(&self, name: &str) -> Option<(CheckState, String)> {
+        let check = self.workload.checks().into_iter().find(|check| check.name == name)?;
+        Some((check.state, check.reason.unwrap_or_default()))
     }
 
     pub fn is_ready(&self) -> bool {

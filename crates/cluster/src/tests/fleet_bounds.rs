@@ -52,7 +52,7 @@ async fn a_namespace_beyond_its_limit_fails_refresh_of_its_own_clusters_alone() 
         let checks = world.fleet.checks();
         assert!(checks.iter().all(service::listen::Check::is_ready), "{checks:?}");
         let clusters = checks.iter().find(|check| check.name == "fleet/clusters").unwrap();
-        let CheckState::Informational(why) = &clusters.state else { panic!("{clusters:?}") };
+        let (CheckState::Informational, Some(why)) = (clusters.state, &clusters.reason) else { panic!("{clusters:?}") };
         assert!(why.starts_with("team-b/foreign: the namespace team-b has more than"), "{why}");
     }
     watching.shutdown().await;

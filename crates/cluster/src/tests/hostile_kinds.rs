@@ -53,7 +53,7 @@ async fn kinds_that_do_not_exist_cost_no_request_check_task_or_series_each() {
             problems.iter().filter(|problem| problem.problem == ProblemKind::Template.as_str()).count() == MADE_UP
         })
         .await;
-    let Some(CheckState::Informational(why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
+    let Some((CheckState::Informational, why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
     assert!(why.ends_with("; and 590 more"), "{why}");
     let checks = world.workload.checks();
     let of_templates = checks.iter().filter(|check| check.name.starts_with("templates/"));

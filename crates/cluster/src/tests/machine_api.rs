@@ -23,7 +23,7 @@ async fn machine_sets_are_served_without_clusters_and_machine_deployments() {
     let world = World::of_group(&api, OPENSHIFT_GROUP);
     world.until_ready().await;
     world.until_groups(&[PLANE]).await;
-    assert_eq!(world.check("management/machinesets"), Some(CheckState::Ready));
+    assert_eq!(world.check("management/machinesets"), Some((CheckState::Ready, String::new())));
     for name in ["management/clusters", "management/machinedeployments", "management/machinepools"] {
         assert_eq!(world.check(name), None, "{name}");
     }

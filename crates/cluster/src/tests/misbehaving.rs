@@ -210,11 +210,11 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
     api.put("goodtemplates", "t", &template("8"));
     let world = World::synced(&api).await;
     let check = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
-    let says = |world: &World| matches!(world.check(check), Some(CheckState::Informational(why)) if why.contains(how.reason()));
+    let says = |world: &World| matches!(world.check(check), Some((CheckState::Informational, why)) if why.contains(how.reason()));
     world.until(how.reason(), says).await;
     world.until("its problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
     let checks = || world.check("templates/GoodTemplate.infrastructure.cluster.x-k8s.io");
-    world.until("the other kind", |_| checks() == Some(CheckState::Ready)).await;
+    world.until("the other kind", |_| checks() == Some((CheckState::Ready, String::new()))).await;
     for round in 1..=3 {
         api.put("goodtemplates", "t", &template(&round.to_string()));
         api.put("machinedeployments", &format!("more-{round}"), &uses("GoodTemplate"));
@@ -227,7 +227,7 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
     api.behave("badtemplates");
     api.put("badtemplates", "t", &template("8"));
     world.until("no problem", |world| world.problems_of(WORKERS).is_empty()).await;
-    assert_eq!(world.check(check), Some(CheckState::Ready));
+    assert_eq!(world.check(check), Some((CheckState::Ready, String::new())));
     world.shutdown().await;
 }
 
@@ -252,10 +252,10 @@ async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
     let reason = format!("the kept fields of all infrastructure templates have more than {} bytes", MOST_OF_ALL / 5);
     let bad = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
     let says =
-        |world: &World| matches!(world.check(bad), Some(CheckState::Informational(why)) if why.contains(&reason));
+        |world: &World| matches!(world.check(bad), Some((CheckState::Informational, why)) if why.contains(&reason));
     world.until(&reason, says).await;
     let good = "templates/GoodTemplate.infrastructure.cluster.x-k8s.io";
-    world.until("the other kind", |world| world.check(good) == Some(CheckState::Ready)).await;
+    world.until("the other kind", |world| world.check(good) == Some((CheckState::Ready, String::new()))).await;
     assert_eq!(
         (world.problems_of(WORKERS), world.problems_of(OTHERS)),
         (vec![ProblemKind::Template.as_str()], Vec::new())
@@ -337,7 +337,7 @@ async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause
     api.put("goodtemplates", "t", &template("8"));
     let world = World::synced(&api).await;
     let good = "templates/GoodTemplate.infrastructure.cluster.x-k8s.io";
-    world.until("the good kind", |world| world.check(good) == Some(CheckState::Ready)).await;
+    world.until("the good kind", |world| world.check(good) == Some((CheckState::Ready, String::new()))).await;
     world.until("the bad one's problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
     assert_eq!((world.problem().as_str(), world.problems_of(OTHERS)), ("", Vec::new()));
     // A kind that is named later is found too.
@@ -345,7 +345,7 @@ async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause
     api.put("latertemplates", "t", &template("8"));
     api.put("machinedeployments", "later", &uses("LaterTemplate"));
     let later = "templates/LaterTemplate.infrastructure.cluster.x-k8s.io";
-    world.until("the later kind", |world| world.check(later) == Some(CheckState::Ready)).await;
+    world.until("the later kind", |world| world.check(later) == Some((CheckState::Ready, String::new()))).await;
     api.behave(&path);
     world.until("the bad kind", |world| world.check("templates/BadTemplate.bad.example.com").is_some()).await;
     let asked = api.asks(&path);

@@ -12,7 +12,7 @@ use tokio::time;
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
 use index::{
-    Detail, GroupSnapshot,
+    Detail,
     objects::{self, NAMESPACE},
 };
 use service::listen::CheckState;
@@ -58,14 +58,14 @@ async fn for_two_minutes(world: &World, look: impl Fn(&World)) {
 }
 
 fn is_left_out(world: &World) -> bool {
-    matches!(world.check(CHECK), Some(CheckState::Informational(_)))
+    matches!(world.check(CHECK), Some((CheckState::Informational, _)))
 }
 
 /// Returns the names of a group's Machines.
 fn machines_of(world: &World, group: &str) -> BTreeSet<String> {
     let snapshot = world.workload.index().snapshot(Some(&objects::id(group)), Detail::Instances);
-    let instances = snapshot.groups.iter().filter_map(GroupSnapshot::instances).flatten();
-    instances.filter_map(|owned| Some(owned.member?.machine.meta.key.name.to_string())).collect()
+    let instances = snapshot.groups.iter().filter_map(|group| group.instances(true)).flatten();
+    instances.filter_map(|instance| instance.machine).collect()
 }
 
 /// One forbidden kind is enough: a group without its Machines would be wrong, and a Machine without its group is in
@@ -92,7 +92,7 @@ async fn a_namespace_that_comes_to_be_forbidden_is_left_out_and_the_others_go_on
     })
     .await;
     assert_eq!(world.workload.index().stats().groups["namespace_forbidden"], 1);
-    let Some(CheckState::Informational(why)) = world.check(CHECK) else { panic!("{:?}", world.workload.checks()) };
+    let Some((CheckState::Informational, why)) = world.check(CHECK) else { panic!("{:?}", world.workload.checks()) };
     assert!(why.contains("forbidden: cannot list ") && why.contains("aren't served"), "{why}");
 
     api.put_in(NAMESPACE, "machinedeployments", "more", &scalable(&json!({})));
@@ -220,7 +220,7 @@ async fn templates_of_the_others_are_read_all_the_same() {
     world.until_ready().await;
     world.until_groups(&[WORKERS]).await;
     let check = format!("templates/CloudMachineTemplate.{GROUP}");
-    world.until("the kind", |world| world.check(&check) == Some(CheckState::Ready)).await;
+    world.until("the kind", |world| world.check(&check) == Some((CheckState::Ready, String::new()))).await;
     assert_eq!(world.problems_of(WORKERS), [""; 0]);
     api.allow_in(OTHER, None);
     world.until_groups(&[WORKERS, THEIRS]).await;

@@ -20,10 +20,10 @@ async fn an_api_server_that_is_down_is_reported_and_found_again() {
     api.go_down();
     let world = World::new(&api);
     let is_reported = |world: &World, name: &str| match world.check(name) {
-        Some(CheckState::Pending(why)) => {
+        Some((CheckState::Pending, why)) => {
             why.contains("connection refused") && world.problem().contains(&format!("{name}: {why}"))
         }
-        Some(CheckState::Ready | CheckState::Broken(_) | CheckState::Informational(_)) | None => false,
+        Some((CheckState::Ready | CheckState::Informational, _)) | None => false,
     };
     for name in CORE.into_iter().chain(["workload/nodes"]) {
         world.until(name, |world| is_reported(world, name)).await;
@@ -102,7 +102,7 @@ async fn machine_pools_are_not_waited_for_and_come_and_go_with_their_kind() {
     api.put("machinepools", "pool", &scalable(&json!({})));
     world.until_groups(&[WORKERS, pool]).await;
     world.until_ready().await;
-    assert_eq!(world.check("management/machinepools"), Some(CheckState::Ready));
+    assert_eq!(world.check("management/machinepools"), Some((CheckState::Ready, String::new())));
     api.uninstall(CAPI, "MachinePool");
     world.until_groups(&[WORKERS]).await;
     assert_eq!(world.check("management/machinepools"), None);
@@ -122,7 +122,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
         .until("the cause", |world| world.problem().starts_with("workload/nodes: Secret team-a/stage-kubeconfig"))
         .await;
     assert!(world.problem().contains("not found"), "{}", world.problem());
-    assert!(matches!(world.check("workload/nodes"), Some(CheckState::Pending(_))));
+    assert!(matches!(world.check("workload/nodes"), Some((CheckState::Pending, _))));
     api.put_kubeconfig(NAMESPACE, "stage", address);
     world.until_ready().await;
     assert_eq!(world.workload.index().stats().nodes, 1);

@@ -60,7 +60,7 @@ async fn a_kind_that_is_missing_leaves_its_groups_to_their_annotations() {
     assert_eq!(world.groups(), [WORKERS]);
     assert_eq!(cpu(&world).as_deref(), Some("4"));
     assert_eq!(world.check(CHECK), None, "a kind that doesn't exist has no check, and so no series, of its own");
-    let Some(CheckState::Informational(why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
+    let Some((CheckState::Informational, why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
     assert!(why.contains("no kind CloudMachineTemplate"), "{why}");
     assert!(world.is_ready());
     assert_eq!(world.problem(), "", "Refresh doesn't fail for it");
@@ -78,7 +78,7 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
     world.until("the problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
     assert_eq!(world.groups(), [WORKERS], "a group for its template alone is none");
     assert_eq!(cpu(&world).as_deref(), Some("4"));
-    let Some(CheckState::Informational(why)) = world.check(CHECK) else { panic!("{:?}", world.check(CHECK)) };
+    let Some((CheckState::Informational, why)) = world.check(CHECK) else { panic!("{:?}", world.check(CHECK)) };
     assert!(why.contains("forbidden") && why.contains("User \"provider\" cannot list resource"), "{why}");
     assert!(world.is_ready());
     assert_eq!(world.problem(), "");
@@ -86,7 +86,7 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
     api.allow("cloudmachinetemplates");
     world.until_groups(&[WORKERS, "MachineDeployment/team-a/zero"]).await;
     world.until("no problem", |world| world.problems_of(WORKERS).is_empty()).await;
-    assert_eq!(world.check(CHECK), Some(CheckState::Ready));
+    assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())));
     world.shutdown().await;
 }
 
@@ -101,7 +101,7 @@ async fn the_first_refresh_waits_for_the_first_list_of_templates() {
     api.hold(PLURAL);
     let world = World::new(&api);
     world.until("the wait", |world| world.problem() == "templates: the first list isn't complete yet").await;
-    world.until("the kind", |world| matches!(world.check(CHECK), Some(CheckState::Pending(_)))).await;
+    world.until("the kind", |world| matches!(world.check(CHECK), Some((CheckState::Pending, _)))).await;
     assert!(!world.is_ready());
     api.release(PLURAL);
     world.until_ready().await;
@@ -122,7 +122,7 @@ async fn templates_that_never_come_hold_the_start_for_ten_seconds() {
     world.until_ready().await;
     let waited = waited.elapsed();
     assert!((9..=11).contains(&waited.as_secs()), "{waited:?}");
-    assert!(matches!(world.check(CHECK), Some(CheckState::Informational(_))), "{:?}", world.check(CHECK));
+    assert!(matches!(world.check(CHECK), Some((CheckState::Informational, _))), "{:?}", world.check(CHECK));
     assert_eq!(world.groups(), [WORKERS]);
     world.shutdown().await;
 }
@@ -146,7 +146,7 @@ async fn a_kind_that_appears_later_brings_its_groups() {
     let api = installed();
     api.put("machinedeployments", "workers", &from_zero());
     let world = World::synced(&api).await;
-    world.until("the cause", |world| matches!(world.check(OTHERS), Some(CheckState::Informational(_)))).await;
+    world.until("the cause", |world| matches!(world.check(OTHERS), Some((CheckState::Informational, _)))).await;
     assert_eq!(world.groups(), [""; 0]);
     api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
     api.put("cloudmachinetemplates", "t", &capacity("8"));
@@ -191,12 +191,12 @@ async fn naming_another_kind_leaves_what_is_known_of_the_first() {
     api.put("cloudmachinetemplates", "t", &capacity("8"));
     api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
     let world = World::synced(&api).await;
-    world.until("the first kind", |world| world.check(CHECK) == Some(CheckState::Ready)).await;
+    world.until("the first kind", |world| world.check(CHECK) == Some((CheckState::Ready, String::new()))).await;
     api.put("machinedeployments", "others", &annotated("OtherMachineTemplate"));
     // The clock stands still until all tasks are idle, so the first state seen is the result of one step.
     world
         .until("the second kind", |world| {
-            assert_eq!(world.check(CHECK), Some(CheckState::Ready), "it stays known");
+            assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())), "it stays known");
             world.check(OTHERS).is_some()
         })
         .await;
@@ -216,6 +216,6 @@ async fn a_kind_that_is_served_in_another_version_is_followed_there() {
     api.delete("cloudmachinetemplates", "t");
     world.until_groups(&[]).await;
     assert!(api.was_asked(&format!("/apis/{GROUP}/v1beta2/cloudmachinetemplates")));
-    assert_eq!(world.check(CHECK), Some(CheckState::Ready));
+    assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())));
     world.shutdown().await;
 }

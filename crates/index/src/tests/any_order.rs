@@ -314,7 +314,7 @@ fn miscounted(index: &Index) -> Option<String> {
     let mut sizes = Sizes { machines: snapshot.machines as u64, nodes: snapshot.nodes as u64, ..Sizes::default() };
     for group in snapshot.groups {
         let mut counts = InstanceCounts::default();
-        for instance in group.instances().into_iter().flatten().map(|owned| owned.instance) {
+        for instance in group.instances(true).into_iter().flatten().map(|owned| owned.instance) {
             match instance.state {
                 InstanceState::Running => counts.running += 1,
                 InstanceState::Creating => counts.creating += 1,

@@ -32,7 +32,7 @@ fn since(index: &Index) -> Option<Timestamp> {
 /// Returns true if the error of the Machine is sent.
 fn is_sent(index: &Index) -> bool {
     let instances = index.instances(&id(WORKERS)).unwrap();
-    instances[0].error.is_some() && instances[0].sends_error
+    instances[0].error.as_ref().is_some_and(|error| error.sent)
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn pool_since(index: &Index) -> Option<Timestamp> {
 /// Returns the number of instances of the pool whose error is sent, and of those with an error.
 fn errors_of_pool(index: &Index) -> (usize, usize) {
     let instances = index.instances(&id(POOL)).unwrap();
-    let with_error = instances.iter().filter(|it| it.error.is_some());
-    let errors = (with_error.clone().filter(|it| it.sends_error).count(), with_error.count());
+    let errors = instances.iter().filter_map(|it| it.error.as_ref());
+    let errors = (errors.clone().filter(|error| error.sent).count(), errors.count());
     let snapshot = index.snapshot(Some(&id(POOL)), crate::Detail::Instances).groups.remove(0);
-    assert_eq!(snapshot.instances().unwrap().map(|owned| owned.instance).collect::<Vec<_>>(), instances);
+    assert_eq!(snapshot.instances(true).unwrap().map(|owned| owned.instance).collect::<Vec<_>>(), instances);
     assert_eq!(snapshot.counts.failed, errors.1 as u64);
     errors
 }

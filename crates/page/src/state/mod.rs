@@ -9,47 +9,46 @@
 //! none.
 
 mod collect;
-mod convert;
 pub mod explain;
-mod fleet;
-mod source;
 pub mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use self::{
-    collect::{Selection, StateSource, StatusSources},
-    fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
-    source::{DeniedCallers, DeniedClient, ServedCluster, ServedClusters, Source},
-};
+pub use self::collect::{DeniedCallers, Selection, ServedCluster, ServedClusters, Source, StateSource};
+pub use index::{InstanceView, WrittenSize};
+pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
+pub use scale::{HistoryEntry, HistoryOutcome};
+pub use service::listen::{Check, CheckState, Client, TlsStanding};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
+/// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
+/// Autoscaler takes about ten.
+pub(crate) const QUIET: u64 = 120;
+/// The number of seconds for which an unexpected call makes a Cluster one in need, and for which one that is denied is
+/// shown.
+const LATELY: u64 = 3_600;
+/// The number of seconds of remaining validity below which a certificate should have been renewed.
+pub(crate) const ENDS_SOON: i64 = 7 * 86_400;
 
 /// The whole live state. `G` and `L` are lists, whose items a server may build while it serializes them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
-    /// The [`SCHEMA_VERSION`] of the program that wrote it.
-    pub schema_version: u32,
-    /// The program that wrote it.
-    pub program: Program,
-    /// When this was read, RFC 3339.
-    pub taken_at: String,
-    /// True if all required checks are in sync, as `/readyz` reports.
-    pub ready: bool,
-    /// The checks, as `/readyz?verbose` lists them.
-    pub checks: Vec<SyncCheck>,
+    /// What both documents begin with.
+    #[serde(flatten)]
+    pub head: Head,
     /// The calls of Cluster Autoscaler.
     #[serde(default)]
     pub calls: CallsState,
     /// The certificates of the gRPC listener; absent if it serves without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<TlsState>,
+    pub tls: Option<TlsStanding>,
     /// The clusters and the informers on them.
     pub clusters: Vec<ClusterState>,
     /// The number of Machines in the index.
@@ -62,39 +61,30 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub left_out: L,
 }
 
+/// What both documents begin with.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head {
+    /// The [`SCHEMA_VERSION`] of the program that wrote it.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub program: Program,
+    /// When this was read.
+    pub taken_at: Timestamp,
+    /// True if all required checks are in sync, as `/readyz` reports.
+    pub ready: bool,
+    /// The checks, as `/readyz?verbose` lists them.
+    pub checks: Vec<Check>,
+}
+
 /// The program that wrote the state.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Program {
     /// Its version.
     pub version: String,
-    /// When it started, RFC 3339.
-    pub started_at: String,
-}
-
-/// A readiness check.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SyncCheck {
-    /// Its name, such as `management/machines`.
-    pub name: String,
-    /// Its state.
-    pub state: SyncState,
-    /// The reason why it isn't ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// The state of a check.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum SyncState {
-    /// In sync.
-    Ready,
-    /// Not in sync; `Refresh` fails.
-    Pending,
-    /// Not in sync, but not required for readiness.
-    NotWaitedFor,
+    /// When it started.
+    pub started_at: Timestamp,
 }
 
 /// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if no Refresh has
@@ -108,41 +98,6 @@ pub struct CallsState {
     /// The reason why the last Refresh was refused, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_refused: Option<String>,
-}
-
-/// The validity of the certificates in force.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TlsState {
-    /// The expiry of the server's certificate, RFC 3339.
-    pub server_until: String,
-    /// The expiry of the client authority, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clients_until: Option<String>,
-    /// The reason why the files can't replace the certificates in force; absent if they can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<String>,
-}
-
-/// A write for a group or a refused request. Consecutive repetitions share one entry.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HistoryEntryState {
-    /// `done`, `refused` or `failed`.
-    pub outcome: String,
-    /// The reason of the corresponding Event, or the command if there is no such Event.
-    pub what: String,
-    /// The class of the error, as in the label `result` of the metric of commands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// For people.
-    pub text: String,
-    /// When it first occurred, RFC 3339.
-    pub first: String,
-    /// When it last occurred, RFC 3339.
-    pub last: String,
-    /// The number of times it occurred.
-    pub times: u64,
 }
 
 /// A cluster.
@@ -213,7 +168,7 @@ pub struct Group {
     pub spec_replicas: Option<i32>,
     /// A written size that the watch doesn't show yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub written: Option<Written>,
+    pub written: Option<WrittenSize>,
     /// True if the last `Refresh` reported it to Cluster Autoscaler.
     pub pinned: bool,
     /// True if older MachineSets of it still have replicas.
@@ -222,7 +177,7 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// The numbers of its instances.
-    pub counts: Counts,
+    pub counts: InstanceCounts,
     /// The Node that a scale-up would add; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
@@ -232,16 +187,16 @@ pub struct Group {
     pub options: BTreeMap<String, String>,
     /// Its problems; the settings that they concern are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<ProblemState>,
+    pub problems: Vec<Problem>,
     /// Notes for people that are worth knowing and aren't problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<HistoryEntryState>,
+    pub history: Vec<HistoryEntry>,
     /// Its instances; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instances: Option<Vec<InstanceOf>>,
+    pub instances: Option<Vec<InstanceView>>,
 }
 
 /// A rollout of a group that is under way or about to begin.
@@ -252,34 +207,10 @@ pub struct Rollout {
     pub cause: String,
     /// The cause, for people.
     pub message: String,
-    /// Its start, RFC 3339.
-    pub since: String,
+    /// Its start.
+    pub since: Timestamp,
     /// True if an annotation allows deletes of Machines despite the rollout.
     pub ignored: bool,
-}
-
-/// A written size that the watch doesn't show yet.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Written {
-    /// The size.
-    pub replicas: i32,
-    /// The seconds since it was written.
-    pub ago: u64,
-}
-
-/// The numbers of instances by activity. Failed ones are counted in their activity too.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Counts {
-    /// Instances whose Node has joined.
-    pub running: u64,
-    /// Instances without a Node yet, including replicas without a Machine.
-    pub creating: u64,
-    /// Instances that are being deleted.
-    pub deleting: u64,
-    /// Instances with an error.
-    pub failed: u64,
 }
 
 /// The Node that a scale-up adds.
@@ -339,69 +270,6 @@ pub struct SourcedTaint {
     pub source: String,
 }
 
-/// A problem of an object.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProblemState {
-    /// Its class, as in the label `problem` of the metrics.
-    pub kind: String,
-    /// For people.
-    pub message: String,
-}
-
-/// An instance of a group.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InstanceOf {
-    /// Its providerID, or a placeholder.
-    pub id: String,
-    /// Its activity.
-    pub state: InstanceActivity,
-    /// Its error, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<InstanceFailure>,
-    /// The name of its Machine, in the group's namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-    /// The name of its Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// True if its Machine has a nodeRef and the workload cluster, whose Nodes are in sync, doesn't have the Node.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub node_gone: bool,
-    /// The creation of its Machine, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<String>,
-}
-
-/// The activity of an instance.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum InstanceActivity {
-    /// Its Node has joined.
-    Running,
-    /// It has no Node yet.
-    Creating,
-    /// It is being deleted.
-    Deleting,
-}
-
-/// The error of an instance.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InstanceFailure {
-    /// `DeletingFailed` or `ProvisioningFailed`.
-    pub code: String,
-    /// For people.
-    pub message: String,
-    /// True if capacity or quota is lacking.
-    pub out_of_resources: bool,
-    /// True if Cluster Autoscaler gets the error: only while this program would accept the delete that the error
-    /// causes.
-    #[serde(default)]
-    pub sent: bool,
-}
-
 /// A MachineDeployment, MachineSet or MachinePool that isn't a node group.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -426,14 +294,226 @@ pub struct LeftOutObject {
     /// True if it was a node group at the last `Refresh`. Until the next one, calls for it return its last values.
     pub pinned: bool,
     /// Its problems.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<ProblemState>,
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+    /// Notes for people that are worth knowing and aren't problems.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<HistoryEntryState>,
+    pub history: Vec<HistoryEntry>,
 }
 
 impl LeftOutObject {
     /// The reason of a MachineSet that its MachineDeployment scales. Lists for people omit such MachineSets.
     pub const OWNED: &'static str = "owned_by_machine_deployment";
+}
+
+/// The Clusters of a fleet.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetState {
+    /// What both documents begin with.
+    #[serde(flatten)]
+    pub head: Head,
+    /// The certificates of the gRPC listener.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStanding>,
+    /// The informers of the management cluster.
+    pub informers: Vec<InformerState>,
+    /// The Clusters, by namespace and name.
+    pub clusters: Vec<FleetCluster>,
+    /// The callers that were denied in the last hour, the last one first. Their Clusters may not be served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<DeniedCaller>,
+}
+
+/// A caller that was denied.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeniedCaller {
+    /// The only URI of its certificate, or else the name by which it was admitted, after the word `name`.
+    pub identity: String,
+    /// The address of its last call, which may be that of a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<IpAddr>,
+    /// The reason for its last denial.
+    pub reason: String,
+    /// The number of its calls that were denied.
+    pub denied_calls: u64,
+    /// The seconds since the last one.
+    pub last_ago: u64,
+}
+
+/// A Cluster of a fleet.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetCluster {
+    /// Its namespace. A program for one workload cluster whose scope isn't one Cluster has neither this nor a name.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its standing.
+    pub standing: ClusterStanding,
+    /// The reason of its standing; absent while it is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The reason why the Nodes of its workload cluster aren't in sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes_reason: Option<String>,
+    /// The calls of its autoscaler.
+    pub calls: CallsState,
+    /// The clients that have called and are still connected, the last one first.
+    pub callers: Vec<Client>,
+    /// True if the Nodes of its workload cluster are in sync, or aren't read on purpose.
+    pub nodes_synced: bool,
+    /// The number of its node groups.
+    pub groups: u64,
+    /// The number of its Machines.
+    pub machines: u64,
+    /// The number of Nodes of its workload cluster.
+    pub nodes: u64,
+    /// The number of its node groups with problems, and of objects that are left out because of an error.
+    pub problems: u64,
+    /// The number of calls that were denied.
+    pub denied_calls: u64,
+    /// The number of calls for node groups of other Clusters.
+    pub foreign_group_calls: u64,
+    /// The seconds since the last of either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_unexpected_call_ago: Option<u64>,
+}
+
+/// The standing of a Cluster of a fleet.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClusterStanding {
+    /// Refresh succeeds.
+    #[default]
+    Served,
+    /// Not in sync: Refresh fails.
+    NotInSync,
+    /// Its workload cluster hasn't been connected to: Refresh is delayed for a while, and then does without Nodes.
+    NotConnected,
+    /// Not served any more: reads get its last state for a while.
+    Leaving,
+}
+
+/// A condition of a Cluster that people look for; the most urgent first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum ClusterCondition {
+    /// Its workload cluster hasn't been connected to.
+    NotConnected,
+    /// It isn't in sync.
+    NotInSync,
+    /// It is served, and the Nodes of its workload cluster aren't in sync.
+    NodesNotInSync,
+    /// Its last Refresh was refused.
+    Refused,
+    /// A certificate of its caller has expired.
+    CertificateExpired,
+    /// Its caller asks for node groups of other Clusters, or was denied.
+    UnexpectedCalls,
+    /// A certificate of its caller ends soon.
+    CertificateEndsSoon,
+    /// Node groups of it have problems.
+    Problems,
+    /// Its autoscaler doesn't call this copy. It may call another one, so this ranks below the real problems.
+    NotCalled,
+    /// It isn't served any more.
+    Leaving,
+    /// None of the other conditions is true.
+    Well,
+}
+
+impl ClusterCondition {
+    /// Returns the title for people.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NotConnected => "not connected",
+            Self::NotInSync => "not in sync",
+            Self::NodesNotInSync => "Nodes not in sync",
+            Self::Refused => "Refresh refused",
+            Self::CertificateExpired => "certificate expired",
+            Self::UnexpectedCalls => "unexpected calls",
+            Self::CertificateEndsSoon => "certificate ends soon",
+            Self::Problems => "problems",
+            Self::NotCalled => "not called here",
+            Self::Leaving => "leaving",
+            Self::Well => "well",
+        }
+    }
+}
+
+impl FleetCluster {
+    /// Returns `<namespace>/<name>`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        if self.name.is_empty() {
+            return "(the scope)".to_owned();
+        }
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Returns the expiry of the certificate that ends first among those of its callers.
+    #[must_use]
+    pub fn certificate_until(&self) -> Option<Timestamp> {
+        self.callers.iter().filter_map(|caller| caller.until).min()
+    }
+
+    /// Returns true if its autoscaler calls this copy.
+    fn is_called(&self) -> bool {
+        self.calls.last_refresh_ago.is_some_and(|ago| ago < QUIET)
+    }
+
+    /// Returns the reason of its most urgent condition, where there is one.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        // A refusal from before its autoscaler went to another copy says nothing any more.
+        let refused = self.calls.last_refresh_refused.as_ref().filter(|_| self.is_called());
+        let reasons = [self.reason.as_ref(), self.nodes_reason.as_ref(), refused];
+        reasons.into_iter().flatten().next().map(String::as_str)
+    }
+
+    /// Returns its conditions at a time, the most urgent first. There is always one.
+    #[must_use]
+    pub fn conditions(&self, now: Timestamp) -> Vec<ClusterCondition> {
+        if self.standing == ClusterStanding::Leaving {
+            return vec![ClusterCondition::Leaving];
+        }
+        let calls = &self.calls;
+        let left = self.certificate_until().map(|until| until.duration_since(now).as_secs());
+        let is_called = self.is_called();
+        let conditions = [
+            (ClusterCondition::NotConnected, self.standing == ClusterStanding::NotConnected),
+            (ClusterCondition::NotInSync, self.standing == ClusterStanding::NotInSync),
+            (ClusterCondition::NodesNotInSync, self.standing == ClusterStanding::Served && !self.nodes_synced),
+            (ClusterCondition::Refused, is_called && calls.last_refresh_refused.is_some()),
+            (ClusterCondition::CertificateExpired, left.is_some_and(|left| left < 0)),
+            (ClusterCondition::UnexpectedCalls, self.last_unexpected_call_ago.is_some_and(|ago| ago < LATELY)),
+            (ClusterCondition::CertificateEndsSoon, left.is_some_and(|left| (0..ENDS_SOON).contains(&left))),
+            (ClusterCondition::Problems, self.problems > 0),
+            (ClusterCondition::NotCalled, !is_called),
+        ];
+        let mut conditions: Vec<_> =
+            conditions.into_iter().filter(|(_, is_so)| *is_so).map(|(condition, _)| condition).collect();
+        if conditions.is_empty() {
+            conditions.push(ClusterCondition::Well);
+        }
+        conditions
+    }
+}
+
+impl FleetState {
+    /// Returns the Clusters with their conditions, those in need first, else by namespace and name.
+    #[must_use]
+    pub fn in_need_first(&self) -> Vec<(&FleetCluster, Vec<ClusterCondition>)> {
+        let conditions = |cluster: &FleetCluster| cluster.conditions(self.head.taken_at);
+        let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, conditions(cluster))).collect();
+        clusters.sort_by(|(a, of_a), (b, of_b)| {
+            (of_a.first(), &a.namespace, &a.name).cmp(&(of_b.first(), &b.namespace, &b.name))
+        });
+        clusters
+    }
 }

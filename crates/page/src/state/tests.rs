@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use rules::GroupId;
 
-use crate::state::{InstanceActivity, Selection, State, StateSource, SyncState};
+use crate::state::{CheckState, InstanceState, ProblemKind, Selection, ServedCluster, State, StateSource};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -14,15 +14,15 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     let world = World::new(&api);
     world.until("all but the Nodes", |world| world.problem() == "workload/nodes: forbidden: forbidden").await;
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH);
+    let source = StateSource::new(ServedCluster::uncalled(world.workload.clone()), None, Timestamp::UNIX_EPOCH);
     let selection = Selection { instances: true, group: GroupId::parse(WORKERS) };
     let state = source.read(&selection);
     assert_eq!(serde_json::from_slice::<State>(&source.json(&selection).unwrap()).unwrap().groups, state.groups);
 
-    assert_eq!((state.schema_version, state.program.started_at.as_str()), (1, "1970-01-01T00:00:00Z"));
-    assert!(!state.ready && state.left_out.is_empty());
-    let nodes = state.checks.iter().find(|check| check.name == "workload/nodes").unwrap();
-    assert_eq!((nodes.state, nodes.reason.as_deref()), (SyncState::Pending, Some("forbidden: forbidden")));
+    assert_eq!((state.head.schema_version, state.head.program.started_at), (1, Timestamp::UNIX_EPOCH));
+    assert!(!state.head.ready && state.left_out.is_empty());
+    let nodes = state.head.checks.iter().find(|check| check.name == "workload/nodes").unwrap();
+    assert_eq!((nodes.state, nodes.reason.as_deref()), (CheckState::Pending, Some("forbidden: forbidden")));
     let [management, workload] = state.clusters.as_slice() else { panic!("{:?}", state.clusters) };
     assert_eq!((management.name.as_str(), workload.name.as_str()), ("management", "workload"));
     let deployments = &management.informers[1];
@@ -40,7 +40,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!((workers.size, workers.spec_replicas, workers.written), (2, Some(2), None));
     assert!(workers.pinned && !workers.rolling_out);
     assert_eq!(workers.options["scaledownunneededtime"], "20m0s");
-    assert_eq!(workers.problems[0].kind, "options");
+    assert_eq!(workers.problems[0].kind, ProblemKind::Options);
     let template = workers.template.as_ref().unwrap();
     let sourced = |value: &crate::state::SourcedText| (value.value.clone(), value.source.clone());
     assert_eq!(sourced(&template.capacity["cpu"]), ("4".to_owned(), "annotation".to_owned()));
@@ -48,10 +48,13 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!(template.gpus["nvidia.com/gpu"], "2");
     assert_eq!((template.taints[0].key.as_str(), template.taints[0].source.as_str()), ("gpu", "annotation"));
     let instances = workers.instances.as_deref().unwrap();
-    assert_eq!((instances[0].id.as_str(), instances[0].state), ("cloud:///zone/a", InstanceActivity::Running));
+    assert_eq!(
+        (instances[0].instance.id.as_str(), instances[0].instance.state),
+        ("cloud:///zone/a", InstanceState::Running)
+    );
     assert_eq!((instances[0].machine.as_deref(), instances[0].node.as_deref()), (Some("a"), Some("a")));
-    assert_eq!(instances[1].id, "replica-MachineDeployment-team-a_workers-0");
-    assert_eq!((instances[1].state, instances[1].machine.as_deref()), (InstanceActivity::Creating, None));
+    assert_eq!(instances[1].instance.id, "replica-MachineDeployment-team-a_workers-0");
+    assert_eq!((instances[1].instance.state, instances[1].machine.as_deref()), (InstanceState::Creating, None));
     world.shutdown().await;
 }
 
@@ -63,16 +66,16 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     api.refuse("nodes", 403, "forbidden");
     let world = World::new(&api);
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH);
+    let source = StateSource::new(ServedCluster::uncalled(world.workload.clone()), None, Timestamp::UNIX_EPOCH);
     let seen = || {
         let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
         let instance = &state.groups[0].instances.as_deref().unwrap()[0];
-        (instance.state, instance.node.clone().unwrap(), instance.node_gone)
+        (instance.instance.state, instance.node.clone().unwrap(), instance.node_gone)
     };
-    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), false));
+    assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), false));
     api.allow("nodes");
     world.until_ready().await;
-    assert_eq!(seen(), (InstanceActivity::Running, "a".to_owned(), true));
+    assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), true));
     api.put("nodes", "a", &serde_json::json!({"spec": {"providerID": "cloud:///zone/a"}}));
     world.until("the Node is there", |_| !seen().2).await;
     world.shutdown().await;

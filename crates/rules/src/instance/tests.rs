@@ -53,11 +53,15 @@ fn node(provider_id: &str) -> Node {
     node
 }
 
-/// Id, state, and code and class of the error.
-type Expected = (String, InstanceState, Option<(&'static str, ErrorClass)>);
+/// Whether resources lack.
+const OUT_OF_RESOURCES: bool = true;
+const OTHER: bool = false;
 
-fn seen(instance: &Instance) -> Expected {
-    let error = instance.error.as_ref().map(|error| (error.code, error.class));
+/// Id, state, and code of the error and whether resources lack.
+type Expected<'a> = (String, InstanceState, Option<(&'a str, bool)>);
+
+fn seen(instance: &Instance) -> Expected<'_> {
+    let error = instance.error.as_ref().map(|error| (&*error.code, error.out_of_resources));
     (instance.id.clone(), instance.state, error)
 }
 
@@ -130,7 +134,7 @@ fn a_machine_has_failed_for_good(
         machine.phase = phase;
         machine.rare = rare(failure, condition);
     });
-    let error = expected.then_some(("ProvisioningFailed", ErrorClass::Other));
+    let error = expected.then_some(("ProvisioningFailed", OTHER));
     let prefix = if expected { "failed" } else { "pending" };
     assert_eq!(seen(&of_machine(&machine, None)), (format!("{prefix}-machine-{ID}"), InstanceState::Creating, error));
 }
@@ -152,7 +156,7 @@ fn a_lack_that_its_provider_gave_up_on_is_an_error_at_once() {
     let machine = with(|machine| machine.rare = rare(None, not_ready("NotReady", message)));
     let shortage = view(&machine, None).shortage.unwrap();
     assert!(shortage.is_error(Grace::Never, Timestamp::UNIX_EPOCH));
-    let error = Some(("ProvisioningFailed", ErrorClass::OutOfResources));
+    let error = Some(("ProvisioningFailed", OUT_OF_RESOURCES));
     assert_eq!(seen(&of_machine(&machine, None)), (format!("pending-machine-{ID}"), InstanceState::Creating, error));
 }
 
@@ -179,40 +183,40 @@ fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
         machine.provider_id = Some("x://1".into());
     });
     let instance = of_machine(&machine, None);
-    let error = Some(("DeletingFailed", ErrorClass::Other));
+    let error = Some(("DeletingFailed", OTHER));
     assert_eq!(seen(&instance), (format!("failed-machine-{ID}"), InstanceState::Deleting, error));
     assert_eq!(instance.error.unwrap().message, "DeleteError: no rights");
 }
 
 #[rstest]
-#[case::insufficient_resources(failed(Some("InsufficientResources"), None), None, ErrorClass::OutOfResources)]
-#[case::another_reason(failed(Some("CreateError"), None), None, ErrorClass::Other)]
+#[case::insufficient_resources(failed(Some("InsufficientResources"), None), None, OUT_OF_RESOURCES)]
+#[case::another_reason(failed(Some("CreateError"), None), None, OTHER)]
 #[case::a_listed_infrastructure_reason(
     failed(Some("CreateError"), None),
     not_ready("QuotaExceeded", ""),
-    ErrorClass::OutOfResources
+    OUT_OF_RESOURCES
 )]
 #[case::a_listed_infrastructure_message(
     failed(Some("CreateError"), None),
     not_ready("NotReady", "* InstanceReady: InsufficientInstanceCapacity: no m5.large left"),
-    ErrorClass::OutOfResources
+    OUT_OF_RESOURCES
 )]
 #[case::another_infrastructure_reason(
     failed(Some("CreateError"), None),
     not_ready("WaitingForBootstrapData", ""),
-    ErrorClass::Other
+    OTHER
 )]
 fn failed_without_a_node_is_provisioning_failed(
     #[case] failure: Option<Failure>,
     #[case] condition: Option<Condition>,
-    #[case] class: ErrorClass,
+    #[case] out_of_resources: bool,
 ) {
     let machine = with(|machine| {
         machine.phase = MachinePhase::Failed;
         machine.rare = rare(failure, condition);
         machine.provider_id = Some("x://1".into());
     });
-    let error = Some(("ProvisioningFailed", class));
+    let error = Some(("ProvisioningFailed", out_of_resources));
     let expected = (format!("failed-machine-{ID}"), InstanceState::Creating, error);
     assert_eq!(seen(&of_machine(&machine, None)), expected);
 }
@@ -234,14 +238,11 @@ fn deleting_is_deleting(#[case] node: Option<&str>) {
 #[rstest]
 #[case::no_condition(None, None)]
 #[case::not_ready_alone_is_normal(not_ready("WaitingForInfrastructure", "0 of 2 completed"), None)]
-#[case::a_listed_reason(not_ready("QuotaExceeded", ""), Some(("ProvisioningFailed", ErrorClass::OutOfResources)))]
+#[case::a_listed_reason(not_ready("QuotaExceeded", ""), Some(("ProvisioningFailed", OUT_OF_RESOURCES)))]
 #[case::a_listed_message(
-    not_ready("NotReady", "Out of host capacity."), Some(("ProvisioningFailed", ErrorClass::OutOfResources))
+    not_ready("NotReady", "Out of host capacity."), Some(("ProvisioningFailed", OUT_OF_RESOURCES))
 )]
-fn without_a_node_it_is_pending(
-    #[case] condition: Option<Condition>,
-    #[case] error: Option<(&'static str, ErrorClass)>,
-) {
+fn without_a_node_it_is_pending(#[case] condition: Option<Condition>, #[case] error: Option<(&'static str, bool)>) {
     let machine = with(|machine| {
         machine.rare = rare(None, condition);
         machine.provider_id = Some("x://1".into());
@@ -339,13 +340,6 @@ fn a_long_message_is_cut(#[case] character: &str) {
     assert!((390..=400).contains(&message.len()) && message.ends_with('…'), "{} bytes", message.len());
 }
 
-#[test]
-fn error_classes_have_their_numbers_on_the_wire() {
-    assert_eq!(ErrorClass::OutOfResources.number(), ErrorClass::OutOfResources as i32);
-    assert_eq!(ErrorClass::Other.number(), ErrorClass::Other as i32);
-    assert_eq!((ErrorClass::OutOfResources.number(), ErrorClass::Other.number()), (1, 99));
-}
-
 const NOW: &str = "2026-01-01T12:00:00Z";
 
 /// Returns the conditions in a group that can be scaled down.
@@ -392,7 +386,8 @@ fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions
         conditions(&mut all);
         all
     });
-    let sent = instances.iter().zip(names).filter(|(instance, _)| instance.error.is_some() && instance.sends_error);
+    let sent =
+        instances.iter().zip(names).filter(|(instance, _)| instance.error.as_ref().is_some_and(|error| error.sent));
     sent.map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
 }
 
@@ -470,7 +465,7 @@ fn of_pool_of(
 #[test]
 fn errors_of_a_large_pool_are_sent_in_parts() {
     let instances = of_pool_of(9_000, None, not_ready("QuotaExceeded", &"x".repeat(4_000)), 0, 0, |_| ());
-    let sent: Vec<_> = instances.iter().filter(|it| it.sends_error).filter_map(|it| it.error.as_ref()).collect();
+    let sent: Vec<_> = instances.iter().filter_map(|it| it.error.as_ref()).filter(|error| error.sent).collect();
     assert_eq!(sent.len(), 1_000);
     assert!(sent.iter().all(|error| error.message.len() <= LONGEST_MESSAGE));
 }
@@ -483,33 +478,34 @@ fn errors_of_a_large_pool_are_sent_in_parts() {
 #[case::a_quota(
     None,
     not_ready("Failed", "scalesets failed to create or update. err: QuotaExceeded"),
-    Some((ErrorClass::OutOfResources, "Failed: scalesets failed to create or update. err: QuotaExceeded"))
+    Some((OUT_OF_RESOURCES, "Failed: scalesets failed to create or update. err: QuotaExceeded"))
 )]
 #[case::a_failure(
     failed(Some("CreateError"), Some("no rights")),
     not_ready("ASGProvisionFailed", "x"),
-    Some((ErrorClass::Other, "CreateError: no rights"))
+    Some((OTHER, "CreateError: no rights"))
 )]
 #[case::a_failure_for_want_of_resources(
     failed(Some("InsufficientResources"), None),
     not_ready("NotReady", ""),
-    Some((ErrorClass::OutOfResources, "InsufficientResources"))
+    Some((OUT_OF_RESOURCES, "InsufficientResources"))
 )]
 #[case::a_failure_that_is_over(failed(Some("CreateError"), Some("no rights")), None, None)]
 #[case::a_final_reason(
-    None, not_ready("InstanceErrored", "no image"), Some((ErrorClass::Other, "InstanceErrored: no image"))
+    None, not_ready("InstanceErrored", "no image"), Some((OTHER, "InstanceErrored: no image"))
 )]
 fn placeholders_of_a_pool_have_its_error(
     #[case] failure: Option<Failure>,
     #[case] condition: Option<Condition>,
-    #[case] expected: Option<(ErrorClass, &str)>,
+    #[case] expected: Option<(bool, &str)>,
 ) {
     let instances = of_pool_of_5(failure, condition, 0, 0, |_| ());
     assert_eq!(instances.iter().map(|it| it.error.is_some()).take(2).collect::<Vec<_>>(), [false, false]);
     for placeholder in &instances[2..] {
-        let error = placeholder.error.as_ref().map(|error| (error.code, error.class, &*error.message));
-        assert_eq!(error, expected.map(|(class, message)| ("ProvisioningFailed", class, message)));
-        assert!(placeholder.sends_error && placeholder.state == InstanceState::Creating);
+        let error = placeholder.error.as_ref().map(|error| (&*error.code, error.out_of_resources, &*error.message));
+        assert_eq!(error, expected.map(|(lacks, message)| ("ProvisioningFailed", lacks, message)));
+        assert!(placeholder.error.as_ref().is_none_or(|error| error.sent));
+        assert_eq!(placeholder.state, InstanceState::Creating);
     }
     assert_eq!(instances.len(), 5);
 }
@@ -534,9 +530,9 @@ fn an_error_of_a_pool_is_sent_where_its_delete_is_accepted(
         since: Some(Timestamp::UNIX_EPOCH),
     });
     let instances = of_pool_of_5(None, lack, machines, min, change);
-    let errors = instances.iter().filter(|it| it.error.is_some());
+    let errors = instances.iter().filter_map(|it| it.error.as_ref());
     assert_eq!(errors.clone().count(), 3);
-    assert_eq!(errors.filter(|it| it.sends_error).count(), expected);
+    assert_eq!(errors.filter(|error| error.sent).count(), expected);
 }
 
 #[allow(clippy::unnecessary_wraps)] // as the field has it

@@ -162,8 +162,9 @@ fn the_strongest_price_counts_and_the_others_are_reported(
     let (found, problems) = evaluated(annotation, labels, capacity, &list());
     assert_eq!(problems, []);
     let found = found.unwrap();
-    let listed = std::iter::once(&found.offer).chain(&found.overridden);
-    let listed: Vec<_> = listed.map(|offer| format!("{:.3} {}", offer.price.per_hour(), offer.source)).collect();
+    let Sourced { value, source, overrode } = found.price;
+    let listed = std::iter::once(Stated { value, source }).chain(overrode);
+    let listed: Vec<_> = listed.map(|offer| format!("{:.3} {}", offer.value.per_hour(), offer.source)).collect();
     let pad = |text: &&str| {
         let (price, source) = text.split_once(' ').unwrap();
         format!("{:.3} {source}", price.parse::<f64>().unwrap())
@@ -179,7 +180,7 @@ fn without_an_annotation_and_a_list_there_is_no_price() {
 #[test]
 fn a_bad_annotation_is_reported_and_the_list_counts() {
     let (found, problems) = evaluated(Some("0.096 USD"), "", SMALL, &list());
-    assert_eq!(found.unwrap().offer.source, PriceSource::Resources);
+    assert_eq!(found.unwrap().price.source, Source::PriceFile(PriceEntry::Resources));
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert_eq!(problem.kind, ProblemKind::Price);
     for part in [PRICE_PER_HOUR, "\"0.096 USD\"", "plain decimal number", "ignored"] {
@@ -196,8 +197,8 @@ fn without_a_template_the_labels_of_a_real_node_lead_to_its_price() {
     let nodes = RealNodes { observed: Some(&observed), ..RealNodes::default() };
     let (found, _) = of_group(&group, None, nodes, &list());
     let found = found.unwrap();
-    assert_eq!(found.offer, Offer { price: price(0.096), source: PriceSource::InstanceType("m5.large".into()) });
-    assert_eq!((found.overridden, found.units), (Vec::new(), None));
+    let source = Source::PriceFile(PriceEntry::InstanceType("m5.large".into()));
+    assert_eq!((found.price, found.units), (Sourced::new(price(0.096), source), None));
 }
 
 #[test]

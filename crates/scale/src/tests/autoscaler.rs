@@ -103,7 +103,7 @@ async fn one_loop(world: &World, state: State) -> Loop {
     let nodes = count(registered.iter().filter(of_group).count());
     let (target, min) = (world.target_size(), world.index.scale_view(&group()).unwrap().bounds.min);
     let instances = world.index.instances(&group()).unwrap();
-    let sends_error = |instance: &&rules::Instance| instance.error.is_some() && instance.sends_error;
+    let sends_error = |instance: &&rules::Instance| instance.error.as_ref().is_some_and(|error| error.sent);
     let unregistered: BTreeSet<_> = instances
         .iter()
         .filter(|instance| !is_registered(&instance.id))
@@ -270,7 +270,7 @@ async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
 /// Returns the instances that Cluster Autoscaler names for their errors.
 fn failed(world: &World) -> BTreeSet<String> {
     let instances = world.index.instances(&group()).unwrap();
-    instances.iter().filter(|it| it.error.is_some() && it.sends_error).map(|it| it.id.clone()).collect()
+    instances.iter().filter(|it| it.error.as_ref().is_some_and(|error| error.sent)).map(|it| it.id.clone()).collect()
 }
 
 /// Without the right to list Machines a replica can't be given up, nor a Machine that is named together with it.

@@ -192,7 +192,10 @@ async fn those_of_a_pool_without_quota_go_down_to_the_minimum() {
     world.watch();
     let with_error = || {
         let instances = world.index.instances(&pool).unwrap().into_iter();
-        instances.filter(|it| it.error.is_some() && it.sends_error).flat_map(|it| instance(&it.id)).collect::<Vec<_>>()
+        instances
+            .filter(|it| it.error.as_ref().is_some_and(|error| error.sent))
+            .flat_map(|it| instance(&it.id))
+            .collect::<Vec<_>>()
     };
     assert_eq!(with_error().len(), 2);
     world.scale.delete(pool.clone(), with_error()).await.unwrap();

@@ -17,6 +17,7 @@ use std::{
 use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -30,21 +31,29 @@ pub struct Connection(Arc<Client>);
 pub struct KnownConnection(Weak<Client>);
 
 /// A client: authenticated by a certificate, or known by its address or by its process on this machine.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Client {
     /// The name by which it was admitted, safe for a log: of 256 bytes at most.
+    #[serde(skip)]
     pub name: ArcStr,
     /// The only URI among the names of its certificate; `None` if there is none, or there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<ArcStr>,
     /// The serial number of its certificate, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<ArcStr>,
+    /// The address that it connects from, which may be that of a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<IpAddr>,
     /// The time from which its certificate is valid.
+    #[serde(skip)]
     pub valid_from: Option<Timestamp>,
     /// The last moment of its certificate's validity.
+    #[serde(default, rename = "certificateUntil", skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The address that it connects from, which may be that of a proxy.
-    pub peer: Option<IpAddr>,
     /// True if it may only read.
+    #[serde(skip)]
     pub is_read_only: bool,
 }
 

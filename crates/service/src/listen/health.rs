@@ -2,6 +2,7 @@
 //! The empty one, which probes use by default, reports that the process lives and isn't shutting down. The name of the
 //! provider's service reports that it is in sync, as `/readyz` does.
 
+use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 
 use proto::{
@@ -101,25 +102,29 @@ fn log_readiness(pending: &[Check]) {
 // Readiness checks by name. Other modules report them; this module must depend on none of those.
 
 /// A condition of this program's readiness.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Check {
     /// The name of the awaited task, for example `management/machines`: one word, the same for the whole run.
     pub name: String,
     /// Its state.
     pub state: CheckState,
+    /// The reason why it isn't ready; of a ready one, the time for which nothing new is heard and the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The state of a check.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum CheckState {
     /// Done, and still valid.
     Ready,
-    /// Done, and still valid, but nothing new is heard for now, with the time and the reason.
-    Broken(String),
-    /// Not done, or no longer valid, with the reason.
-    Pending(String),
+    /// Not done, or no longer valid; `Refresh` fails.
+    Pending,
     /// Not done, and not waited for, since it concerns single groups only.
-    Informational(String),
+    #[serde(rename = "notWaitedFor")]
+    Informational,
 }
 
 /// A source of checks. It is called on each probe, so it must answer from memory.
@@ -138,33 +143,33 @@ impl Check {
     /// Returns a check that is done.
     #[must_use]
     pub fn ready(name: impl Into<String>) -> Self {
-        Self { name: name.into(), state: CheckState::Ready }
+        Self { name: name.into(), state: CheckState::Ready, reason: None }
     }
 
     /// Returns a check that is done, of which nothing is heard for now, with the time and the reason.
     #[must_use]
     pub fn broken(name: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { name: name.into(), state: CheckState::Broken(why.into()) }
+        Self { reason: Some(why.into()), ..Self::ready(name) }
     }
 
     /// Returns a check that isn't done, with the reason.
     #[must_use]
     pub fn pending(name: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { name: name.into(), state: CheckState::Pending(why.into()) }
+        Self { state: CheckState::Pending, ..Self::broken(name, why) }
     }
 
     /// Returns a check that isn't done and that nothing waits for, with the reason.
     #[must_use]
     pub fn informational(name: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { name: name.into(), state: CheckState::Informational(why.into()) }
+        Self { state: CheckState::Informational, ..Self::broken(name, why) }
     }
 
     /// Returns true if nothing has to wait for it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match self.state {
-            CheckState::Ready | CheckState::Broken(_) | CheckState::Informational(_) => true,
-            CheckState::Pending(_) => false,
+            CheckState::Ready | CheckState::Informational => true,
+            CheckState::Pending => false,
         }
     }
 }

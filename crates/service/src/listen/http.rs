@@ -182,14 +182,15 @@ async fn scrape(State(scrapes): State<Arc<Scrapes>>, headers: HeaderMap) -> Resp
 /// Formats one line per check, as Kubernetes components do.
 fn list(checks: &[Check], verdict: &str) -> String {
     let mut text = String::new();
-    for Check { name, state } in checks {
+    for Check { name, state, reason } in checks {
+        let (name, why) = (one_line(name), reason.as_deref().map(one_line));
         // Writing to a String can't fail.
-        let _ = match state {
-            CheckState::Ready => writeln!(text, "[+]{} ok", one_line(name)),
-            CheckState::Broken(why) => writeln!(text, "[+]{} ok, but {}", one_line(name), one_line(why)),
-            CheckState::Pending(why) => writeln!(text, "[-]{}: {}", one_line(name), one_line(why)),
-            CheckState::Informational(why) => {
-                writeln!(text, "[~]{}: {} (not waited for)", one_line(name), one_line(why))
+        let _ = match (state, why.as_deref()) {
+            (CheckState::Ready, None) => writeln!(text, "[+]{name} ok"),
+            (CheckState::Ready, Some(why)) => writeln!(text, "[+]{name} ok, but {why}"),
+            (CheckState::Pending, why) => writeln!(text, "[-]{name}: {}", why.unwrap_or_default()),
+            (CheckState::Informational, why) => {
+                writeln!(text, "[~]{name}: {} (not waited for)", why.unwrap_or_default())
             }
         };
     }

@@ -142,9 +142,9 @@ impl Collector for ReadinessMetrics {
         let mut family = encoder.encode_descriptor("failing_check", help, None, one.metric_type())?;
         for check in &checks {
             let waited_for = match check.state {
-                CheckState::Ready | CheckState::Broken(_) => continue,
-                CheckState::Pending(_) => "true",
-                CheckState::Informational(_) => "false",
+                CheckState::Ready => continue,
+                CheckState::Pending => "true",
+                CheckState::Informational => "false",
             };
             one.encode(family.encode_family(&[("check", check.name.as_str()), ("waited_for", waited_for)])?)?;
         }

@@ -335,7 +335,7 @@ fn shown(index: &Index) -> Vec<String> {
         // A deleted group may stay for the rest of a loop.
         .filter_map(|group| {
             let object = group.object.as_ref()?;
-            let instances = group.instances().into_iter().flatten().map(|owned| owned.instance.clone());
+            let instances = group.instances(true).into_iter().flatten().map(|owned| owned.instance.clone());
             let mut instances: Vec<_> = instances.map(|instance| format!("{instance:?}")).collect();
             instances.sort();
             Some(format!("{} {:?} {object:?} {} {instances:?}", group.id, group.standing, group.size))

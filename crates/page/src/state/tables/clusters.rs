@@ -2,11 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{
-    layout::{lay_out, shown},
-    none,
-};
-use crate::state::{ClusterCondition, DeniedCaller, FleetCluster, FleetState};
+use super::{lay_out, none, shown};
+use crate::state::{Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -34,11 +31,11 @@ const NARROW: [Column; 1] = [("CALLER", false, |(cluster, _)| last_caller(cluste
 
 /// The columns that follow in the wide table.
 const WIDE: [Column; 5] = [
-    ("CALLER", false, |(cluster, _)| of_callers(cluster, |caller| caller.peer.as_deref())),
-    ("SERIAL", false, |(cluster, _)| of_callers(cluster, |caller| caller.serial.as_deref())),
+    ("CALLER", false, |(cluster, _)| of_callers(cluster, |caller| caller.peer.map(|peer| peer.to_string()))),
+    ("SERIAL", false, |(cluster, _)| of_callers(cluster, |caller| caller.serial.as_ref().map(ToString::to_string))),
     ("DENIED", true, |(cluster, _)| cluster.denied_calls.to_string()),
     ("FOREIGN", true, |(cluster, _)| cluster.foreign_group_calls.to_string()),
-    ("URI", false, |(cluster, _)| of_callers(cluster, |caller| caller.uri.as_deref())),
+    ("URI", false, |(cluster, _)| of_callers(cluster, |caller| caller.uri.as_ref().map(ToString::to_string))),
 ];
 
 /// The columns of the callers that were denied.
@@ -58,7 +55,7 @@ pub fn clusters(state: &FleetState, wide: bool) -> String {
             shown(&caller.identity),
             format!("{}s ago", caller.last_ago),
             caller.denied_calls.to_string(),
-            caller.peer.as_deref().map_or_else(none, shown),
+            caller.peer.map_or_else(none, |peer| peer.to_string()),
             shown(&caller.reason),
         ]
     };
@@ -85,15 +82,13 @@ fn served(state: &FleetState, wide: bool) -> String {
 /// Returns the address of the caller that has called last, and the number of the others.
 fn last_caller(cluster: &FleetCluster) -> String {
     let Some((last, others)) = cluster.callers.split_first() else { return none() };
-    let peer = last.peer.as_deref().map_or_else(none, shown);
+    let peer = last.peer.map_or_else(none, |peer| peer.to_string());
     if others.is_empty() { peer } else { format!("{peer} +{}", others.len()) }
 }
 
 /// Returns a value of each caller.
-fn of_callers<'a>(
-    cluster: &'a FleetCluster,
-    value: impl Fn(&'a crate::state::CallerState) -> Option<&'a str>,
-) -> String {
-    let values: Vec<_> = cluster.callers.iter().map(|caller| value(caller).map_or_else(none, shown)).collect();
+fn of_callers(cluster: &FleetCluster, value: impl Fn(&Client) -> Option<String>) -> String {
+    let values: Vec<_> =
+        cluster.callers.iter().map(|caller| value(caller).map_or_else(none, |it| shown(&it))).collect();
     if values.is_empty() { none() } else { values.join(", ") }
 }

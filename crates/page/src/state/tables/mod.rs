@@ -1,15 +1,18 @@
 //! The tables of node groups and of a fleet's Clusters. Texts from clusters must be escaped.
 
 mod clusters;
-mod layout;
-mod trouble;
 
 use std::fmt::Write as _;
 
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use jiff::Timestamp;
+use rules::text::visible;
+
 pub use self::clusters::clusters;
-use self::layout::{lay_out, shown};
-use crate::state::explain::amount::{bytes, cores};
-use crate::state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+use crate::state::explain::rows::{bytes, cores};
+use crate::state::{
+    CheckState, Group, HistoryEntry, HistoryOutcome, Instance, LeftOutObject, Problem, State, Template, TlsStanding,
+};
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
@@ -34,7 +37,7 @@ pub struct View {
 #[must_use]
 pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
-    parts.extend(trouble::trouble(state));
+    parts.extend(trouble(state));
     if view.instances && state.groups.iter().any(|group| group.instances.as_ref().is_some_and(|all| !all.is_empty())) {
         parts.push(instances(state));
     }
@@ -130,7 +133,8 @@ fn notes(group: &Group, any_pinned: bool) -> String {
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
-    let refused = last_refusal(group).map_or_else(String::new, |last| format!("last command {}", shown(&last.outcome)));
+    let refused =
+        last_refusal(group).map_or_else(String::new, |last| format!("last command {}", last.outcome.as_str()));
     let notes = [
         rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
@@ -145,18 +149,13 @@ fn notes(group: &Group, any_pinned: bool) -> String {
 fn instances(state: &State) -> String {
     let rows = state.groups.iter().flat_map(|group| {
         group.instances.iter().flatten().map(|instance| {
-            let error = instance
-                .error
-                .as_ref()
-                .map_or_else(none, |error| format!("{}: {}", shown(&error.code), shown(&error.message)));
+            let Instance { id, state, error } = &instance.instance;
+            let error =
+                error.as_ref().map_or_else(none, |error| format!("{}: {}", shown(&error.code), shown(&error.message)));
             vec![
                 shown(&group.id),
-                shown(&instance.id),
-                match instance.state {
-                    InstanceActivity::Running => "running".to_owned(),
-                    InstanceActivity::Creating => "creating".to_owned(),
-                    InstanceActivity::Deleting => "deleting".to_owned(),
-                },
+                shown(id),
+                state.as_str().to_owned(),
                 instance.machine.as_deref().map_or_else(none, shown),
                 match instance.node.as_deref().map(shown) {
                     Some(node) if instance.node_gone => format!("{node} (gone)"),
@@ -179,13 +178,13 @@ fn problems(state: &State) -> String {
 
 /// Returns the problems of a group, and its last command if that was refused or failed.
 fn lines_of(group: &Group) -> Vec<String> {
-    let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome, last.text));
+    let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome.as_str(), last.text));
     lines(&group.problems).into_iter().chain(refusal.map(|text| shown(&text))).collect()
 }
 
 /// Returns the last history entry of a group if it was refused or failed.
-fn last_refusal(group: &Group) -> Option<&HistoryEntryState> {
-    group.history.first().filter(|last| last.outcome != "done")
+fn last_refusal(group: &Group) -> Option<&HistoryEntry> {
+    group.history.first().filter(|last| last.outcome != HistoryOutcome::Done)
 }
 
 /// Returns a table of the objects that are left out; MachineSets of MachineDeployments are only counted.
@@ -215,6 +214,95 @@ fn left_out(state: &State) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn lines(problems: &[ProblemState]) -> Vec<String> {
+fn lines(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(|problem| shown(&problem.message)).collect()
+}
+
+/// Returns a table of the server's own faults, after which the table of groups may be out of date: checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if
+/// there are none.
+fn trouble(state: &State) -> Option<String> {
+    let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending);
+    let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));
+    let of_tls = state.tls.as_ref().map(|tls| certificates(tls, state.head.taken_at));
+    let rows: Vec<_> = pending.chain(of_tls.into_iter().flatten()).map(|(what, why)| vec![what, why]).collect();
+    (!rows.is_empty()).then(|| lay_out(&[("NOT AS IT SHOULD BE", false), ("WHY", false)], rows.into_iter()))
+}
+
+fn certificates(tls: &TlsStanding, now: Timestamp) -> Vec<(String, String)> {
+    let expired = |what: &str, moment: Timestamp| {
+        (moment < now).then(|| (what.to_owned(), format!("expired at {moment}: clients refuse it")))
+    };
+    let server = expired("server certificate", tls.server_until);
+    let clients = tls.clients_until.and_then(|moment| expired("client authority", moment));
+    let failing = tls.failing.as_deref().map(|why| ("TLS files".to_owned(), shown(why)));
+    [server, clients, failing].into_iter().flatten().collect()
+}
+
+/// The width of the space between two columns.
+const GAP: u16 = 3;
+
+/// Lays out columns without borders, like kubectl; numbers are right-aligned.
+fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().map(|(heading, _)| *heading));
+    table.add_rows(rows);
+    for (column, (_, is_number)) in table.column_iter_mut().zip(headings) {
+        column.set_padding((0, GAP));
+        if *is_number {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn shown(text: &str) -> String {
+    visible(text).into_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::state::{Check, Head};
+
+    fn head(checks: Vec<Check>) -> Head {
+        Head { taken_at: "2026-01-01T00:00:00Z".parse().unwrap(), checks, ..Head::default() }
+    }
+
+    #[test]
+    fn a_server_that_is_well_has_no_trouble() {
+        let tls = TlsStanding { server_until: "2027-01-01T00:00:00Z".parse().unwrap(), ..TlsStanding::default() };
+        let check = |state| Check { name: "templates/x".to_owned(), state, reason: None };
+        let state = State {
+            head: head(vec![check(CheckState::Ready), check(CheckState::Informational)]),
+            tls: Some(tls),
+            ..State::default()
+        };
+        assert_eq!(trouble(&state), None);
+    }
+
+    #[test]
+    fn resources_that_are_not_in_sync_and_bad_certificates_are_listed_with_the_reason() {
+        let state = State {
+            head: head(vec![Check {
+                name: "workload/nodes".to_owned(),
+                state: CheckState::Pending,
+                reason: Some("forbidden\u{1b}".to_owned()),
+            }]),
+            tls: Some(TlsStanding {
+                server_until: "2025-12-31T00:00:00Z".parse().unwrap(),
+                clients_until: Some("2027-01-01T00:00:00Z".parse().unwrap()),
+                failing: Some("tls.crt: no".to_owned()),
+            }),
+            ..State::default()
+        };
+        let expected = [
+            "NOT AS IT SHOULD BE   WHY",
+            "workload/nodes        forbidden\\u{1b}",
+            "server certificate    expired at 2025-12-31T00:00:00Z: clients refuse it",
+            "TLS files             tls.crt: no",
+        ];
+        assert_eq!(trouble(&state), Some(expected.join("\n") + "\n"));
+    }
 }

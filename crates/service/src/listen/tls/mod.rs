@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub(super) use self::accept::{HandshakeRates, Handshakes, accept};
@@ -73,13 +74,16 @@ pub struct Certificates {
 }
 
 /// The validity of the configuration in force, and the state of its files.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TlsStanding {
     /// The expiry of the server's certificate.
     pub server_until: Timestamp,
     /// The expiry of the client authority, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients_until: Option<Timestamp>,
     /// The reason why the files can't be used, while they can't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
 }
 

@@ -16,7 +16,7 @@ fn group(index: &Index, id_text: &str) -> GroupSnapshot {
 }
 
 fn instances(group: &GroupSnapshot) -> Vec<Instance> {
-    group.instances().unwrap().map(|owned| owned.instance).collect()
+    group.instances(true).unwrap().map(|owned| owned.instance).collect()
 }
 
 #[test]
@@ -41,11 +41,7 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
         assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
     }
     let workers = &groups[WORKERS];
-    let machines: Vec<_> = workers
-        .instances()
-        .unwrap()
-        .map(|owned| owned.member.map_or_else(String::new, |member| member.machine.meta.key.name.to_string()))
-        .collect();
+    let machines: Vec<_> = workers.instances(true).unwrap().map(|owned| owned.machine.unwrap_or_default()).collect();
     assert_eq!(machines, ["a", "b", "c", "d", "", ""]);
     assert_eq!((workers.size, workers.written.map(|written| written.replicas)), (6, Some(6)));
     assert_eq!(workers.object.as_ref().and_then(|object| object.replicas), Some(4));

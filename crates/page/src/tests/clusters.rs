@@ -1,19 +1,19 @@
 //! The page of a fleet, and the links of its Clusters' pages.
 
 use super::*;
-use crate::fleet;
-use crate::state::{CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
+use crate::clusters;
+use crate::state::{Client, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
 
 fn well(name: &str) -> FleetCluster {
     FleetCluster {
         namespace: "team-a".to_owned(),
         name: name.to_owned(),
         calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
-        callers: vec![CallerState {
-            serial: Some("0a1b".to_owned()),
-            peer: Some("192.0.2.7".to_owned()),
-            certificate_until: Some("2027-01-01T01:00:00Z".to_owned()),
-            ..CallerState::default()
+        callers: vec![Client {
+            serial: Some("0a1b".into()),
+            peer: Some("192.0.2.7".parse().unwrap()),
+            until: Some("2027-01-01T01:00:00Z".parse().unwrap()),
+            ..Client::default()
         }],
         nodes_synced: true,
         groups: 2,
@@ -24,11 +24,11 @@ fn well(name: &str) -> FleetCluster {
 }
 
 fn fleet_of(clusters: Vec<FleetCluster>) -> FleetState {
-    FleetState { taken_at: "2026-01-01T01:00:00Z".to_owned(), ready: true, clusters, ..FleetState::default() }
+    FleetState { head: head(), clusters, ..FleetState::default() }
 }
 
 fn page(fleet: &FleetState, query: &str) -> String {
-    fleet::clusters(fleet, &View::parse(query).unwrap()).into_string()
+    clusters::clusters(fleet, &View::parse(query).unwrap()).into_string()
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_fleet_that_is_well_says_so_and_links_to_each_cluster() {
 )]
 #[case::certificate_expired(
     FleetCluster {
-        callers: vec![CallerState { certificate_until: Some("2026-01-01T00:59:00Z".to_owned()), ..CallerState::default() }],
+        callers: vec![Client { until: Some("2026-01-01T00:59:00Z".parse().unwrap()), ..Client::default() }],
         ..well("x")
     },
     &["1 to look at", "certificate expired", "1 min ago"]
@@ -116,7 +116,7 @@ fn a_large_fleet_is_cut_into_pages_and_found_by_name() {
 fn callers_that_are_denied_are_listed_with_the_reason() {
     let caller = DeniedCaller {
         identity: "spiffe://prod.example/ns/team-a/cluster/own".to_owned(),
-        peer: Some("192.0.2.9".to_owned()),
+        peer: Some("192.0.2.9".parse().unwrap()),
         reason: "no label of it matches".to_owned(),
         denied_calls: 17,
         last_ago: 65,
@@ -135,15 +135,13 @@ fn no_text_of_a_fleet_becomes_markup() {
         standing: ClusterStanding::NotConnected,
         reason: text(),
         nodes_reason: text(),
-        callers: vec![CallerState { uri: text(), serial: text(), peer: text(), certificate_until: text() }],
+        callers: vec![Client { uri: Some(HOSTILE.into()), serial: Some(HOSTILE.into()), ..Client::default() }],
         ..well(HOSTILE)
     };
     let fleet = FleetState {
-        ready: false,
-        checks: vec![SyncCheck { name: HOSTILE.to_owned(), state: SyncState::Pending, reason: text() }],
+        head: Head { ready: false, checks: vec![Check::pending(HOSTILE, HOSTILE)], ..head() },
         denied: vec![DeniedCaller {
             identity: HOSTILE.to_owned(),
-            peer: text(),
             reason: HOSTILE.to_owned(),
             ..DeniedCaller::default()
         }],

@@ -3,13 +3,12 @@
 use maud::{Markup, html};
 
 use super::{
-    condition::Severity,
-    moment::{Now, span},
     overview::{certificate, informers, pager, sync_check},
+    parts::{Now, Severity, span},
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
-use crate::state::{CallerState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State, SyncState};
+use crate::state::{CheckState, Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -18,18 +17,16 @@ type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
 pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
     let all = fleet.in_need_first();
     let wrong = all.iter().filter(|row| severity(first(row)) == Severity::Bad).count();
-    let title = match (fleet.ready, wrong) {
+    let title = match (fleet.head.ready, wrong) {
         (false, _) => "Not in sync – Clusters".to_owned(),
         (true, 0) => "Clusters".to_owned(),
         (true, wrong) => format!("{wrong} to look at – Clusters"),
     };
-    // The head and the header of all pages are those of a state.
-    let state = State { program: fleet.program.clone(), taken_at: fleet.taken_at.clone(), ..State::default() };
-    let page = Page { title: &title, path: "/", view, state: &state };
+    let page = Page { title: &title, path: "/", view, head: &fleet.head };
     page.around(&html! {
         h1 { "Clusters" }
         (standing(fleet))
-        (listing(&all, view, Now::at(&fleet.taken_at)))
+        (listing(&all, view, Now(fleet.head.taken_at)))
         @if !fleet.denied.is_empty() { (denied(&fleet.denied)) }
         section aria-label="Management cluster" {
             h2 { "Management cluster" }
@@ -40,16 +37,16 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
 
 /// Renders the summary for a person on call: sync state and certificate.
 fn standing(fleet: &FleetState) -> Markup {
-    let waiting: Vec<_> = fleet.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    let waiting: Vec<_> = fleet.head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" {
                 h2 { "In sync" }
-                p { @if fleet.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
+                p { @if fleet.head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &fleet.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&fleet.taken_at))) }
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now(fleet.head.taken_at))) }
             }
         }
     }
@@ -157,7 +154,7 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
                     th role="rowheader" scope="row" { (Foreign(&caller.identity)) }
                     (cell("Last call", "number", &format!("{} ago", span(caller.last_ago))))
                     (cell("Calls", "number", &caller.denied_calls))
-                    (cell("Address", "", &html! { @if let Some(peer) = &caller.peer { (Foreign(peer)) } }))
+                    (cell("Address", "", &html! { @if let Some(peer) = caller.peer { (peer) } }))
                     (cell("Reason", "", &Foreign(&caller.reason)))
                 } } }
             }
@@ -165,10 +162,10 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
     }
 }
 
-fn caller_of(caller: &CallerState, now: Now) -> Markup {
+fn caller_of(caller: &Client, now: Now) -> Markup {
     html! {
-        @if let Some(peer) = &caller.peer { (Foreign(peer)) }
-        @if let Some(until) = &caller.certificate_until { " certificate ends " (now.ago(until)) }
+        @if let Some(peer) = caller.peer { (peer) }
+        @if let Some(until) = caller.until { " certificate ends " (now.ago(until)) }
         @if let Some(serial) = &caller.serial { div class="aside" { code { (Foreign(serial)) } } }
     }
 }
