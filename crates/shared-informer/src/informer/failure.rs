@@ -191,7 +191,8 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
         if let Some(io) = error.downcast_ref::<io::Error>()
             && io.kind() == io::ErrorKind::ConnectionRefused
         {
-            return format!("connection refused: {io}");
+            let said = io.to_string();
+            return if said.starts_with("connection refused") { said } else { format!("connection refused: {said}") };
         }
         let message = error.to_string();
         if shown.is_empty() {
