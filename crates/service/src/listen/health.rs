@@ -95,7 +95,11 @@ fn log_readiness(pending: &[Check]) {
         return;
     }
     let missing: Vec<_> = pending.iter().map(|check| check.name.as_str()).collect();
-    tracing::info!(missing = missing.join(", "), "not ready: not all core kinds are in sync");
+    let reason = pending.iter().find_map(|check| match &check.state {
+        CheckState::Pending(why) => Some(why.as_str()),
+        CheckState::Ready | CheckState::Broken(_) | CheckState::Informational(_) => None,
+    });
+    tracing::info!(missing = missing.join(", "), reason, "not ready: not all core kinds are in sync");
 }
 
 // Readiness checks by name. Other modules report them; this module must depend on none of those.

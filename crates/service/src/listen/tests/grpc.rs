@@ -96,7 +96,7 @@ async fn health_follows_readiness_and_the_end_and_each_change_is_logged() {
     let lines: Vec<_> = log.lines().filter_map(|line| Some(line.split_once("health: ")?.1)).collect();
 
     let ready = "ready: all core kinds are in sync";
-    assert_eq!(lines, [ready, "not ready: not all core kinds are in sync missing=\"nodes\"", ready]);
+    assert_eq!(lines, [ready, "not ready: not all core kinds are in sync missing=\"nodes\" reason=\"gone\"", ready]);
 }
 
 #[rstest]
