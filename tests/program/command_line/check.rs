@@ -291,7 +291,7 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
     let report = report(&output);
     let groups = lines(&report, CheckId::NodeGroup);
-    assert!(groups.iter().any(|line| line.starts_with("warn left out: its size annotations")), "{groups:#?}");
+    assert!(groups.iter().any(|line| line.starts_with("warn excluded: its size annotations")), "{groups:#?}");
     assert!(groups.iter().any(|line| line.starts_with("ok note: ") && line.contains("csi-driver")), "{groups:#?}");
     let kinds = lines(&report, CheckId::TemplateKind);
     assert!(kinds.iter().any(|line| line.starts_with("warn can't be read: not found")), "{kinds:#?}");
@@ -341,7 +341,7 @@ async fn a_scope_without_a_node_group_is_reported_with_what_there_is() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let scope = lines(&report(&output), CheckId::Scope);
     assert_eq!(scope[0], "warn Cluster team-a/prdo isn't there");
-    assert!(scope[1].starts_with("warn no node group: every object is left out: "), "{scope:?}");
+    assert!(scope[1].starts_with("warn no node group: every object is excluded: "), "{scope:?}");
     assert!(scope[1].contains(" out_of_scope"), "{scope:?}");
     sandbox.stop().await;
 }
