@@ -29,7 +29,7 @@ pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 /// The flags of `groups`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct GroupsArgs {
-    /// Node groups: an id or its end, such as team-a/workers or workers
+    /// Node groups: an id or its end, such as team-a/workers or workers, or else a part of names, such as gpu
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
@@ -102,8 +102,15 @@ pub enum GroupsError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A node group that was asked for doesn't exist.
-    #[error("no node group is or ends in {0:?}; groups --all shows all there are, and what is left out and why")]
-    NoSuchGroup(String),
+    #[error(
+        "no node group has {wanted:?} in its name; {near}groups --all shows all there are, and what is excluded and why"
+    )]
+    NoSuchGroup {
+        /// The id as given.
+        wanted: String,
+        /// The node groups with similar names, in words for people.
+        near: String,
+    },
     /// The runtime can't be started, or a signal can't be waited for.
     #[error("can't run: {0}")]
     Io(#[from] io::Error),
