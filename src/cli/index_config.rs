@@ -2,6 +2,7 @@
 //! Nothing may be read or opened here.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use index::Index;
 use regex::Regex;
 use rules::{
     Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
-    capi::{DEFAULT_GROUP, Keys},
+    capi::{DEFAULT_GROUP, Keys, ObjectKey},
     resource_list,
 };
 use service::listen::{Check, CheckState};
@@ -229,6 +230,10 @@ pub struct IndexArgs {
 // Reads clusters for commands that run once, with the same lists and projections as a server. It must never write, nor
 // leave anything running.
 
+/// The name of the check of Clusters.
+const CLUSTERS: &str = "management/clusters";
+/// The prefix of an informer's reason if a permission is missing.
+pub(super) const FORBIDDEN: &str = "forbidden:";
 /// The interval at which the checks are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -261,6 +266,26 @@ impl LiveIndex {
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Waits until the Clusters are read, or can't be. Returns them if they are.
+    pub(super) async fn clusters(&self) -> Option<BTreeSet<ObjectKey>> {
+        loop {
+            let check = self.cluster.checks().into_iter().find(|check| check.name == CLUSTERS);
+            match check.map(|check| check.state) {
+                Some(CheckState::Ready) => return Some(self.index().clusters()),
+                Some(CheckState::Pending(why)) if !why.starts_with(FORBIDDEN) => sleep(POLL_INTERVAL).await,
+                // They are forbidden, or aren't served.
+                Some(CheckState::Pending(_) | CheckState::Broken(_) | CheckState::Informational(_)) | None => {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Returns the only Cluster whose groups are in the scope, if it is one that is named.
+    pub(super) fn cluster_in_scope(&self) -> Option<ObjectKey> {
+        self.cluster.cluster_in_scope()
     }
 
     pub(super) fn index(&self) -> &Index {

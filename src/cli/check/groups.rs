@@ -27,14 +27,12 @@ use super::{
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
 };
-use crate::cli::index_config::LiveIndex;
+use crate::cli::index_config::{FORBIDDEN, LiveIndex};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
-/// The prefix of an informer's reason if a permission is missing.
-const FORBIDDEN: &str = "forbidden:";
 
 /// The objects that were read.
 pub(super) struct Inspection {
