@@ -15,6 +15,10 @@ pub struct CheckArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: CheckOutput,
 
+    /// Show every check, not only a line per group, warnings and errors
+    #[arg(long, short)]
+    pub verbose: bool,
+
     /// Colour the output; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
@@ -41,7 +45,7 @@ const DEFAULT_TIMEOUT: &str = "30s";
 /// The format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum CheckOutput {
-    /// For people: a line for each check.
+    /// For people: a line for each group of checks.
     Text,
     /// One JSON object.
     Json,
@@ -52,6 +56,7 @@ pub enum CheckOutput {
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct CheckConfig {
     pub(super) output: CheckOutput,
+    pub(super) verbose: bool,
     pub(super) color: Color,
     pub(super) timeout: Duration,
     pub(super) server_name: Option<String>,
@@ -69,6 +74,7 @@ impl TryFrom<CheckArgs> for CheckConfig {
         let OneCluster { config, fleet } = OneCluster::try_from(args.serve)?;
         Ok(Self {
             output: args.output,
+            verbose: args.verbose,
             color: args.color,
             timeout,
             server_name: given(args.server_name.as_deref()).map(str::to_owned),

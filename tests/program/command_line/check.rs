@@ -65,9 +65,12 @@ fn lines(report: &Value, check: CheckId) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_reports_each_check() {
+async fn a_line_reports_each_group_of_checks_and_on_demand_each_check() {
     let sandbox = world(Vec::new()).await;
-    let output = check_prod(&sandbox, &[]).await;
+    let brief = printed(&check_prod(&sandbox, &[]).await);
+    let groups: Vec<_> = brief.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(groups, ["ok", "ok", "ok", "ok", "ok", "41 checks: 0 errors, 0 warnings; -v shows all"], "{brief}");
+    let output = check_prod(&sandbox, &["-v"]).await;
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
     let kubeconfig = sandbox.management_kubeconfig().display().to_string();
     let text = printed(&output).replace(&kubeconfig, "KUBECONFIG");
