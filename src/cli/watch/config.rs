@@ -306,6 +306,8 @@ pub enum Target {
 pub enum Output {
     /// For people.
     Text,
+    /// One line a change.
+    Line,
     /// One JSON object a line.
     Json,
     /// Not at all.
