@@ -255,7 +255,7 @@ async fn a_cluster_or_a_secret_that_is_not_there_is_said_at_once(
     let sandbox = Sandbox::start(SandboxOptions { manifests, ..SandboxOptions::default() }).await.unwrap();
     sandbox.management().faults().add(Fault::refuse(404, "NotFound", "no such Secret").on_path("/secrets/").unwrap());
     let kubeconfig = sandbox.management_kubeconfig().display().to_string();
-    let mut command = command(&["--cluster", cluster, "--management-kubeconfig", &kubeconfig, "--timeout", "1h"]);
+    let mut command = command(&["--cluster", cluster, "--kubeconfig", &kubeconfig, "--timeout", "1h"]);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).starts_with(begin) && said(&output).ends_with(end), "{}", said(&output));

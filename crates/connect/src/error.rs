@@ -31,6 +31,16 @@ pub enum ConnectError {
         /// Its defect.
         reason: String,
     },
+    /// A kubeconfig without the context that was named.
+    #[error("{origin}: it has no context {name:?}: name another by --context; there are: {known}")]
+    NoContext {
+        /// Where the kubeconfig comes from.
+        origin: String,
+        /// The context.
+        name: String,
+        /// The contexts that there are.
+        known: String,
+    },
     /// This program runs in no Pod and has no kubeconfig.
     #[error(
         "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \

@@ -17,7 +17,7 @@ pub use self::{
     output::Filter,
 };
 use super::{
-    UsageError,
+    UsageError, help,
     printing::given,
     printing::{self, PrintError},
     values::duration,
@@ -34,39 +34,39 @@ pub struct GroupsArgs {
     pub ids: Vec<String>,
 
     /// URL of the server's --admin-listen
-    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER, help_heading = help::SERVER)]
     pub server: String,
 
     /// Cluster of a fleet; the subcommand clusters lists them
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, value_name = "NAMESPACE/NAME", help_heading = help::SERVER)]
     pub cluster: Option<String>,
 
     /// Only this namespace
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", help_heading = help::SELECTION)]
     pub namespace: Option<String>,
 
     /// Show excluded objects and problems too
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = help::SELECTION)]
     pub all: bool,
 
     /// Show instances too
-    #[arg(long)]
+    #[arg(long, help_heading = help::SELECTION)]
     pub instances: bool,
 
     /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "table", help_heading = help::OUTPUT)]
     pub output: Output,
 
     /// Keep printing: in place on a terminal, otherwise on changes
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = help::OUTPUT)]
     pub watch: bool,
 
     /// How often --watch asks
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    #[arg(long, value_name = "DURATION", default_value = "2s", help_heading = help::OUTPUT, hide_short_help = true)]
     pub interval: String,
 
     /// How long to wait for an answer
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = help::SERVER, hide_short_help = true)]
     pub timeout: String,
 }
 
