@@ -234,7 +234,8 @@ pub struct IndexArgs {
 // Reads clusters for commands that run once, with the same lists and projections as a server. It must never write, nor
 // leave anything running.
 
-/// The name of the check of Clusters.
+/// The names of the check of Clusters, and of the one of all kinds while one cause stops them.
+const API_SERVER: &str = "management/api-server";
 const CLUSTERS: &str = "management/clusters";
 /// The prefix of an informer's reason if a permission is missing.
 pub(super) const FORBIDDEN: &str = "forbidden:";
@@ -275,7 +276,7 @@ impl LiveIndex {
     /// Waits until the Clusters are read, or can't be. Returns them if they are.
     pub(super) async fn clusters(&self) -> Option<BTreeSet<ObjectKey>> {
         loop {
-            let check = self.cluster.checks().into_iter().find(|check| check.name == CLUSTERS);
+            let check = self.cluster.checks().into_iter().find(|check| [API_SERVER, CLUSTERS].contains(&&*check.name));
             match check.map(|check| check.state) {
                 Some(CheckState::Ready) => return Some(self.index().clusters()),
                 Some(CheckState::Pending(why)) if !why.starts_with(FORBIDDEN) => sleep(POLL_INTERVAL).await,

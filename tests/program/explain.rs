@@ -38,7 +38,7 @@ fn said(output: &Output) -> String {
 #[case::no_such_file(&["-f", "examples/nothing"], 2, "error: can't read the manifests examples/nothing")]
 #[case::a_wrong_flag(&["--colour"], 2, "unexpected argument")]
 #[case::no_cluster(&["--management-kubeconfig", "/nonexistent/config"], 2, "management cluster: kubeconfig file")]
-#[case::no_server(&["--management-kubeconfig", "KUBECONFIG", "--timeout", "300ms"], 2, "workload/nodes")]
+#[case::no_server(&["--management-kubeconfig", "KUBECONFIG", "--timeout", "300ms"], 2, "management/api-server: connection refused by http://127.0.0.1:1; ")]
 fn the_exit_code_shows_a_check_what_is_wrong(#[case] flags: &[&str], #[case] code: i32, #[case] part: &str) {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("config");

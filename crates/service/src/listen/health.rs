@@ -72,7 +72,7 @@ impl Health {
     /// shutdown.
     pub async fn follow(self, checks: Arc<dyn Checks>, shutdown: CancellationToken) {
         let mut period = tokio::time::interval(PERIOD);
-        let mut known = None;
+        let (mut known, mut was_out) = (None, false);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return self.set_ending().await,
@@ -84,6 +84,11 @@ impl Health {
                 log_readiness(&pending);
                 self.set_in_sync(in_sync).await;
             }
+            let outage = checks.outage();
+            if let (Some(Check { name, state: CheckState::Broken(why) }), false) = (&outage, was_out) {
+                tracing::warn!("{name}: {why}");
+            }
+            was_out = outage.is_some();
         }
     }
 }
@@ -135,6 +140,12 @@ pub trait Checks: Send + Sync {
     /// leaves these parts out.
     fn pending(&self) -> Vec<Check> {
         self.checks().into_iter().filter(|check| !check.is_ready()).collect()
+    }
+
+    /// Returns the check of one cause that stops all reads of clusters for now; `None` if there is none. It is logged when
+    /// it begins.
+    fn outage(&self) -> Option<Check> {
+        None
     }
 }
 
