@@ -2,6 +2,7 @@
 //! Nothing may be read or opened here.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use index::Index;
 use regex::Regex;
 use rules::{
     Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
-    capi::{DEFAULT_GROUP, Keys},
+    capi::{DEFAULT_GROUP, Keys, ObjectKey},
     resource_list,
 };
 use service::listen::{Check, CheckState};
@@ -23,9 +24,9 @@ use shared_informer::Spawner;
 use tokio::{runtime::Handle, time::sleep};
 
 use super::{
-    UsageError,
+    UsageError, help,
     printing::{Flag, given},
-    values::{capi_group, capi_version, parse_bool, source},
+    values::{capi_group, capi_version, management, parse_bool, source},
 };
 
 impl IndexArgs {
@@ -42,7 +43,7 @@ impl IndexArgs {
         let workload = self.workload(cluster.as_ref())?;
         let specs = specs(&self.node_group_auto_discovery)?;
         Ok(IndexConfig {
-            management: given(self.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
+            management: management(self.management_kubeconfig.as_deref(), self.context.as_deref())?,
             workload,
             rules: Rules {
                 keys: Keys::new(capi_group(&self.capi_group)?),
@@ -164,71 +165,80 @@ fn default_overhead(text: Option<&str>) -> Result<ResourceList, UsageError> {
 /// The flags that determine an index, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct IndexArgs {
+    /// Scope: one Cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = help::SCOPE)]
+    pub cluster: Option<String>,
+
+    /// Scope, as in-tree: clusterapi:namespace=NS,clusterName=NAME,label=value, each item optional. A node group must
+    /// match one. Repeatable, or separated by spaces or semicolons
+    #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC", help_heading = help::SCOPE)]
+    pub node_group_auto_discovery: Vec<String>,
+
+    /// Scope: everything. All node groups must belong to one workload cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool, help_heading = help::SCOPE)]
+    pub all_clusters: bool,
+
     /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
     /// ~/.kube/config
-    #[arg(long, env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
     pub management_kubeconfig: Option<String>,
+
+    /// Context of --management-kubeconfig. Default: its current context
+    #[arg(long, env = "CAPI_AUTOSCALER_CONTEXT", value_name = "NAME", help_heading = help::CLUSTERS)]
+    pub context: Option<String>,
 
     /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
     /// management cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
     pub workload_kubeconfig: Option<String>,
 
     /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
     /// none. Default: {cluster}-kubeconfig
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET")]
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 
-    /// Scope, as in-tree: clusterapi:namespace=NS,clusterName=NAME,label=value, each item optional. A node group must
-    /// match one. Repeatable, or separated by spaces or semicolons
-    #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC")]
-    pub node_group_auto_discovery: Vec<String>,
-
-    /// Scope: one Cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME")]
-    pub cluster: Option<String>,
-
-    /// Scope: everything. All node groups must belong to one workload cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool)]
-    pub all_clusters: bool,
-
     /// API group of Cluster API; most annotations and labels follow it
-    #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP)]
+    #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_group: String,
 
     /// API version of that group. Default: the one that the API server prefers
-    #[arg(long, env = "CAPI_VERSION", value_name = "VERSION")]
+    #[arg(long, env = "CAPI_VERSION", value_name = "VERSION", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_version: Option<String>,
 
     /// Architecture of upcoming Nodes if nothing else states it: amd64, arm64, ppc64le or s390x. Anything else means
     /// amd64
-    #[arg(long, env = "CAPI_SCALE_ZERO_DEFAULT_ARCH", value_name = "ARCH", default_value = "amd64")]
+    #[arg(long, env = "CAPI_SCALE_ZERO_DEFAULT_ARCH", value_name = "ARCH", default_value = "amd64", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub scale_zero_default_arch: String,
 
     /// Regular expression for label keys that Cluster API syncs to Nodes, as its own flag of this name. Repeatable, or
     /// separated by spaces
-    #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
+    #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub additional_sync_machine_labels: Vec<String>,
 
     /// Resources of a new Node that pods don't get, such as cpu=100m,memory=800Mi. Annotations and real Nodes win
-    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES")]
+    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub default_node_overhead: Option<String>,
 
     /// Learn extended resources and huge pages from real Nodes
     #[arg(
         long, env = "CAPI_AUTOSCALER_LEARN_EXTENDED_RESOURCES", value_name = "BOOL", default_value = "true",
-        action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool
+        action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool, help_heading = help::TEMPLATES, hide_short_help = true
     )]
     pub learn_extended_resources: bool,
 
     /// YAML file with prices for the price expander. Reloaded when it changes; annotations win
-    #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub prices: Option<String>,
 }
 
 // Reads clusters for commands that run once, with the same lists and projections as a server. It must never write, nor
 // leave anything running.
 
+/// The names of the check of Clusters, and of the one of all kinds while one cause stops them.
+const API_SERVER: &str = "management/api-server";
+const CLUSTERS: &str = "management/clusters";
+/// The prefix of an informer's reason if a permission is missing.
+pub(super) const FORBIDDEN: &str = "forbidden:";
 /// The interval at which the checks are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -261,6 +271,24 @@ impl LiveIndex {
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Waits until the Clusters are read, or can't be. Returns them if they are.
+    pub(super) async fn clusters(&self) -> Option<BTreeSet<ObjectKey>> {
+        loop {
+            let check = self.cluster.checks().into_iter().find(|check| [API_SERVER, CLUSTERS].contains(&&*check.name));
+            match check.map(|check| (check.state, check.reason)) {
+                Some((CheckState::Ready, None)) => return Some(self.index().clusters()),
+                Some((CheckState::Pending, Some(why))) if !why.starts_with(FORBIDDEN) => sleep(POLL_INTERVAL).await,
+                // They are forbidden, or aren't served.
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the only Cluster whose groups are in the scope, if it is one that is named.
+    pub(super) fn cluster_in_scope(&self) -> Option<ObjectKey> {
+        self.cluster.cluster_in_scope()
     }
 
     pub(super) fn index(&self) -> &Index {

@@ -8,7 +8,7 @@ use clap::Args;
 use super::{
     UsageError,
     groups::{Client, DEFAULT_SERVER, GroupsError, ServerUrl},
-    printing,
+    help, printing,
 };
 use rules::text::visible;
 use service::listen::LogLevel;
@@ -24,7 +24,7 @@ pub struct LogLevelArgs {
     pub filter: Option<String>,
 
     /// URL of the server's --admin-listen
-    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER, help_heading = help::SERVER)]
     pub server: String,
 }
 

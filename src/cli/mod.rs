@@ -7,6 +7,7 @@ mod clusters;
 mod explain;
 mod generate;
 pub mod groups;
+mod help;
 mod index_config;
 mod log;
 mod log_level;
@@ -58,12 +59,16 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Serve node groups to Cluster Autoscaler over gRPC
+    #[command(after_help = help::SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
     /// List the node groups of a running server
+    #[command(after_help = help::GROUPS_EXAMPLES)]
     Groups(Box<GroupsArgs>),
     /// List the Clusters of a running server of a fleet
+    #[command(after_help = help::CLUSTERS_EXAMPLES)]
     Clusters(ClustersArgs),
     /// Show or change the log level of a running server
+    #[command(after_help = help::LOG_LEVEL_EXAMPLES)]
     LogLevel(LogLevelArgs),
     /// Explain what Cluster Autoscaler is told about each node group, and why
     ///
@@ -72,18 +77,23 @@ pub enum Command {
     /// Exit code 0: all is well; paused node groups are no error. 1: a node group has a problem or is excluded by an
     /// error, a manifest can't be read, or the pod of --pod fits no node group. 2: a wrong call, an unknown ID, or
     /// clusters or files that can't be read.
+    #[command(after_help = help::EXPLAIN_EXAMPLES)]
     Explain(Box<ExplainArgs>),
     /// Check whether serve would work with these flags: clusters, permissions, node groups, certificates
     ///
     /// Writes nothing.
     ///
     /// Exit code 0: serve would work. 1: an error, or with --strict a warning. 2: a wrong call.
+    #[command(after_help = help::CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
     /// Watch changes in a cluster
+    #[command(after_help = help::WATCH_EXAMPLES)]
     Watch(Box<WatchArgs>),
     /// Print shell completions
+    #[command(after_help = help::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
     /// Write manual pages
+    #[command(after_help = help::MAN_EXAMPLES)]
     Man(ManArgs),
 }
 

@@ -29,6 +29,52 @@ fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }
 
+/// Returns the examples below the help of a subcommand, without the prompt's other commands.
+fn examples(subcommand: &clap::Command) -> Vec<Vec<String>> {
+    let text = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let name = "capi-autoscaler-provider ";
+    let of_line = |line: &str| {
+        let call = &line[line.rfind(name)?..];
+        let call = call.split(" > ").next().unwrap_or(call);
+        Some(call.split_whitespace().map(str::to_owned).collect())
+    };
+    text.lines().filter(|line| !line.trim_start().starts_with('#')).filter_map(of_line).collect()
+}
+
+#[test]
+fn each_subcommand_has_three_examples_that_can_be_typed() {
+    for subcommand in Cli::command().get_subcommands() {
+        let examples = examples(subcommand);
+        assert_eq!(examples.len(), 3, "{}", subcommand.get_name());
+        for example in examples {
+            assert_eq!(example[1], subcommand.get_name());
+            let parsed = Cli::try_parse_from(&example).unwrap_or_else(|error| panic!("{example:?}: {error}"));
+            let wrong = match parsed.command {
+                Command::Serve(args) => Config::try_from(*args).err(),
+                Command::Check(args) => super::CheckConfig::try_from(*args).err(),
+                Command::Explain(args) => super::ExplainConfig::try_from(*args).err(),
+                Command::Groups(args) => groups::GroupsConfig::try_from(*args).err(),
+                Command::Watch(args) => super::WatchConfig::try_from(*args).err(),
+                Command::Clusters(_) | Command::LogLevel(_) | Command::Completions(_) | Command::Man(_) => None,
+            };
+            assert_eq!(wrong, None, "{example:?}");
+        }
+    }
+}
+
+#[test]
+fn all_flags_stand_in_groups_and_the_short_help_fits_two_screens() {
+    let mut cli = Cli::command();
+    cli.build();
+    for subcommand in cli.get_subcommands_mut() {
+        let flags = subcommand.get_arguments().filter(|arg| !arg.is_positional());
+        let ungrouped = flags.filter(|arg| arg.get_help_heading().is_none()).map(|arg| arg.get_id().as_str());
+        assert_eq!(ungrouped.filter(|id| !["help", "version"].contains(id)).collect::<Vec<_>>(), [""; 0]);
+        let help = subcommand.render_help().to_string();
+        assert!(help.lines().count() <= 100, "{} lines:\n{help}", help.lines().count());
+    }
+}
+
 #[test]
 fn all_clusters_with_the_defaults() {
     let config = config(&["--all-clusters"]).unwrap();
@@ -105,6 +151,14 @@ fn credentials_for_nodes_that_contradict_are_refused(#[case] flags: &[&str], #[c
 #[case::a_file_of_that_name(
     &["--management-kubeconfig", "./in-cluster"], Source::File("./in-cluster".into()), WorkloadSource::Management
 )]
+#[case::as_kubectl_says_it(&["--kubeconfig", "m"], Source::File("m".into()), WorkloadSource::Management)]
+#[case::a_context(
+    &["--context", "c"], Source::Context { file: None, name: "c".into() }, WorkloadSource::Management
+)]
+#[case::a_context_of_a_file(
+    &["--kubeconfig", "m", "--context", "c"],
+    Source::Context { file: Some("m".into()), name: "c".into() }, WorkloadSource::Management
+)]
 fn every_topology_can_be_said(#[case] flags: &[&str], #[case] management: Source, #[case] workload: WorkloadSource) {
     let config = config(&[&["--all-clusters"], flags].concat()).unwrap();
     assert_eq!((config.management, config.workload), (management, workload));
@@ -172,6 +226,10 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[case::group(&["--capi-group", "Cluster"], "--capi-group (or CAPI_GROUP): \"Cluster\"")]
 #[case::group_path(&["--capi-group", "a.b/c"], "has to be an API group")]
 #[case::version(&["--capi-version", "cluster.x-k8s.io/v1beta1"], "--capi-version (or CAPI_VERSION)")]
+#[case::context(
+    &["--management-kubeconfig", "in-cluster", "--context", "c"],
+    "--context (or CAPI_AUTOSCALER_CONTEXT): \"c\" can't be used: a service account has no contexts"
+)]
 #[case::regex(&["--additional-sync-machine-labels", "("], "--additional-sync-machine-labels (or CAPI_AUTOSCALER_ADD")]
 fn a_wrong_value_is_named_with_its_flag_and_variable(#[case] flags: &[&str], #[case] part: &str) {
     let scope: &[&str] =
@@ -379,6 +437,8 @@ fn documented(arg: &Arg) -> String {
         (Some(long), Some(short), None) => format!("-{short}, --{long}"),
         (Some(long), Some(short), Some(value)) => format!("-{short}, --{long} {value}"),
     };
+    let aliases = arg.get_visible_aliases().unwrap_or_default();
+    let alias = aliases.first().map(|alias| format!(". Alias: `--{alias}`")).unwrap_or_default();
     // The usual variable is said once, above the tables.
     let usual = flag_variable(arg.get_long().unwrap_or_default());
     let variable = arg.get_env().map(|variable| variable.to_string_lossy()).filter(|variable| *variable != usual);
@@ -390,7 +450,7 @@ fn documented(arg: &Arg) -> String {
         if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
     // A bar ends a cell, even within code.
     let [flag, help] = [flag, arg.get_help().unwrap().to_string()].map(|text| text.replace('|', "\\|"));
-    format!("| `{flag}` | {help}{possible}{default}{variable} |\n")
+    format!("| `{flag}` | {help}{possible}{default}{alias}{variable} |\n")
 }
 
 const HEAD: &str = "# Flags

@@ -12,10 +12,11 @@ use connect::Source;
 const IN_CLUSTER: &str = "in-cluster";
 
 const CAPI_GROUP: Flag = Flag { name: "--capi-group", variable: "CAPI_GROUP", default: DEFAULT_GROUP };
+const CONTEXT: Flag = Flag { name: "--context", variable: "CAPI_AUTOSCALER_CONTEXT", default: "" };
 const CAPI_VERSION: Flag = Flag { name: "--capi-version", variable: "CAPI_VERSION", default: "" };
 /// The flags whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 2] = [CAPI_GROUP, CAPI_VERSION];
+pub(super) const FLAGS: [Flag; 3] = [CAPI_GROUP, CAPI_VERSION, CONTEXT];
 
 /// Parses a boolean as environment variables spell it; a typing error is neither true nor false.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
@@ -38,6 +39,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// Parses the value of `--timeout`.
 pub(super) fn timeout(text: &str) -> Result<Duration, UsageError> {
     duration(text).map_err(|reason| UsageError::Flag { flag: "--timeout", value: text.to_owned(), reason })
+}
+
+/// Returns the source of the management cluster's clients, by its kubeconfig and the context if one is named.
+pub(super) fn management(kubeconfig: Option<&str>, context: Option<&str>) -> Result<Source, UsageError> {
+    let kubeconfig = given(kubeconfig);
+    match given(context) {
+        None => Ok(kubeconfig.map(source).unwrap_or_default()),
+        Some(name) if kubeconfig == Some(IN_CLUSTER) => {
+            Err(CONTEXT.wrong(name, &"a service account has no contexts: leave out --management-kubeconfig in-cluster"))
+        }
+        Some(name) => Ok(Source::Context { file: kubeconfig.map(PathBuf::from), name: name.to_owned() }),
+    }
 }
 
 pub(super) fn source(text: &str) -> Source {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rstest::rstest;
-use sandbox::{Sandbox, SandboxOptions, read_manifests};
+use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
 use serde_json::{Value, json};
 
 /// Returns the command without the environment of the test run, which must not choose a cluster.
@@ -38,7 +38,7 @@ fn said(output: &Output) -> String {
 #[case::no_such_file(&["-f", "examples/nothing"], 2, "error: can't read the manifests examples/nothing")]
 #[case::a_wrong_flag(&["--colour"], 2, "unexpected argument")]
 #[case::no_cluster(&["--management-kubeconfig", "/nonexistent/config"], 2, "management cluster: kubeconfig file")]
-#[case::no_server(&["--management-kubeconfig", "KUBECONFIG", "--timeout", "300ms"], 2, "workload/nodes")]
+#[case::no_server(&["--management-kubeconfig", "KUBECONFIG", "--timeout", "300ms"], 2, "management/api-server: connection refused by http://127.0.0.1:1; ")]
 fn the_exit_code_shows_a_check_what_is_wrong(#[case] flags: &[&str], #[case] code: i32, #[case] part: &str) {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("config");
@@ -232,6 +232,33 @@ async fn of_clusters_the_same_is_reported_as_of_their_manifests() {
         assert_eq!(comparable(&printed(&live)), comparable(&printed(&expected)), "{}", said(&live));
         assert_eq!(live.status.code(), Some(0), "{}", said(&live));
     }
+    sandbox.stop().await;
+}
+
+/// Waiting is in vain, so nothing waits for --timeout.
+#[rstest]
+#[case::a_cluster(
+    "team-a/prdo",
+    "error: Cluster team-a/prdo isn't there: correct --cluster or ",
+    "there is team-a/prod\n"
+)]
+#[case::a_namespace("team-b/prod", "error: Cluster team-b/prod isn't there: ", "there is none in namespace team-b\n")]
+#[case::its_secret("team-a/prod", "error: Secret team-a/prod-kubeconfig: not found: ", "explains without Nodes\n")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_or_a_secret_that_is_not_there_is_said_at_once(
+    #[case] cluster: &str,
+    #[case] begin: &str,
+    #[case] end: &str,
+) {
+    let file = format!("{}/examples/node-groups/cluster.yaml", env!("CARGO_MANIFEST_DIR"));
+    let manifests = read_manifests(Path::new(&file)).unwrap();
+    let sandbox = Sandbox::start(SandboxOptions { manifests, ..SandboxOptions::default() }).await.unwrap();
+    sandbox.management().faults().add(Fault::refuse(404, "NotFound", "no such Secret").on_path("/secrets/").unwrap());
+    let kubeconfig = sandbox.management_kubeconfig().display().to_string();
+    let mut command = command(&["--cluster", cluster, "--kubeconfig", &kubeconfig, "--timeout", "1h"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).starts_with(begin) && said(&output).ends_with(end), "{}", said(&output));
     sandbox.stop().await;
 }
 

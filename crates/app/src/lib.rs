@@ -327,4 +327,8 @@ impl Checks for ProgramChecks {
     fn pending(&self) -> Vec<Check> {
         self.source.pending().into_iter().chain(self.shutdown()).collect()
     }
+
+    fn outage(&self) -> Option<Check> {
+        self.source.outage()
+    }
 }

@@ -15,13 +15,15 @@ use shared_informer::{Namespaces, Projection};
 
 use super::{
     dispatch::{ByCluster, CoreObject, Dispatch},
-    follow::{Followed, Health},
+    follow::{Followed, Health, Outage, cause},
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
 use connect::discovery::CoreResources;
-use service::listen::Check;
+use service::listen::{Check, CheckState};
 
+/// The name of the check of all kinds together, while one cause stops them all.
+pub(super) const API_SERVER: &str = "management/api-server";
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
@@ -162,34 +164,40 @@ impl CoreKinds {
     /// Returns each kind that must be in sync by name, with the reason if it isn't: the core kinds, and those of
     /// `others`.
     pub(super) fn problems(&self, others: impl FnOnce() -> Vec<NamedHealth>) -> Vec<(&'static str, Option<String>)> {
-        let left_out = self.look_at_namespaces();
-        let now = Instant::now();
-        let mut healths = self.healths();
-        healths.extend(others());
-        let problem = |health: Result<Health, String>| match health {
-            Err(why) => Some(why),
-            Ok(health) => health.problem(&left_out, self.max_staleness, now),
-        };
-        healths.into_iter().map(|(name, health)| (name, problem(health))).collect()
+        let problem = |check: Check| check.reason.filter(|_| check.state == CheckState::Pending);
+        self.named_checks(others).into_iter().map(|(name, check)| (name, problem(check))).collect()
     }
 
     /// Returns a check of each kind that must be in sync: the core kinds, and those of `others`.
     pub(super) fn checks(&self, others: impl FnOnce() -> Vec<NamedHealth>) -> Vec<Check> {
+        self.named_checks(others).into_iter().map(|(_, check)| check).collect()
+    }
+
+    /// Returns the checks by name. If one cause stops all kinds of the management cluster, it is one check, and other kinds
+    /// that the same cause stops have none.
+    fn named_checks(&self, others: impl FnOnce() -> Vec<NamedHealth>) -> Vec<(&'static str, Check)> {
         let left_out = self.look_at_namespaces();
-        let now = Instant::now();
-        let mut healths = self.healths();
-        healths.extend(others());
-        let check = |(name, health): NamedHealth| match health {
-            Err(why) => Check::pending(name, why),
-            Ok(health) => match health.problem(&left_out, self.max_staleness, now) {
-                Some(why) => Check::pending(name, why),
-                None => match health.outage(&left_out, self.max_staleness, now) {
-                    Some(why) => Check::broken(name, why),
-                    None => Check::ready(name),
+        let (now, max_staleness) = (Instant::now(), self.max_staleness);
+        let (kinds, mut others) = (self.healths(), others());
+        let check = |(name, health): NamedHealth| {
+            let check = match health {
+                Err(why) => Check::pending(name, why),
+                Ok(health) => match health.problem(&left_out, max_staleness, now) {
+                    Some(why) => Check::pending(name, why),
+                    None => match health.outage(&left_out, max_staleness, now) {
+                        Some(why) => Check::broken(name, why),
+                        None => Check::ready(name),
+                    },
                 },
-            },
+            };
+            (name, check)
         };
-        healths.into_iter().map(check).collect()
+        let Some(outage) = Outage::of(&kinds, &left_out) else {
+            return kinds.into_iter().chain(others).map(check).collect();
+        };
+        others.retain(|(_, health)| cause(health, &left_out) != Some(&outage.cause));
+        let all = (API_SERVER, outage.check(API_SERVER, max_staleness, now));
+        std::iter::once(all).chain(others.into_iter().map(check)).collect()
     }
 
     /// Returns the reason for which another kind than the core kinds isn't in sync.

@@ -20,13 +20,13 @@ use rules::{
     capi::{NotBefore, ObjectKey, Uid},
     text::LogLimit,
 };
-use service::listen::{Check, Checks};
+use service::listen::{Check, CheckState, Checks};
 use shared_informer::{Namespaces, Settings, SharedLimit, Spawner, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    core_kinds::CoreKinds,
+    core_kinds::{API_SERVER, CoreKinds},
     dispatch::{ByCluster, Dispatch},
     management::{Management, ManagementOptions},
     template_store::TemplateStore,
@@ -425,6 +425,12 @@ impl Checks for Fleet {
         }
         let problems = self.inner.common.core.problems(Vec::new).into_iter();
         problems.filter_map(|(name, problem)| Some(Check::pending(name, problem?))).collect()
+    }
+
+    fn outage(&self) -> Option<Check> {
+        let is_outage =
+            |check: &Check| check.name == API_SERVER && check.state == CheckState::Ready && check.reason.is_some();
+        self.inner.common.core.checks(Vec::new).into_iter().find(is_outage)
     }
 }
 

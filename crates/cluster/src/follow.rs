@@ -14,6 +14,8 @@ use shared_informer::{
     BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus, Store,
 };
 
+use service::listen::Check;
+
 use index::{FedKeys, Feed, Index, IndexFeed, Sink};
 
 /// The health of a followed kind.
@@ -62,6 +64,69 @@ impl Health {
             "nothing was heard for {elapsed} s, and Refresh fails beyond {} s: {reason}",
             max_staleness.as_secs()
         ))
+    }
+}
+
+/// Returns the reason why a kind can't be read now; `None` if it can, or if that is forbidden, which concerns it alone.
+pub(super) fn cause<'a>(health: &'a Result<Health, String>, left_out: &BTreeSet<String>) -> Option<&'a str> {
+    match health {
+        Err(why) => Some(why),
+        Ok(health) => {
+            let broken = health.broken(left_out).filter(|broken| broken.forbidden_since.is_none())?;
+            Some(&broken.reason)
+        }
+    }
+}
+
+/// One cause that stops all kinds of a cluster: most often its API server is down.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Outage {
+    pub(super) cause: String,
+    /// The time since when nothing is heard; `None` if the kinds aren't in sync yet.
+    since: Option<Instant>,
+}
+
+/// What to do about it.
+const RUNBOOK: &str = "see docs/how-to/runbook.md#capiautoscalerprovideroutofsync";
+
+impl Outage {
+    /// Returns the outage if all of these kinds have the same cause, and there are several.
+    pub(super) fn of(kinds: &[(&str, Result<Health, String>)], left_out: &BTreeSet<String>) -> Option<Self> {
+        let mut causes = kinds.iter().map(|(_, health)| cause(health, left_out));
+        let first = causes.next()??;
+        if kinds.len() < 2 || causes.any(|cause| cause != Some(first)) {
+            return None;
+        }
+        let since = |health: &Result<Health, String>| {
+            let health = health.as_ref().ok().filter(|health| health.synced)?;
+            Some(health.broken(left_out)?.since)
+        };
+        // While one of them isn't in sync, nothing is served.
+        let since: Option<Vec<_>> = kinds.iter().map(|(_, health)| since(health)).collect();
+        Some(Self { cause: first.to_owned(), since: since.and_then(|since| since.into_iter().min()) })
+    }
+
+    /// Returns the check of all kinds, with what still works.
+    pub(super) fn check(&self, name: &str, max_staleness: Duration, now: Instant) -> Check {
+        let Self { cause, since } = self;
+        let Some(since) = since else {
+            return Check::pending(name, format!("{cause}; nothing is served until it can be read; {RUNBOOK}"));
+        };
+        let (elapsed, max) = (now.saturating_duration_since(*since), max_staleness.as_secs());
+        let seconds = elapsed.as_secs();
+        if elapsed > max_staleness {
+            let why = format!(
+                "nothing was heard for {seconds} s, more than --max-staleness allows ({max} s): {cause}; Refresh fails and \
+                 nothing scales, other reads are answered from memory; {RUNBOOK}"
+            );
+            Check::pending(name, why)
+        } else {
+            let why = format!(
+                "nothing was heard for {seconds} s: {cause}; reads are answered from memory, writes fail, and Refresh fails \
+                 beyond {max} s; {RUNBOOK}"
+            );
+            Check::broken(name, why)
+        }
     }
 }
 

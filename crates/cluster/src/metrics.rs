@@ -78,7 +78,7 @@ type Count = (&'static str, &'static str, fn(&Status) -> u64);
 const COUNTERS: [Count; 5] = [
     ("informer_watch_errors", "Watches that failed, by resource", |status| status.watch_errors),
     ("informer_decode_errors", "Objects received that don't decode, by resource", |status| status.decode_errors),
-    ("informer_left_out", "Objects received and left out of a namespace beyond its limit, by resource", |status| {
+    ("informer_left_out", "Objects received and excluded beyond the limit of a namespace, by resource", |status| {
         status.left_out
     }),
     ("informer_streamed_lists", "Lists received as a stream and not in pages, by resource", |status| {

@@ -31,7 +31,11 @@ use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use thiserror::Error;
 use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use super::{Connector, Proxies, error::in_words, proxy::no_authority};
+use super::{
+    Connector, Proxies,
+    error::{in_words, of_server},
+    proxy::no_authority,
+};
 
 /// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
@@ -116,6 +120,11 @@ impl Policy {
         connector.set_write_timeout(Some(self.silence));
         // Without this, the idle time of a connection would count against its next response.
         connector.set_reset_reader_on_write(true);
+        // Not the whole URL, which may have a password.
+        let url = &config.cluster_url;
+        let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+        let server: Arc<str> =
+            format!("{}://{}{port}", url.scheme_str().unwrap_or("https"), url.host().unwrap_or_default()).into();
         let http: HttpClient<_, Body> =
             HttpClient::builder(TokioExecutor::new()).pool_idle_timeout(self.idle).build(connector);
 
@@ -126,7 +135,7 @@ impl Policy {
             .map_err(BoxError::from)
             .service(http);
         let stack = stack
-            .map_err(in_words)
+            .map_err(move |error| of_server(error, &server))
             .map_future(move |answer| self.limit(answer))
             .map_response(move |answer| bounded(answer, self.longest));
         Ok(BoxCloneSyncService::new(stack))

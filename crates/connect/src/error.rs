@@ -5,6 +5,7 @@
 
 use std::{error::Error, fmt::Write as _, io, path::PathBuf};
 
+use hyper_util::client::legacy;
 use kube::config::KubeconfigError;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use tower::BoxError;
@@ -29,6 +30,16 @@ pub enum ConnectError {
         path: PathBuf,
         /// Its defect.
         reason: String,
+    },
+    /// A kubeconfig without the context that was named.
+    #[error("{origin}: it has no context {name:?}: name another by --context; there are: {known}")]
+    NoContext {
+        /// Where the kubeconfig comes from.
+        origin: String,
+        /// The context.
+        name: String,
+        /// The contexts that there are.
+        known: String,
     },
     /// This program runs in no Pod and has no kubeconfig.
     #[error(
@@ -180,6 +191,41 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
         next = source.source();
     }
     line
+}
+
+/// Returns an error with the address of the server if no connection to it comes about, and its TLS failure in plain words;
+/// any other error is returned unchanged.
+pub(super) fn of_server(error: BoxError, server: &str) -> BoxError {
+    let is_connect = error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect);
+    let inner = in_words(error);
+    if !is_connect {
+        return inner;
+    }
+    let kind = io_kind(&*inner);
+    let text = if kind == io::ErrorKind::ConnectionRefused {
+        format!("connection refused by {server}")
+    } else {
+        let why = chain(&*inner);
+        format!("can't connect to {server}: {}", why.strip_prefix(CONNECT).unwrap_or(&why))
+    };
+    io::Error::new(kind, text).into()
+}
+
+/// The HTTP client's own text of a connection that doesn't come about.
+const CONNECT: &str = "client error (Connect): ";
+
+/// Returns the kind of the operating system's error.
+fn io_kind(error: &(dyn Error + 'static)) -> io::ErrorKind {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<io::Error>()
+            && io.kind() != io::ErrorKind::Other
+        {
+            return io.kind();
+        }
+        next = cause.source();
+    }
+    io::ErrorKind::Other
 }
 
 /// Returns an error with its TLS failure in plain words; any other error is returned unchanged.

@@ -24,6 +24,9 @@ use super::{
 /// The path of the service account's token in every Pod.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
+/// The kubeconfig where no other is named, as kubectl finds it.
+const USUAL_PLACES: &str = "KUBECONFIG or ~/.kube/config";
+
 /// A configuration from this program's own environment. The operator controls it, so it may name files and programs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Source {
@@ -34,6 +37,13 @@ pub enum Source {
     InCluster,
     /// A kubeconfig file, with its current context.
     File(PathBuf),
+    /// A context of a kubeconfig file; without a file, of `KUBECONFIG` or `~/.kube/config`.
+    Context {
+        /// The kubeconfig file.
+        file: Option<PathBuf>,
+        /// The name of the context.
+        name: String,
+    },
 }
 
 /// The source of the workload cluster's clients.
@@ -93,10 +103,12 @@ impl Source {
 
     pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
         let (config, fingerprint) = match self {
-            Self::File(path) => from_file(path).await?,
+            Self::File(path) => from_file(path, None).await?,
+            Self::Context { file: Some(path), name } => from_file(path, Some(name)).await?,
+            Self::Context { file: None, name } => from_usual_places(Some(name)).await?,
             Self::InCluster => in_cluster()?,
             Self::Default if is_in_pod() => in_cluster()?,
-            Self::Default => from_usual_places().await?,
+            Self::Default => from_usual_places(None).await?,
         };
         let unverified = config.accept_invalid_certs.then(|| {
             // Not the whole URL, which may have a password.
@@ -170,21 +182,39 @@ fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Stacks, Conn
     Stacks::new(config, proxies).map_err(|error| ConnectError::Client { origin: origin(), reason: chain(&error) })
 }
 
-async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
+async fn from_file(path: &Path, context: Option<&str>) -> Result<(Config, Fingerprint), ConnectError> {
     let broken = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
         KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
         other => broken(kubeconfig_reason(&other)),
     })?;
+    choose(&mut kubeconfig, context, || format!("kubeconfig file {}", path.display()))?;
     let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, broken).await?, fingerprint))
 }
 
-async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
+async fn from_usual_places(context: Option<&str>) -> Result<(Config, Fingerprint), ConnectError> {
     let none = |reason| ConnectError::NoDefault { reason };
-    let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
+    let mut kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
+    choose(&mut kubeconfig, context, || USUAL_PLACES.to_owned())?;
     let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, none).await?, fingerprint))
+}
+
+/// Makes a context the current one, if one is named.
+fn choose(
+    kubeconfig: &mut Kubeconfig,
+    context: Option<&str>,
+    origin: impl FnOnce() -> String,
+) -> Result<(), ConnectError> {
+    let Some(name) = context else { return Ok(()) };
+    if kubeconfig.contexts.iter().all(|context| context.name != name) {
+        let known: Vec<_> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(ConnectError::NoContext { origin: origin(), name: name.to_owned(), known });
+    }
+    kubeconfig.current_context = Some(name.to_owned());
+    Ok(())
 }
 
 /// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
@@ -228,7 +258,11 @@ impl fmt::Display for Source {
             Self::File(path) => write!(f, "kubeconfig file {}", path.display()),
             Self::InCluster => f.write_str("in-cluster configuration"),
             Self::Default if is_in_pod() => f.write_str("in-cluster configuration"),
-            Self::Default => f.write_str("KUBECONFIG or ~/.kube/config"),
+            Self::Default => f.write_str(USUAL_PLACES),
+            Self::Context { file: Some(path), name } => {
+                write!(f, "context {name} of kubeconfig file {}", path.display())
+            }
+            Self::Context { file: None, name } => write!(f, "context {name} of {USUAL_PLACES}"),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Notice {
                 tracing::debug!(%group, "node group waits for its infrastructure template");
             }
             Some(Exclusion::Gone) => tracing::info!(%group, "object of a node group is gone"),
-            Some(reason) => tracing::warn!(%group, %reason, "node group is left out"),
+            Some(reason) => tracing::warn!(%group, %reason, "node group is excluded"),
         }
     }
 
@@ -98,7 +98,7 @@ impl Notice {
         let group = &self.id;
         match self.excluded {
             None => tracing::debug!(%group, "node group is served"),
-            Some(reason) => tracing::debug!(%group, %reason, "node group is left out"),
+            Some(reason) => tracing::debug!(%group, %reason, "node group is excluded"),
         }
         for problem in &self.problems {
             tracing::debug!(%group, kind = problem.kind.as_str(), "{problem}");
@@ -256,7 +256,7 @@ fn sum_up_states(notices: &[Notice]) {
                 tracing::info!(groups, %first, %reason, "not node groups");
             }
             Some(Exclusion::Gone) => tracing::info!(groups, %first, "objects of node groups are gone"),
-            Some(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
+            Some(reason) => tracing::warn!(groups, %first, %reason, "node groups are excluded"),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Condition {
     /// Returns the title for people.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::LeftOut => "left out",
+            Self::LeftOut => "excluded",
             Self::Problem => "problem",
             Self::Refused => "last command refused or failed",
             Self::Failed => "failed instances",
@@ -79,7 +79,7 @@ impl Condition {
             Self::RollingOut => "rolling out",
             Self::Scaling => "scaling",
             Self::Steady => "steady",
-            Self::NoGroup => "left out on purpose",
+            Self::NoGroup => "excluded on purpose",
         }
     }
 

@@ -91,7 +91,7 @@ impl Filter {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Groups => "node groups",
-            Self::All => "all, also left out on purpose",
+            Self::All => "all, also excluded on purpose",
             Self::Only(condition) => condition.title(),
         }
     }

@@ -86,7 +86,7 @@ pub struct Definition {
 }
 
 /// The note on a group that can fall to 0 and not grow again.
-pub const LOST_AT_ZERO: &str = "once it has no replicas it is left out, and nothing scales it up again: its min size is 0, and \
+pub const LOST_AT_ZERO: &str = "once it has no replicas it is excluded, and nothing scales it up again: its min size is 0, and \
     cpu and memory of its Nodes aren't known. Set its capacity annotations, or status.capacity of its infrastructure template, \
     or a min size of 1";
 

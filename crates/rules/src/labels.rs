@@ -57,12 +57,12 @@ pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Pro
             }
             Ok(_) => {
                 let rule =
-                    format!("only the first {MOST_LABELS} labels are read; this one and all after it are left out");
+                    format!("only the first {MOST_LABELS} labels are read; this one and all after it are ignored");
                 problems.read_up_to(entry, &rule);
                 break;
             }
             Err(rule) => {
-                if problems.invalid(entry, &format!("{rule}; this label is left out")).is_break() {
+                if problems.invalid(entry, &format!("{rule}; this label is ignored")).is_break() {
                     break;
                 }
             }
@@ -108,7 +108,7 @@ fn usable<'a>(
             }
             Err(rule) => problems.push(Problem::new(
                 ProblemKind::Labels,
-                format!("{field}, {}: {rule}; this label is left out", cut(&format!("{key}={value}"))),
+                format!("{field}, {}: {rule}; this label is ignored", cut(&format!("{key}={value}"))),
             )),
         }
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(labels.keys().collect::<Vec<_>>(), ["first", "last"]);
         let [problem] = problems.as_slice() else { panic!("{problems:?}") };
         assert_eq!(problem.kind, ProblemKind::Labels);
-        for part in ["example.com/labels", &format!("{entry:?}"), rule, "left out"] {
+        for part in ["example.com/labels", &format!("{entry:?}"), rule, "ignored"] {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
         }
     }

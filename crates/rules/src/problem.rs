@@ -111,7 +111,7 @@ impl<'a> EntryProblems<'a> {
             self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
             return ControlFlow::Continue(());
         }
-        let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are left out");
+        let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are ignored");
         self.read_up_to(entry, &rule);
         ControlFlow::Break(())
     }
@@ -190,6 +190,6 @@ mod tests {
         let problems = parse("key", &"?,".repeat(8_000));
         assert_eq!(problems.len(), MOST_INVALID + 1);
         let first = problems[0].to_string();
-        assert!(first.contains("100 entries before it are invalid; this one and all after it are left out"), "{first}");
+        assert!(first.contains("100 entries before it are invalid; this one and all after it are ignored"), "{first}");
     }
 }

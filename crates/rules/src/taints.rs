@@ -113,12 +113,12 @@ pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
             Ok(taint) if taints.len() < MOST_TAINTS => put(&mut taints, taint),
             Ok(_) => {
                 let rule =
-                    format!("only the first {MOST_TAINTS} taints are read; this one and all after it are left out");
+                    format!("only the first {MOST_TAINTS} taints are read; this one and all after it are ignored");
                 problems.read_up_to(entry, &rule);
                 break;
             }
             Err(rule) => {
-                if problems.invalid(entry, &format!("{rule}; this taint is left out")).is_break() {
+                if problems.invalid(entry, &format!("{rule}; this taint is ignored")).is_break() {
                     break;
                 }
             }
@@ -146,7 +146,7 @@ pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
             Err(rule) => problems.push(Problem::new(
                 ProblemKind::Taints,
                 format!(
-                    "spec.template.spec.taints, {}: {rule}; this taint is left out",
+                    "spec.template.spec.taints, {}: {rule}; this taint is ignored",
                     cut(&format!("{key}={value}:{effect}"))
                 ),
             )),
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["x", "y"]);
         let [problem] = problems.as_slice() else { panic!("{problems:?}") };
         assert_eq!(problem.kind, ProblemKind::Taints);
-        for part in ["example.com/taints", &format!("{entry:?}"), rule, "left out"] {
+        for part in ["example.com/taints", &format!("{entry:?}"), rule, "ignored"] {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
         }
     }

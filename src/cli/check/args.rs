@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, OneCluster, ServeArgs, UsageError, printing::given, values::timeout};
+use crate::cli::{Color, OneCluster, ServeArgs, UsageError, help, printing::given, values::timeout};
 use app::Config;
 use rules::LabelSelector;
 
@@ -12,23 +12,27 @@ use rules::LabelSelector;
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = help::OUTPUT)]
     pub output: CheckOutput,
 
+    /// Show every check, not only a line per group, warnings and errors
+    #[arg(long, short, help_heading = help::OUTPUT)]
+    pub verbose: bool,
+
     /// Colour the output; auto: on a terminal, unless NO_COLOR is set
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = help::OUTPUT, hide_short_help = true)]
     pub color: Color,
 
     /// How long the whole run may take
-    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT, help_heading = help::OUTPUT, hide_short_help = true)]
     pub timeout: String,
 
     /// Host in Cluster Autoscaler's --cloud-config address, which the server's certificate must be valid for
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", help_heading = help::GRPC)]
     pub server_name: Option<String>,
 
     /// Exit with 1 for warnings too
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     pub strict: bool,
 
     /// The flags with which serve would be called.
@@ -41,7 +45,7 @@ const DEFAULT_TIMEOUT: &str = "30s";
 /// The format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum CheckOutput {
-    /// For people: a line for each check.
+    /// For people: a line for each group of checks.
     Text,
     /// One JSON object.
     Json,
@@ -52,6 +56,7 @@ pub enum CheckOutput {
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct CheckConfig {
     pub(super) output: CheckOutput,
+    pub(super) verbose: bool,
     pub(super) color: Color,
     pub(super) timeout: Duration,
     pub(super) server_name: Option<String>,
@@ -69,6 +74,7 @@ impl TryFrom<CheckArgs> for CheckConfig {
         let OneCluster { config, fleet } = OneCluster::try_from(args.serve)?;
         Ok(Self {
             output: args.output,
+            verbose: args.verbose,
             color: args.color,
             timeout,
             server_name: given(args.server_name.as_deref()).map(str::to_owned),

@@ -27,14 +27,12 @@ use super::{
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
 };
-use crate::cli::index_config::LiveIndex;
+use crate::cli::index_config::{FORBIDDEN, LiveIndex};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
-/// The prefix of an informer's reason if a permission is missing.
-const FORBIDDEN: &str = "forbidden:";
 
 /// The objects that were read.
 pub(super) struct Inspection {
@@ -206,9 +204,9 @@ impl Inspection {
         } else {
             let reasons: Vec<_> =
                 reasons.iter().map(|(reason, count)| format!("{count} {}", reason.as_str())).collect();
-            format!("no node group: every object is left out: {}", reasons.join(", "))
+            format!("no node group: every object is excluded: {}", reasons.join(", "))
         };
-        let remedy = "correct the scope, or set the size annotations; explain --all says why each is left out";
+        let remedy = "correct the scope, or set the size annotations; explain --all says why each is excluded";
         findings.warn(check, "", message, remedy);
     }
 
@@ -240,17 +238,17 @@ impl Inspection {
             };
             match reason {
                 Exclusion::InvalidBounds | Exclusion::NoScaleFromZero | Exclusion::NamespaceForbidden => {
-                    warn(format!("left out: {reason}"));
+                    warn(format!("excluded: {reason}"));
                     for problem in problems {
                         warn(problem.to_string());
                     }
                 }
                 Exclusion::WaitingForTemplate => {
-                    warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
+                    warn(format!("excluded until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
                 Exclusion::NotAutoscaled | Exclusion::Undecodable => {
                     for problem in problems {
-                        warn(format!("left out: {problem}"));
+                        warn(format!("excluded: {problem}"));
                     }
                 }
                 Exclusion::OutOfScope
@@ -268,7 +266,7 @@ impl Inspection {
         }
         if fine {
             let message = match noted {
-                0 => "none is left out for an error, and none has a problem".to_owned(),
+                0 => "none is excluded by an error, and none has a problem".to_owned(),
                 1 => "no problems, 1 note".to_owned(),
                 _ => format!("no problems, {noted} notes"),
             };
@@ -322,7 +320,7 @@ impl Inspection {
             findings.warn(
                 CheckId::FromZero,
                 group.id.to_string(),
-                "at no replicas it would be left out: cpu and memory of its Nodes aren't known",
+                "without replicas it would be excluded: cpu and memory of its Nodes aren't known",
                 "set its capacity annotations, or status.capacity of its infrastructure template, or a minimum size of 1",
             );
         }

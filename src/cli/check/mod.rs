@@ -1,5 +1,5 @@
 //! `check`: predicts whether `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
-//! node groups and certificates, one line each. It must never write anything but dry runs, and a failed check must not hide others.
+//! node groups and certificates. It must never write anything but dry runs, and a failed check must not hide others.
 
 mod args;
 mod clusters;
@@ -62,7 +62,7 @@ impl CheckConfig {
         // Tasks that hang are abandoned.
         runtime.shutdown_background();
         let printed = match self.output {
-            CheckOutput::Text => text::text(&report, self.color.is_on()),
+            CheckOutput::Text => text::text(&report, self.verbose, self.color.is_on()),
             CheckOutput::Json => json(&report)?,
             CheckOutput::Yaml => yaml(&report)?,
         };

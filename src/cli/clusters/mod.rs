@@ -11,7 +11,7 @@ use clap::Args;
 use super::{
     UsageError,
     groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
-    printing,
+    help, printing,
     printing::given,
     values::timeout,
 };
@@ -22,19 +22,19 @@ use rules::text::visible;
 #[derive(Args, Clone, Debug)]
 pub struct ClustersArgs {
     /// URL of the server's --admin-listen
-    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER, help_heading = help::SERVER)]
     pub server: String,
 
     /// Only this namespace
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", help_heading = help::SELECTION)]
     pub namespace: Option<String>,
 
     /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "table", help_heading = help::OUTPUT)]
     pub output: Output,
 
     /// How long to wait for an answer
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = help::SERVER, hide_short_help = true)]
     pub timeout: String,
 }
 

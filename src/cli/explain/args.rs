@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, IndexArgs};
+use crate::cli::{Color, IndexArgs, help};
 
 /// The flags of `explain`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -13,32 +13,32 @@ pub struct ExplainArgs {
     pub ids: Vec<String>,
 
     /// Explain these manifests instead of a cluster: a file, a directory, or - for standard input. Repeatable
-    #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-", help_heading = help::SELECTION)]
     pub manifests: Vec<String>,
 
     /// Only this namespace; also that of manifests without one
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", help_heading = help::SELECTION)]
     pub namespace: Option<String>,
 
     /// Show objects that are excluded on purpose too
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = help::SELECTION)]
     pub all: bool,
 
     /// Does this pod fit an empty Node of each group? A Pod, or an object with a pod template such as a Deployment; -
     /// for standard input
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, value_name = "FILE|-", help_heading = help::SELECTION)]
     pub pod: Option<String>,
 
     /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = help::OUTPUT)]
     pub output: Output,
 
     /// Colour the output; auto: on a terminal, unless NO_COLOR is set
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = help::OUTPUT, hide_short_help = true)]
     pub color: Color,
 
     /// How long to wait for the clusters
-    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT, help_heading = help::OUTPUT, hide_short_help = true)]
     pub timeout: String,
 
     /// Which clusters, which node groups, and what the operator says about all of them.

@@ -1,26 +1,72 @@
 //! Reads the clusters for `explain`, until everything is complete.
 
-use std::time::{Duration, Instant};
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use super::ExplainError;
 use crate::cli::index_config::LiveIndex;
 use app::IndexConfig;
+use connect::{Clients, ConnectError, WorkloadSource};
+
+/// The maximum number of Clusters that are named where one isn't there.
+const MOST_NAMED: usize = 10;
 
 /// Reads the clusters, for at most `patience`.
 ///
 /// # Errors
-/// If they can't be reached or aren't read in time, with the kinds and the reasons.
+/// If they can't be reached, the Cluster or its kubeconfig isn't there, or they aren't read in time, with the kinds and
+/// the reasons.
 pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<LiveIndex, ExplainError> {
     let connect = |cluster, error: &dyn std::error::Error| ExplainError::Connect { cluster, why: error.to_string() };
     let clients = config.management.connect().await.map_err(|error| connect("management", &error))?;
     if config.workload.connects_at_once() {
         config.workload.connect(&clients).await.map_err(|error| connect("workload", &error))?;
     }
-    let index = LiveIndex::start(clients, config, patience);
-    if index.wait(Instant::now() + patience, |_| true).await {
-        return Ok(index);
+    let workload = config.workload.clone();
+    let index = LiveIndex::start(clients.clone(), config, patience);
+    let in_vain = tokio::select! {
+        error = in_vain(&index, &clients, &workload) => Some(error),
+        is_read = index.wait(Instant::now() + patience, |_| true) => {
+            if is_read {
+                return Ok(index);
+            }
+            None
+        }
+    };
+    if let Some(error) = in_vain {
+        index.end().await;
+        return Err(error);
     }
     let missing: Vec<_> = index.unready_checks().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
     index.end().await;
     Err(ExplainError::NotRead { patience, missing: missing.concat() })
+}
+
+/// Waits until it is known that waiting is in vain, and returns the reason.
+async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource) -> ExplainError {
+    // A Cluster that isn't there explains a Secret that isn't.
+    if let Some(clusters) = index.clusters().await
+        && let Some(cluster) = index.cluster_in_scope().filter(|cluster| !clusters.contains(cluster))
+    {
+        let known: Vec<_> = clusters.iter().map(ToString::to_string).take(MOST_NAMED).collect();
+        let there_is = match (known.len(), clusters.len() - known.len()) {
+            (0, _) => format!("there is none in namespace {}", cluster.namespace),
+            (_, 0) => format!("there is {}", known.join(", ")),
+            (_, others) => format!("there is {} and {others} more", known.join(", ")),
+        };
+        return ExplainError::NoCluster { cluster, there_is };
+    }
+    let connected = match workload {
+        WorkloadSource::Secret(_) => workload.connect(clients).await,
+        WorkloadSource::Management | WorkloadSource::Own(_) | WorkloadSource::None | WorkloadSource::Made(..) => {
+            return pending().await;
+        }
+    };
+    match connected {
+        // The reads say why the management cluster doesn't answer.
+        Ok(_) | Err(ConnectError::SecretUnreadable { .. }) => pending().await,
+        Err(error) => ExplainError::NoWorkload(error.to_string()),
+    }
 }

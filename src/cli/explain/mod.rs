@@ -25,8 +25,7 @@ use super::printing::{self, PrintError, print};
 use app::prices::{PriceFile, PriceFileError};
 use index::{Detail, Index, Served};
 use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
-use rules::GroupId;
-use rules::text::visible;
+use rules::{GroupId, capi::ObjectKey, text::visible};
 
 /// The reason why nothing could be explained, or why the verdict is bad.
 #[derive(Debug, Error)]
@@ -63,6 +62,17 @@ pub enum ExplainError {
         /// The reason.
         why: String,
     },
+    /// The Cluster that the scope names doesn't exist.
+    #[error("Cluster {cluster} isn't there: correct --cluster or --management-kubeconfig; {there_is}")]
+    NoCluster {
+        /// The Cluster.
+        cluster: ObjectKey,
+        /// The Clusters that exist instead, in words for people.
+        there_is: String,
+    },
+    /// The Secret for the workload cluster is missing or unusable.
+    #[error("{0}; --workload-nodes none explains without Nodes")]
+    NoWorkload(String),
     /// Not everything was read in time.
     #[error("the clusters weren't read within {patience:?}; --timeout allows more. What is missing:{missing}")]
     NotRead {

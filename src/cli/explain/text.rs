@@ -25,7 +25,7 @@ pub(super) fn text(report: &Report, coloured: bool) -> String {
     let mut blocks: Vec<_> = report.groups.iter().map(|group| paint.group(group)).collect();
     blocks.extend(report.left_out.iter().map(|object| paint.left_out(object)));
     if blocks.is_empty() {
-        blocks.push("no node groups: --all shows what is left out on purpose\n".to_owned());
+        blocks.push("no node groups: --all shows what is excluded on purpose\n".to_owned());
     }
     blocks.extend(report.pods.iter().map(|pod| paint.pod(pod)));
     blocks.join("\n")
@@ -56,7 +56,7 @@ impl Paint {
         let mut text = format!(
             "{}   {}: {}\n",
             self.with(bold, &plain(&object.id)),
-            self.with(style, "left out"),
+            self.with(style, "excluded"),
             short(&object.message)
         );
         self.lines(&mut text, &[], &object.problems, object.notes.iter());

@@ -17,7 +17,7 @@ pub use self::{
     output::Filter,
 };
 use super::{
-    UsageError,
+    UsageError, help,
     printing::given,
     printing::{self, PrintError},
     values::duration,
@@ -29,44 +29,44 @@ pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 /// The flags of `groups`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct GroupsArgs {
-    /// Node groups: an id or its end, such as team-a/workers or workers
+    /// Node groups: an id or its end, such as team-a/workers or workers, or else a part of names, such as gpu
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
     /// URL of the server's --admin-listen
-    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER, help_heading = help::SERVER)]
     pub server: String,
 
     /// Cluster of a fleet; the subcommand clusters lists them
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, value_name = "NAMESPACE/NAME", help_heading = help::SERVER)]
     pub cluster: Option<String>,
 
     /// Only this namespace
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", help_heading = help::SELECTION)]
     pub namespace: Option<String>,
 
     /// Show excluded objects and problems too
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = help::SELECTION)]
     pub all: bool,
 
     /// Show instances too
-    #[arg(long)]
+    #[arg(long, help_heading = help::SELECTION)]
     pub instances: bool,
 
     /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    #[arg(long, short, value_name = "FORMAT", default_value = "table", help_heading = help::OUTPUT)]
     pub output: Output,
 
     /// Keep printing: in place on a terminal, otherwise on changes
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = help::OUTPUT)]
     pub watch: bool,
 
     /// How often --watch asks
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    #[arg(long, value_name = "DURATION", default_value = "2s", help_heading = help::OUTPUT, hide_short_help = true)]
     pub interval: String,
 
     /// How long to wait for an answer
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = help::SERVER, hide_short_help = true)]
     pub timeout: String,
 }
 
@@ -102,8 +102,15 @@ pub enum GroupsError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A node group that was asked for doesn't exist.
-    #[error("no node group is or ends in {0:?}; groups --all shows all there are, and what is left out and why")]
-    NoSuchGroup(String),
+    #[error(
+        "no node group has {wanted:?} in its name; {near}groups --all shows all there are, and what is excluded and why"
+    )]
+    NoSuchGroup {
+        /// The id as given.
+        wanted: String,
+        /// The node groups with similar names, in words for people.
+        near: String,
+    },
     /// The runtime can't be started, or a signal can't be waited for.
     #[error("can't run: {0}")]
     Io(#[from] io::Error),

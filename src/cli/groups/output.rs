@@ -6,10 +6,15 @@ use page::state::tables::{View, table};
 use page::state::{CheckState, State};
 use rules::text::visible;
 
+/// The similarity, from 0 to 1, above which a name is suggested; clap has the same.
+const SIMILAR: f64 = 0.7;
+/// The maximum number of names that are suggested.
+const MOST_NAMED: usize = 3;
+
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
-    /// Ids or their last parts; an empty list selects all groups.
+    /// Ids, their last parts, or parts of names; an empty list selects all groups.
     pub ids: Vec<String>,
     /// The only namespace, if one is given.
     pub namespace: Option<String>,
@@ -29,13 +34,14 @@ impl Filter {
         state.groups.retain(|group| in_namespace(&group.namespace));
         state.left_out.retain(|object| in_namespace(&object.namespace));
         if !self.ids.is_empty() {
-            for wanted in &self.ids {
-                let mut known = state.groups.iter().map(|it| &it.id).chain(state.left_out.iter().map(|it| &it.id));
-                if !known.any(|id| is_end(wanted, id)) {
-                    return Err(GroupsError::NoSuchGroup(wanted.clone()));
-                }
-            }
-            let is_wanted = |id: &str| self.ids.iter().any(|wanted| is_end(wanted, id));
+            let known: Vec<_> = state
+                .groups
+                .iter()
+                .map(|it| it.id.clone())
+                .chain(state.left_out.iter().map(|it| it.id.clone()))
+                .collect();
+            let matches: Vec<_> = self.ids.iter().map(|wanted| matching(wanted, &known)).collect::<Result<_, _>>()?;
+            let is_wanted = |id: &str| self.ids.iter().zip(&matches).any(|(wanted, is_match)| is_match(wanted, id));
             state.groups.retain(|group| is_wanted(&group.id));
             state.left_out.retain(|object| is_wanted(&object.id));
         }
@@ -45,6 +51,34 @@ impl Filter {
         }
         Ok(state)
     }
+}
+
+type Match = fn(&str, &str) -> bool;
+
+/// Returns how an id is meant: as the end of one of these, or else as a part of names.
+fn matching(wanted: &str, known: &[String]) -> Result<Match, GroupsError> {
+    let matches: [Match; 2] = [is_end, is_part];
+    let found = matches.into_iter().find(|is_match| known.iter().any(|id| is_match(wanted, id)));
+    found.ok_or_else(|| GroupsError::NoSuchGroup { wanted: wanted.to_owned(), near: near(wanted, known) })
+}
+
+/// Returns true if the name contains `wanted`, or the id if that has a slash.
+fn is_part(wanted: &str, id: &str) -> bool {
+    let of = if wanted.contains('/') { id } else { name(id) };
+    !wanted.is_empty() && of.to_lowercase().contains(&wanted.to_lowercase())
+}
+
+fn name(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+/// Returns the ids with the most similar names, in words for people.
+fn near(wanted: &str, known: &[String]) -> String {
+    let similar = |id: &String| strsim::jaro(name(wanted), name(id));
+    let mut near: Vec<_> = known.iter().map(|id| (similar(id), id)).filter(|(how, _)| *how > SIMILAR).collect();
+    near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let near: Vec<_> = near.into_iter().take(MOST_NAMED).map(|(_, id)| visible(id)).collect();
+    if near.is_empty() { String::new() } else { format!("similar: {}; ", near.join(", ")) }
 }
 
 /// Returns true if `wanted` is the whole id or its last parts.
@@ -70,7 +104,7 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
 pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
     let nothing = filter.namespace.as_ref().filter(|_| state.groups.is_empty() && state.left_out.is_empty());
     let nothing = nothing.map(|namespace| {
-        let more = if filter.all { "" } else { "; --all adds what is left out" };
+        let more = if filter.all { "" } else { "; --all adds what is excluded" };
         format!(
             "no node group in namespace {namespace:?}: correct --namespace, or leave it out to see all there are{more}"
         )

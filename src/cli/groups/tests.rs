@@ -133,14 +133,14 @@ fn text(lines: &[&str]) -> String {
 }
 
 const TABLE: [&str; 4] = [
-    "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
-     GPU                ARCH    NOTES",
-    "MachineDeployment/team-a/gpus        0      2    10         0          2          0        1     8   31.3Gi   \
-     1 nvidia.com/gpu   amd64   rolling out, size written, not seen by the watch yet, 1 problem",
-    "MachineDeployment/team-a/workers     1      3    10         3          0          0        0   3.9     16Gi   \
-     -                  amd64   -",
-    "MachineDeployment/team-b/spot        0     12    10        10          0          2        0     -        -   \
-     -                  -       -",
+    "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU CAPACITY   \
+     MEMORY CAPACITY   GPU                ARCH    NOTES",
+    "MachineDeployment/team-a/gpus        0      2    10         0          2          0        1              8            \
+     31.3Gi   1 nvidia.com/gpu   amd64   rolling out, size written, not seen by the watch yet, 1 problem",
+    "MachineDeployment/team-a/workers     1      3    10         3          0          0        0            3.9              \
+     16Gi   -                  amd64   -",
+    "MachineDeployment/team-b/spot        0     12    10        10          0          2        0              -                 \
+     -   -                  -       -",
 ];
 
 const INSTANCES: [&str; 4] = [
@@ -158,7 +158,7 @@ const THE_REST: [&str; 10] = [
     "NODE GROUP                      PROBLEMS",
     "MachineDeployment/team-a/gpus   annotation x is \"y\": no",
     "",
-    "LEFT OUT                          WHY",
+    "EXCLUDED                          WHY",
     "MachineDeployment/team-a/broken   its size annotations can't be used",
     "                                  max is \"many\"",
     "                                  it answers its last values until the next Refresh",
@@ -172,16 +172,21 @@ fn the_table_has_a_line_per_node_group() {
 }
 
 #[test]
-fn notes_are_a_column_only_where_there_are_any() {
+fn columns_without_a_value_or_with_zeros_alone_are_hidden() {
     let mut state = fleet();
     state.groups.retain(|group| group.name == "workers");
     let lines = [
-        "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
-         GPU   ARCH",
-        "MachineDeployment/team-a/workers     1      3    10         3          0          0        0   3.9     16Gi   \
-         -     amd64",
+        "ID                                 MIN   SIZE   MAX   RUNNING   CPU CAPACITY   MEMORY CAPACITY   ARCH",
+        "MachineDeployment/team-a/workers     1      3    10         3            3.9              16Gi   amd64",
     ];
     assert_eq!(table(&state, View::default()), text(&lines));
+    state.groups[0].size = 0;
+    state.groups[0].counts = Counts::default();
+    let lines = [
+        "ID                                 MIN   SIZE   MAX   CPU CAPACITY   MEMORY CAPACITY   ARCH",
+        "MachineDeployment/team-a/workers     1      0    10            3.9              16Gi   amd64",
+    ];
+    assert_eq!(table(&state, View::default()), text(&lines), "sizes and bounds are always there");
 }
 
 #[test]
@@ -189,10 +194,12 @@ fn the_wide_table_has_more_columns() {
     let mut state = fleet();
     state.groups.retain(|group| group.name == "gpus");
     let lines = [
-        "ID                              MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
-         GPU                ARCH    OS      PODS    DISK   CLUSTER   TAINTS                               NOTES",
-        "MachineDeployment/team-a/gpus     0      2    10         0          2          0        1     8   31.3Gi   \
-         1 nvidia.com/gpu   amd64   linux     58   100Gi   prod      gpu=yes:NoSchedule, dear:NoExecute   \
+        "ID                              MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU CAPACITY   \
+         MEMORY CAPACITY   GPU                ARCH    OS      PODS   DISK CAPACITY   CLUSTER   \
+         TAINTS                               NOTES",
+        "MachineDeployment/team-a/gpus     0      2    10         0          2          0        1              8            \
+         31.3Gi   1 nvidia.com/gpu   amd64   linux     58           100Gi   prod      \
+         gpu=yes:NoSchedule, dear:NoExecute   \
          rolling out, size written, not seen by the watch yet, 1 problem",
     ];
     assert_eq!(table(&state, View { wide: true, ..View::default() }), text(&lines));
@@ -219,7 +226,7 @@ fn a_group_that_cluster_autoscaler_has_not_heard_of_is_noted_once_it_has_asked()
 #[test]
 fn no_group_at_all_is_said_with_what_to_do() {
     let empty = State::default();
-    assert_eq!(table(&empty, View::default()), "no node groups: --all shows what is left out and why\n");
+    assert_eq!(table(&empty, View::default()), "no node groups: --all shows what is excluded and why\n");
     assert_eq!(table(&empty, View { all: true, ..View::default() }), "no node groups\n");
 }
 
@@ -234,6 +241,9 @@ fn ids(state: &State) -> Vec<&str> {
 #[case::a_whole_id(&["MachineDeployment/team-a/gpus"], None, false, &["gpus"])]
 #[case::the_end_of_an_id(&["team-a/workers", "spot"], None, false, &["workers", "spot"])]
 #[case::one_that_is_left_out(&["broken"], None, false, &["broken"])]
+#[case::a_part_of_names(&["O"], None, false, &["workers", "spot"])]
+#[case::a_part_of_ids(&["team-a/w"], None, false, &["workers"])]
+#[case::an_end_and_a_part(&["gpus", "spo"], None, false, &["gpus", "spot"])]
 fn the_filter_keeps(
     #[case] wanted: &[&str],
     #[case] namespace: Option<&str>,
@@ -246,13 +256,26 @@ fn the_filter_keeps(
 }
 
 #[rstest]
-#[case::no_such_name("workes", None)]
-#[case::part_of_a_name("orkers", None)]
-#[case::in_another_namespace("spot", Some("team-a"))]
-#[case::empty("", None)]
-fn an_id_that_fits_nothing_is_an_error(#[case] id: &str, #[case] namespace: Option<&str>) {
+#[case::no_such_name("workes", None, "similar: MachineDeployment/team-a/workers, MachineSet/team-a/workers-abcde; ")]
+#[case::several_similar(
+    "worker-a",
+    None,
+    "similar: MachineSet/team-a/workers-abcde, MachineDeployment/team-a/workers; "
+)]
+#[case::with_its_namespace("team-b/workers-1", None, "similar: MachineDeployment/team-a/workers, ")]
+#[case::nothing_similar("xyz", None, "")]
+#[case::in_another_namespace("spot", Some("team-a"), "")]
+#[case::a_part_of_a_namespace("team", None, "")]
+#[case::empty("", None, "")]
+fn an_id_that_fits_nothing_is_an_error_that_suggests(
+    #[case] id: &str,
+    #[case] namespace: Option<&str>,
+    #[case] suggested: &str,
+) {
     let filter = Filter { ids: vec![id.to_owned()], namespace: namespace.map(str::to_owned), ..Filter::default() };
-    assert!(matches!(filter.apply(fleet()), Err(GroupsError::NoSuchGroup(named)) if named == id));
+    let Err(GroupsError::NoSuchGroup { wanted, near }) = filter.apply(fleet()) else { panic!("{id} was found") };
+    assert_eq!(wanted, id);
+    assert!(near.starts_with(suggested) && near.is_empty() == suggested.is_empty(), "{near}");
 }
 
 #[test]
@@ -354,7 +377,7 @@ fn every_field_of_the_schema_is_documented() {
 
 #[rstest]
 #[case::nothing_there("nowhere", false, &["no node group in namespace \"nowhere\": correct --namespace, or leave it out to see all \
-    there are; --all adds what is left out"])]
+    there are; --all adds what is excluded"])]
 #[case::nothing_even_then("nowhere", true, &["no node group in namespace \"nowhere\": correct --namespace, or leave it out to \
     see all there are"])]
 #[case::something_there("team-b", false, &[])]

@@ -47,7 +47,8 @@ pub struct LogArgs {
         default_value = "auto",
         hide_possible_values = true,
         global = true,
-        help_heading = "Logging"
+        help_heading = "Logging",
+        hide_short_help = true
     )]
     pub log_format: LogFormat,
 

@@ -8,7 +8,7 @@ use rules::{LabelSelector, Scope};
 
 use super::flags::LISTEN;
 use crate::cli::{
-    IndexArgs, UsageError,
+    IndexArgs, UsageError, help,
     printing::{Flag, given},
     values::parse_bool,
 };
@@ -21,19 +21,19 @@ use service::listen::{ClientFiles, GrpcAddress};
 #[derive(Args, Clone, Debug)]
 pub struct FleetArgs {
     /// Serve every Cluster with matching labels, such as autoscaler=fleet, to its own Cluster Autoscaler
-    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_SELECTOR", value_name = "LABELS")]
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_SELECTOR", value_name = "LABELS", help_heading = help::FLEET)]
     pub fleet_selector: Option<String>,
 
     /// Only Clusters in these namespaces. Repeatable, or separated by spaces
-    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_NAMESPACES", value_name = "NAMESPACE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_NAMESPACES", value_name = "NAMESPACE", help_heading = help::FLEET)]
     pub fleet_namespaces: Vec<String>,
 
     /// Trust domain of client certificates, whose URI is spiffe://DOMAIN/ns/NAMESPACE/cluster/NAME
-    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN")]
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN", help_heading = help::FLEET)]
     pub fleet_trust_domain: Option<String>,
 
     /// Export metrics per node group, of all Clusters
-    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", value_parser = parse_bool)]
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", value_parser = parse_bool, help_heading = help::FLEET, hide_short_help = true)]
     pub fleet_group_metrics: bool,
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::flags::LISTEN;
 use crate::cli::{
-    UsageError,
+    UsageError, help,
     printing::{Flag, given},
     values::parse_bool,
 };
@@ -16,33 +16,33 @@ use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 #[derive(Args, Clone, Debug)]
 pub struct TlsArgs {
     /// PEM file with the server's certificate chain; turns on TLS. Reloaded when it changes
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CERT_FILE", value_name = "FILE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CERT_FILE", value_name = "FILE", help_heading = help::GRPC)]
     pub tls_cert_file: Option<String>,
 
     /// PEM file with the key of --tls-cert-file
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE", help_heading = help::GRPC)]
     pub tls_key_file: Option<String>,
 
     /// PEM file with authorities of client certificates. Repeatable
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE")]
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE", help_heading = help::GRPC)]
     pub tls_client_ca_file: Vec<String>,
 
     /// Admit only clients with this subject alternative name, a DNS name or URI. Repeatable, or separated by spaces
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME")]
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME", help_heading = help::GRPC)]
     pub tls_allowed_client_names: Vec<String>,
 
     /// Admit clients with this subject alternative name for reads only, whatever other names they have. Repeatable, or
     /// separated by spaces
-    #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME", help_heading = help::GRPC, hide_short_help = true)]
     pub tls_read_only_client_names: Vec<String>,
 
     /// Allow a remote --listen without TLS or without client certificates: everyone who reaches it can scale and delete
     /// Machines
-    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool)]
+    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool, help_heading = help::GRPC, hide_short_help = true)]
     pub listen_allow_insecure: bool,
 
     /// Serve gRPC reflection; auto: on loopback and Unix sockets
-    #[arg(long, env = "CAPI_AUTOSCALER_GRPC_REFLECTION", value_name = "WHEN", default_value = "auto")]
+    #[arg(long, env = "CAPI_AUTOSCALER_GRPC_REFLECTION", value_name = "WHEN", default_value = "auto", help_heading = help::GRPC, hide_short_help = true)]
     pub grpc_reflection: Reflection,
 }
 

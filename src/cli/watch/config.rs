@@ -14,9 +14,9 @@ use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use rules::{LabelSelector, capi::DEFAULT_GROUP};
 
 use crate::cli::{
-    Color, UsageError,
+    Color, UsageError, help,
     printing::given,
-    values::{capi_group, capi_version, is_dns, source},
+    values::{capi_group, capi_version, is_dns, management, source},
 };
 
 /// The configuration of `watch`.
@@ -56,7 +56,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
             rules,
             cluster,
             narrowing,
-            management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
+            management: management(args.management_kubeconfig.as_deref(), args.context.as_deref())?,
             workload,
         };
         Ok(Self { stream, output: args.output, color: args.color, show_initial: args.show_initial })
@@ -208,87 +208,91 @@ pub struct WatchArgs {
 
     /// Namespaces, separated by commas. Default: that of --cluster, else of the kubeconfig's context; with --target
     /// workload, all
-    #[arg(short, long, value_name = "NS[,NS]", conflicts_with = "all_namespaces")]
+    #[arg(short, long, value_name = "NS[,NS]", conflicts_with = "all_namespaces", help_heading = help::SELECTION)]
     pub namespace: Vec<String>,
 
     /// All namespaces
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, help_heading = help::SELECTION)]
     pub all_namespaces: bool,
 
     /// Label selector
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    #[arg(short = 'l', long, value_name = "SELECTOR", help_heading = help::SELECTION)]
     pub selector: Option<String>,
 
     /// Field selector, as far as the API server supports it, such as metadata.name=one
-    #[arg(long, value_name = "SELECTOR")]
+    #[arg(long, value_name = "SELECTOR", help_heading = help::SELECTION)]
     pub field_selector: Option<String>,
 
     /// Which cluster to watch
-    #[arg(long, value_name = "CLUSTER", default_value = "management")]
+    #[arg(long, value_name = "CLUSTER", default_value = "management", help_heading = help::CLUSTERS)]
     pub target: Target,
 
     /// Output format; none: notifications only
-    #[arg(short, long, value_name = "FORM", default_value = "text")]
+    #[arg(short, long, value_name = "FORM", default_value = "text", help_heading = help::OUTPUT)]
     pub output: Output,
 
     /// Colour the output; auto: on a terminal, unless NO_COLOR is set
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = help::OUTPUT, hide_short_help = true)]
     pub color: Color,
 
     /// Ignore changes at this JSON pointer, in which * stands for any key or item: /status/conditions/*/message.
     /// Repeatable
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = help::OUTPUT)]
     pub ignore: Vec<String>,
 
     /// Show existing objects too
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     pub show_initial: bool,
 
     /// Wait for kinds and namespaces that don't exist yet
-    #[arg(long)]
+    #[arg(long, help_heading = help::SELECTION, hide_short_help = true)]
     pub allow_missing: bool,
 
     /// Post changes as JSON to the URL in a file (file:PATH) or variable (env:NAME)
-    #[arg(long, value_name = "SOURCE", help_heading = "Notifications")]
+    #[arg(long, value_name = "SOURCE", help_heading = help::NOTIFICATIONS)]
     pub webhook: Option<String>,
 
     /// Post changes to the Slack webhook whose URL is in a file (file:PATH) or variable (env:NAME)
-    #[arg(long, value_name = "SOURCE", help_heading = "Notifications")]
+    #[arg(long, value_name = "SOURCE", help_heading = help::NOTIFICATIONS)]
     pub slack_webhook: Option<String>,
 
     /// YAML file with rules for notifications
-    #[arg(long, value_name = "FILE", help_heading = "Notifications")]
+    #[arg(long, value_name = "FILE", help_heading = help::NOTIFICATIONS)]
     pub notify_rules: Option<String>,
 
     /// Allow http beyond loopback for --webhook and --slack-webhook
-    #[arg(long, help_heading = "Notifications")]
+    #[arg(long, help_heading = help::NOTIFICATIONS, hide_short_help = true)]
     pub allow_http: bool,
 
     /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
     /// ~/.kube/config
-    #[arg(long, env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = "Clusters")]
+    #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
     pub management_kubeconfig: Option<String>,
+
+    /// Context of --management-kubeconfig. Default: its current context
+    #[arg(long, env = "CAPI_AUTOSCALER_CONTEXT", value_name = "NAME", help_heading = help::CLUSTERS)]
+    pub context: Option<String>,
 
     /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
     /// management cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = "Clusters")]
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_kubeconfig: Option<String>,
 
     /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
     /// none. Default: {cluster}-kubeconfig
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = "Clusters")]
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 
     /// Only Cluster API objects of this Cluster; for other kinds, only its namespace
-    #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = "Clusters")]
+    #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = help::CLUSTERS)]
     pub cluster: Option<String>,
 
     /// API group of Cluster API
-    #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = "Clusters")]
+    #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_group: String,
 
     /// API version of that group. Default: the one that the API server prefers
-    #[arg(long, env = "CAPI_VERSION", value_name = "VERSION", help_heading = "Clusters")]
+    #[arg(long, env = "CAPI_VERSION", value_name = "VERSION", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_version: Option<String>,
 }
 
@@ -306,6 +310,8 @@ pub enum Target {
 pub enum Output {
     /// For people.
     Text,
+    /// One line a change.
+    Line,
     /// One JSON object a line.
     Json,
     /// Not at all.

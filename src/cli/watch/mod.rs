@@ -68,6 +68,7 @@ impl Watch {
         let form = match config.output {
             Output::Json => Some(Form::Json),
             Output::Text => Some(Form::Text { coloured: config.color.is_on() }),
+            Output::Line => Some(Form::Line { coloured: config.color.is_on() }),
             Output::None => None,
         };
         let mut writing = None;

@@ -26,6 +26,7 @@ const WAITING: usize = 64;
 pub(super) enum Form {
     Json,
     Text { coloured: bool },
+    Line { coloured: bool },
 }
 
 /// Prints changes. Clones print to the same output.
@@ -71,6 +72,7 @@ impl Printer {
                 line
             }
             Form::Text { coloured } => render::text(change, coloured),
+            Form::Line { coloured } => render::line(change, coloured),
         };
         match self.lines.try_send(text) {
             // If the output is broken, the program is about to end.

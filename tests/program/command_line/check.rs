@@ -65,9 +65,12 @@ fn lines(report: &Value, check: CheckId) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_reports_each_check() {
+async fn a_line_reports_each_group_of_checks_and_on_demand_each_check() {
     let sandbox = world(Vec::new()).await;
-    let output = check_prod(&sandbox, &[]).await;
+    let brief = printed(&check_prod(&sandbox, &[]).await);
+    let groups: Vec<_> = brief.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(groups, ["ok", "ok", "ok", "ok", "ok", "41 checks: 0 errors, 0 warnings; -v shows all"], "{brief}");
+    let output = check_prod(&sandbox, &["-v"]).await;
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
     let kubeconfig = sandbox.management_kubeconfig().display().to_string();
     let text = printed(&output).replace(&kubeconfig, "KUBECONFIG");
@@ -291,7 +294,7 @@ async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_stri
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
     let report = report(&output);
     let groups = lines(&report, CheckId::NodeGroup);
-    assert!(groups.iter().any(|line| line.starts_with("warn left out: its size annotations")), "{groups:#?}");
+    assert!(groups.iter().any(|line| line.starts_with("warn excluded: its size annotations")), "{groups:#?}");
     assert!(groups.iter().any(|line| line.starts_with("ok note: ") && line.contains("csi-driver")), "{groups:#?}");
     let kinds = lines(&report, CheckId::TemplateKind);
     assert!(kinds.iter().any(|line| line.starts_with("warn can't be read: not found")), "{kinds:#?}");
@@ -341,7 +344,7 @@ async fn a_scope_without_a_node_group_is_reported_with_what_there_is() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let scope = lines(&report(&output), CheckId::Scope);
     assert_eq!(scope[0], "warn Cluster team-a/prdo isn't there");
-    assert!(scope[1].starts_with("warn no node group: every object is left out: "), "{scope:?}");
+    assert!(scope[1].starts_with("warn no node group: every object is excluded: "), "{scope:?}");
     assert!(scope[1].contains(" out_of_scope"), "{scope:?}");
     sandbox.stop().await;
 }

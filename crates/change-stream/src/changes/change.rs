@@ -178,7 +178,7 @@ impl Change {
             return whole;
         }
         let patch = Patch::default();
-        let problem = Some(format!("the change has {} bytes and is left out", whole.len()));
+        let problem = Some(format!("the change has {} bytes, too many to show", whole.len()));
         Self { patch, problem, ..self.clone() }.to_json()
     }
 }

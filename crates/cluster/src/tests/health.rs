@@ -8,7 +8,8 @@ use std::{
 use rstest::rstest;
 use shared_informer::{BrokenScope, ScopeStatus};
 
-use crate::follow::Health;
+
+use crate::follow::{Health, Outage};
 
 const NONE: BTreeSet<String> = BTreeSet::new();
 const MAX: Duration = Duration::from_secs(120);
@@ -64,4 +65,40 @@ fn a_namespace_that_is_left_out_is_no_problem_and_hides_no_other() {
     assert!(health(None).problem(&NONE, MAX, later).is_some());
     let problem = health(Some((now, "server error 500"))).problem(&left_out, MAX, later).unwrap();
     assert!(problem.ends_with(": server error 500"), "{problem}");
+}
+
+#[rstest]
+#[case::one_cause(&[Some("refused"), Some("refused")], true)]
+#[case::two_causes(&[Some("refused"), Some("server error 500")], false)]
+#[case::one_kind_works(&[Some("refused"), None], false)]
+#[case::a_single_kind(&[Some("refused")], false)]
+fn one_cause_of_all_kinds_is_an_outage(#[case] reasons: &[Option<&'static str>], #[case] is_outage: bool) {
+    let now = Instant::now();
+    let kind = |reason: Option<&'static str>| ("kind", Ok(health(true, reason.map(|reason| (now, reason)))));
+    let kinds: Vec<_> = reasons.iter().copied().map(kind).collect();
+    assert_eq!(Outage::of(&kinds, &NONE).is_some(), is_outage);
+}
+
+#[test]
+fn what_is_forbidden_concerns_each_kind_alone() {
+    let now = Instant::now();
+    let mut forbidden = health(true, Some((now, "forbidden: no")));
+    forbidden.scopes[0].broken.as_mut().unwrap().forbidden_since = Some(now);
+    assert_eq!(Outage::of(&[("a", Ok(forbidden.clone())), ("b", Ok(forbidden))], &NONE), None);
+}
+
+#[rstest]
+#[case::for_a_while(true, MAX, "nothing was heard for 120 s: refused; reads are answered from memory, writes fail")]
+#[case::for_too_long(true, MAX + Duration::from_secs(1), "nothing was heard for 121 s, more than --max-staleness")]
+#[case::at_the_start(false, MAX, "refused; nothing is served until")]
+fn an_outage_says_since_when_and_what_still_works(
+    #[case] synced: bool,
+    #[case] elapsed: Duration,
+    #[case] expected: &str,
+) {
+    let since = Instant::now();
+    let kind = || Ok(health(synced, Some((since, "refused"))));
+    let outage = Outage::of(&[("a", kind()), ("b", kind())], &NONE).unwrap();
+    let why = outage.check("management", MAX, since + elapsed).reason.unwrap();
+    assert!(why.starts_with(expected) && why.ends_with("runbook.md#capiautoscalerprovideroutofsync"), "{why}");
 }

@@ -82,6 +82,23 @@ async fn a_broken_file_is_named_with_what_is_wrong(#[case] text: &str, #[case] p
     assert!(!format!("{message} {error:?}").contains("hunter2"), "{error:?}");
 }
 
+#[tokio::test]
+async fn a_context_replaces_the_current_one() {
+    let two = "current-context: a
+contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b, namespace: of-b}}]
+clusters: [{name: a, cluster: {}}, {name: b, cluster: {server: 'https://b'}}]
+";
+    let (dir, current) = file(two);
+    assert!(current.connect().await.is_err(), "the current context has no server");
+    let path = dir.path().join("config");
+    let of = |name: &str| Source::Context { file: Some(path.clone()), name: name.to_owned() };
+    let clients = of("b").connect().await.unwrap();
+    assert_eq!(clients.writes.default_namespace(), "of-b");
+    let message = of("c").connect().await.err().expect("an error").to_string();
+    let expected = format!("kubeconfig file {}: it has no context \"c\": ", path.display());
+    assert!(message.starts_with(&expected) && message.ends_with("there are: a, b"), "{message}");
+}
+
 #[test]
 fn only_a_secret_needs_a_request() {
     let secret = NodeAccess::default().of(&super::prod());

@@ -46,7 +46,7 @@ fn a_first_sync_has_one_line_for_each_kind_and_a_sum() {
     assert!(lines.len() <= 8, "{} lines: {said}", lines.len());
     let begins = |start: &str| lines.iter().filter(|line| line.contains(start)).count();
     assert_eq!(begins("node groups are served groups=1000"), 1, "{said}");
-    assert_eq!(begins("node group is left out group=MachineDeployment/team-a/wrong"), 1, "{said}");
+    assert_eq!(begins("node group is excluded group=MachineDeployment/team-a/wrong"), 1, "{said}");
     assert_eq!(begins("node groups have problems of one kind, the first one: "), 1, "{said}");
     assert_eq!(begins("groups=1000 first=MachineDeployment/team-a/pool-0000 kind=\"capacity\""), 1, "{said}");
     assert_eq!(begins("node groups have notes, the first one: "), 1, "{said}");
@@ -65,11 +65,11 @@ fn a_first_sync_names_each_group_of_a_warning_of_few() {
     };
     let few = lines(10);
     for group in (0..10).map(|group| format!("group=MachineDeployment/team-a/wrong-{group:02} ")) {
-        assert_eq!(few.matches(&group).count(), 2, "that it is left out, and why:\n{few}");
+        assert_eq!(few.matches(&group).count(), 2, "that it is excluded, and why:\n{few}");
     }
     let many = lines(11);
     assert_eq!(many.lines().count(), 3, "{many}");
-    assert!(many.contains("node groups are left out groups=11 first=MachineDeployment/team-a/wrong-00"), "{many}");
+    assert!(many.contains("node groups are excluded groups=11 first=MachineDeployment/team-a/wrong-00"), "{many}");
 }
 
 #[test]

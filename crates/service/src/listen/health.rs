@@ -73,7 +73,7 @@ impl Health {
     /// shutdown.
     pub async fn follow(self, checks: Arc<dyn Checks>, shutdown: CancellationToken) {
         let mut period = tokio::time::interval(PERIOD);
-        let mut known = None;
+        let (mut known, mut was_out) = (None, false);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return self.set_ending().await,
@@ -85,6 +85,11 @@ impl Health {
                 log_readiness(&pending);
                 self.set_in_sync(in_sync).await;
             }
+            let outage = checks.outage();
+            if let (Some(Check { name, reason: Some(why), .. }), false) = (&outage, was_out) {
+                tracing::warn!("{name}: {why}");
+            }
+            was_out = outage.is_some();
         }
     }
 }
@@ -96,7 +101,8 @@ fn log_readiness(pending: &[Check]) {
         return;
     }
     let missing: Vec<_> = pending.iter().map(|check| check.name.as_str()).collect();
-    tracing::info!(missing = missing.join(", "), "not ready: not all core kinds are in sync");
+    let reason = pending.iter().find_map(|check| check.reason.as_deref());
+    tracing::info!(missing = missing.join(", "), reason, "not ready: not all core kinds are in sync");
 }
 
 // Readiness checks by name. Other modules report them; this module must depend on none of those.
@@ -136,6 +142,12 @@ pub trait Checks: Send + Sync {
     /// leaves these parts out.
     fn pending(&self) -> Vec<Check> {
         self.checks().into_iter().filter(|check| !check.is_ready()).collect()
+    }
+
+    /// Returns the check of one cause that stops all reads of clusters for now; `None` if there is none. It is logged when
+    /// it begins.
+    fn outage(&self) -> Option<Check> {
+        None
     }
 }
 

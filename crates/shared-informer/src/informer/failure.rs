@@ -4,7 +4,9 @@
 use std::{error::Error as StdError, io, time::Duration};
 
 use kube::{core::Status, core::request};
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::object::text;
 
@@ -161,6 +163,27 @@ impl Failure {
     }
 }
 
+/// The last request without an answer that was logged. While an API server is down, the requests for all kinds fail by the
+/// same cause, and one line about it is enough.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered(Mutex<Option<(String, Instant)>>);
+
+/// The time for which the same cause isn't logged again.
+const ONE_CAUSE: Duration = Duration::from_secs(30);
+
+impl Unanswered {
+    /// Returns false if the same cause was logged lately, of whichever kind.
+    pub(super) fn is_news(&self, failure: &Failure) -> bool {
+        let Failure::Transport(why) = failure else { return true };
+        let (mut last, now) = (self.0.lock(), Instant::now());
+        let is_known = last.as_ref().is_some_and(|(known, at)| known == why && now.duration_since(*at) < ONE_CAUSE);
+        if !is_known {
+            *last = Some((why.clone(), now));
+        }
+        !is_known
+    }
+}
+
 impl From<request::Error> for Failure {
     fn from(error: request::Error) -> Self {
         Self::Garbled(chain(&error))
@@ -191,7 +214,8 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
         if let Some(io) = error.downcast_ref::<io::Error>()
             && io.kind() == io::ErrorKind::ConnectionRefused
         {
-            return format!("connection refused: {io}");
+            let said = io.to_string();
+            return if said.starts_with("connection refused") { said } else { format!("connection refused: {said}") };
         }
         let message = error.to_string();
         if shown.is_empty() {
@@ -229,6 +253,18 @@ mod tests {
     fn refusals_are_reported_in_words(#[case] code: u16, #[case] message: &str, #[case] expected: &str) {
         let failure = Failure::of_client(&status(code, message), "widgets/v1");
         assert_eq!(failure.to_string(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_cause_is_logged_once_for_all_kinds() {
+        let (unanswered, refused) = (Unanswered::default(), Failure::Transport("refused".to_owned()));
+        assert!(unanswered.is_news(&refused));
+        assert!(!unanswered.is_news(&refused), "of the next kind");
+        tokio::time::advance(ONE_CAUSE).await;
+        assert!(unanswered.is_news(&refused), "it lasts");
+        assert!(unanswered.is_news(&Failure::Transport("cut".to_owned())), "another cause");
+        let forbidden = Failure::of_client(&status(403, "no"), "machines");
+        assert!(unanswered.is_news(&forbidden) && unanswered.is_news(&forbidden), "each kind has its own rights");
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub use self::decode::{ReadFrames, read_frames};
 use self::{
     backoff::Backoff,
     decode::Decoder,
+    failure::Unanswered,
     handle::Shared,
     progress::Progress,
     reflector::{MakeClient, Reflector},
@@ -74,6 +75,7 @@ pub struct Factory {
     texts: Arc<Interner>,
     /// True once a streamed list has lost its end on the way from this API server.
     streams_lose_end: Arc<AtomicBool>,
+    unanswered: Arc<Unanswered>,
 }
 
 impl Factory {
@@ -100,6 +102,7 @@ impl Factory {
             registry: Arc::default(),
             texts: Arc::default(),
             streams_lose_end: Arc::default(),
+            unanswered: Arc::default(),
         }
     }
 
@@ -153,6 +156,7 @@ impl Factory {
                 expired_watches: 0,
                 streams_lists: self.settings.streaming_lists,
                 streams_lose_end: Arc::clone(&self.streams_lose_end),
+                unanswered: Arc::clone(&self.unanswered),
                 max_per_page: None,
                 recounts: 0,
             });

@@ -22,7 +22,7 @@ use super::{
     backoff::{Backoff, after, shorten},
     decode::{Bookmark, Decoder, Frame, Frames, Page},
     event::{Phase, WatchError},
-    failure::Failure,
+    failure::{Failure, Unanswered},
     progress::{ListCause, Progress},
     query::Scope,
     store::{Listing, Store},
@@ -69,6 +69,7 @@ pub(super) struct Reflector<T> {
     /// True once a streamed list of any kind has lost its end on the way from this API server: all kinds are then
     /// requested in pages.
     pub(super) streams_lose_end: Arc<AtomicBool>,
+    pub(super) unanswered: Arc<Unanswered>,
     /// The page size in use after larger pages exceeded the limit of bytes; `None` for the one of the settings.
     pub(super) max_per_page: Option<u32>,
     /// The number of consecutive lists that found namespaces beyond their limit again.
@@ -460,7 +461,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let pause = requested.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
         let namespace = self.scope.namespace.as_deref();
-        if let Some(broken) = logged {
+        if let Some(broken) = logged.filter(|_| self.unanswered.is_news(failure)) {
             let broken = Some(Duration::from_secs(broken.as_secs())).filter(|broken| !broken.is_zero());
             let broken = broken.map(tracing::field::debug);
             tracing::warn!(resource, namespace, %failure, ?pause, broken, "{phase} failed");

@@ -31,9 +31,9 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let state = client.state(None, true).await.unwrap();
     let view = View { all: true, ..View::default() };
     let lines = [
-        "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
+        "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   CPU CAPACITY   MEMORY CAPACITY   \
          GPU                ARCH    NOTES",
-        "MachineDeployment/team-a/workers     1      2    10         1          1          0        0     4     16Gi   \
+        "MachineDeployment/team-a/workers     1      2    10         1          1              4              16Gi   \
          2 nvidia.com/gpu   amd64   1 problem",
         "",
         "NODE GROUP                         PROBLEMS",

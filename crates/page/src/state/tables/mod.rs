@@ -21,6 +21,9 @@ const MEMORY: &str = "memory";
 const PODS: &str = "pods";
 const DISK: &str = "ephemeral-storage";
 
+/// The columns that the narrow table never hides.
+const ALWAYS: [&str; 4] = ["ID", "MIN", "SIZE", "MAX"];
+
 /// The part of the state to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct View {
@@ -55,7 +58,7 @@ type Column<'a> = (&'static str, bool, Box<dyn Fn(&Group) -> String + 'a>);
 
 fn groups(state: &State, view: View) -> String {
     if state.groups.is_empty() {
-        let hint = if view.all { "" } else { ": --all shows what is left out and why" };
+        let hint = if view.all { "" } else { ": --all shows what is excluded and why" };
         return format!("no node groups{hint}\n");
     }
     let column = |heading, cell: fn(&Group) -> String| -> Column<'_> { (heading, false, Box::new(cell)) };
@@ -69,8 +72,8 @@ fn groups(state: &State, view: View) -> String {
         number("CREATING", |group| group.counts.creating.to_string()),
         number("DELETING", |group| group.counts.deleting.to_string()),
         number("FAILED", |group| group.counts.failed.to_string()),
-        number("CPU", |group| resource(group, CPU).map_or_else(none, cores)),
-        number("MEMORY", |group| resource(group, MEMORY).map_or_else(none, bytes)),
+        number("CPU CAPACITY", |group| resource(group, CPU).map_or_else(none, cores)),
+        number("MEMORY CAPACITY", |group| resource(group, MEMORY).map_or_else(none, bytes)),
         column("GPU", |group| group.template.as_ref().map_or_else(none, gpus)),
         column("ARCH", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.arch))),
     ];
@@ -78,15 +81,18 @@ fn groups(state: &State, view: View) -> String {
         columns.extend([
             column("OS", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.os))),
             number("PODS", |group| resource(group, PODS).map_or_else(none, shown)),
-            number("DISK", |group| resource(group, DISK).map_or_else(none, bytes)),
+            number("DISK CAPACITY", |group| resource(group, DISK).map_or_else(none, bytes)),
             column("CLUSTER", |group| or_none(shown(&group.cluster))),
             column("TAINTS", |group| group.template.as_ref().map_or_else(none, taints)),
         ]);
     }
     let any_pinned = state.groups.iter().any(|group| group.pinned);
-    if view.wide || state.groups.iter().any(|group| !notes(group, any_pinned).is_empty()) {
-        columns.push(("NOTES", false, Box::new(move |group| or_none(notes(group, any_pinned)))));
-    }
+    columns.push(("NOTES", false, Box::new(move |group| or_none(notes(group, any_pinned)))));
+    // The wide table has all columns, the narrow one only those that say something.
+    let says_something = |(heading, _, cell): &Column<'_>| {
+        ALWAYS.contains(heading) || state.groups.iter().any(|group| !matches!(cell(group).as_str(), "0" | NONE))
+    };
+    columns.retain(|column| view.wide || says_something(column));
     let headings: Vec<_> = columns.iter().map(|(heading, is_number, _)| (*heading, *is_number)).collect();
     let rows = state.groups.iter().map(|group| columns.iter().map(|(.., cell)| cell(group)).collect());
     lay_out(&headings, rows)
@@ -201,7 +207,7 @@ fn left_out(state: &State) -> Option<String> {
             }
             vec![shown(&object.id), why.join("\n")]
         });
-        text = lay_out(&[("LEFT OUT", false), ("WHY", false)], rows);
+        text = lay_out(&[("EXCLUDED", false), ("WHY", false)], rows);
     }
     match owned.len() {
         0 => {}

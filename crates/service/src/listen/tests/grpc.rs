@@ -5,6 +5,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use rstest::rstest;
 use testkit::{CapturedLog, soon, until_true};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     Code, Status,
@@ -15,7 +16,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::{LIMIT, listener, tcp};
-use crate::listen::{Check, GrpcThread, Health, serve_on_own_thread, standard_services};
+use crate::listen::{Check, Checks, GrpcThread, Health, serve_on_own_thread, standard_services};
 
 const PROVIDER: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 const SERVING: i32 = 1;
@@ -67,6 +68,36 @@ async fn a_watch_without_end_is_cut_off_and_the_thread_leaves_nothing() {
     assert!(watch.message().await.is_err());
 }
 
+/// An API server that is down, or isn't.
+struct Outage(watch::Sender<bool>);
+
+impl Checks for Outage {
+    fn checks(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn outage(&self) -> Option<Check> {
+        let check = || Check::broken("management/api-server", "nothing was heard for 1 s: refused");
+        self.0.borrow().then(check)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_once_when_it_begins() {
+    let (log, _guard) = CapturedLog::begin();
+    let outage = Arc::new(Outage(watch::Sender::new(true)));
+    let health = standard_services(&mut Routes::builder(), false).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let following = tokio::spawn(health.follow(Arc::clone(&outage) as Arc<_>, shutdown.clone()));
+    for is_out in [true, false, true] {
+        outage.0.send_replace(is_out);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    shutdown.cancel();
+    following.await.unwrap();
+    assert_eq!(log.take().matches("management/api-server: nothing was heard for 1 s: refused").count(), 2);
+}
+
 #[tokio::test]
 async fn health_follows_readiness_and_the_end_and_each_change_is_logged() {
     let (log, _guard) = CapturedLog::begin();
@@ -96,7 +127,7 @@ async fn health_follows_readiness_and_the_end_and_each_change_is_logged() {
     let lines: Vec<_> = log.lines().filter_map(|line| Some(line.split_once("health: ")?.1)).collect();
 
     let ready = "ready: all core kinds are in sync";
-    assert_eq!(lines, [ready, "not ready: not all core kinds are in sync missing=\"nodes\"", ready]);
+    assert_eq!(lines, [ready, "not ready: not all core kinds are in sync missing=\"nodes\" reason=\"gone\"", ready]);
 }
 
 #[rstest]
