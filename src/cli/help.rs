@@ -23,7 +23,7 @@ Examples:
 
 pub(super) const GROUPS_EXAMPLES: &str = "\
 Examples:
-  # All node groups of a server in a Pod, after: kubectl port-forward deployment/capi-autoscaler-provider 8081
+  # All node groups of a server in a Pod, by kubectl port-forward deployment/NAME 8081
   capi-autoscaler-provider groups
   # Those with \"gpu\" in their names, with more columns, as they change
   capi-autoscaler-provider groups gpu -o wide --watch

@@ -33,7 +33,8 @@ pub(super) fn text(report: &Report, verbose: bool, coloured: bool) -> String {
     }
     let Report { checks, errors, warnings, .. } = report;
     let more = if verbose { "" } else { "; -v shows all" };
-    let _ = writeln!(text, "{} checks: {errors} errors, {warnings} warnings{more}", checks.len());
+    let [all, failed, warned] = [words(checks.len(), "check"), words(*errors, "error"), words(*warnings, "warning")];
+    let _ = writeln!(text, "{all}: {failed}, {warned}{more}");
     if *errors > 0 {
         text.push('\n');
     }
@@ -50,7 +51,6 @@ fn worst(findings: &[&Finding]) -> Status {
 
 fn counts(findings: &[&Finding]) -> String {
     let count = |status| findings.iter().filter(|finding| finding.status == status).count();
-    let words = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let (errors, warnings, skipped) = (count(Status::Error), count(Status::Warn), count(Status::Skipped));
     let parts = [
         (errors > 0).then(|| words(errors, "error")),
@@ -60,6 +60,10 @@ fn counts(findings: &[&Finding]) -> String {
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     let all = words(findings.len(), "check");
     if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
+}
+
+fn words(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Paint {
@@ -109,7 +113,7 @@ mod tests {
             "skipped reads              1 check: 1 skipped",
             "warn    node groups        2 checks: 1 warning, 1 skipped",
             "  warn    node-group         MachineDeployment/team-a/workers: max is \"many\"",
-            "7 checks: 1 errors, 1 warnings; -v shows all",
+            "7 checks: 1 error, 1 warning; -v shows all",
             "",
             "error   right              management cluster: patch machines: denied\\u{1b}; grant it",
         ];

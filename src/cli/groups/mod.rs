@@ -160,7 +160,7 @@ impl GroupsConfig {
                 return watch::watch(&self, &client).await;
             }
             let state = self.filter.apply(client.state(self.cluster.as_ref(), self.filter.instances).await?)?;
-            for warning in output::warnings(&state, &self.filter) {
+            for warning in output::warnings(&state, self.output, &self.filter) {
                 eprintln!("warning: {warning}");
             }
             printing::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;

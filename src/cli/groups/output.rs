@@ -100,8 +100,8 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
     }
 }
 
-/// Returns the reasons why the output is incomplete.
-pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
+/// Returns the reasons why the output is incomplete, unless it says so itself.
+pub(super) fn warnings(state: &State, output: Output, filter: &Filter) -> Vec<String> {
     let nothing = filter.namespace.as_ref().filter(|_| state.groups.is_empty() && state.left_out.is_empty());
     let nothing = nothing.map(|namespace| {
         let more = if filter.all { "" } else { "; --all adds what is excluded" };
@@ -109,7 +109,8 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
             "no node group in namespace {namespace:?}: correct --namespace, or leave it out to see all there are{more}"
         )
     });
-    let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending);
+    let is_said = matches!(output, Output::Table | Output::Wide);
+    let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending && !is_said);
     let pending = pending.map(|check| {
         let why = check.reason.as_deref().unwrap_or("no reason given");
         format!("not in sync: {}: {}", visible(&check.name), visible(why))

@@ -181,7 +181,7 @@ fn columns_without_a_value_or_with_zeros_alone_are_hidden() {
     ];
     assert_eq!(table(&state, View::default()), text(&lines));
     state.groups[0].size = 0;
-    state.groups[0].counts = Counts::default();
+    state.groups[0].counts = InstanceCounts::default();
     let lines = [
         "ID                                 MIN   SIZE   MAX   CPU CAPACITY   MEMORY CAPACITY   ARCH",
         "MachineDeployment/team-a/workers     1      0    10            3.9              16Gi   amd64",
@@ -302,7 +302,7 @@ fn a_later_field_is_ignored_and_an_absent_list_is_empty() {
 }
 
 #[test]
-fn a_pending_sync_check_is_a_warning_with_its_reason() {
+fn a_pending_check_is_said_once_with_its_reason() {
     let check = |name: &str, state, reason: Option<&str>| Check {
         name: name.to_owned(),
         state,
@@ -314,7 +314,9 @@ fn a_pending_sync_check_is_a_warning_with_its_reason() {
         check("templates/X", CheckState::Informational, Some("missing")),
     ];
     let state = State { head: Head { checks, ..Head::default() }, ..State::default() };
-    assert_eq!(output::warnings(&state, &Filter::default()), ["not in sync: workload/nodes: forbidden:\\nno"]);
+    let warnings = |output| output::warnings(&state, output, &Filter::default());
+    assert_eq!(warnings(Output::Json), ["not in sync: workload/nodes: forbidden:\\nno"]);
+    assert_eq!(warnings(Output::Table), [""; 0], "it is below the table");
 }
 
 #[rstest]
@@ -384,5 +386,5 @@ fn every_field_of_the_schema_is_documented() {
 fn a_namespace_without_node_groups_is_said(#[case] namespace: &str, #[case] all: bool, #[case] said: &[&str]) {
     let state = State { groups: vec![group("team-b", "spot")], ..State::default() };
     let filter = Filter { namespace: Some(namespace.to_owned()), all, ..Filter::default() };
-    assert_eq!(output::warnings(&filter.apply(state).unwrap(), &filter), said);
+    assert_eq!(output::warnings(&filter.apply(state).unwrap(), Output::Table, &filter), said);
 }

@@ -77,7 +77,7 @@ async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsEr
         Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.head.ready))
             .map_err(|error| PrintError::Form(error.to_string()))?,
     };
-    Ok(Frame { text, key, warnings: output::warnings(&state, &config.filter) })
+    Ok(Frame { text, key, warnings: output::warnings(&state, config.output, &config.filter) })
 }
 
 enum Screen {

@@ -8,7 +8,6 @@ use std::{
 use rstest::rstest;
 use shared_informer::{BrokenScope, ScopeStatus};
 
-
 use crate::follow::{Health, Outage};
 
 const NONE: BTreeSet<String> = BTreeSet::new();
