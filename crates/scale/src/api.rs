@@ -1,9 +1,5 @@
-//! Makes the API calls of commands, and classifies their answers and failures. This module must make no decision: it
-//! classifies a failure by the consequence for the object.
-//!
-//! 429, 5xx, 401 and lost answers are retried, after pauses that double or as long as Retry-After asks. After a 401 the
-//! credentials are read anew at once, so that an exchanged token costs one more attempt. Of an answer only the fields that
-//! commands read are kept: most of it are field managers.
+//! Makes the API calls of commands, and classifies their failures by the consequence for the object; `retry` decides which
+//! are made again. Of an answer only the fields that commands read are kept: most of it are field managers.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

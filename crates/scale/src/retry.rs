@@ -1,6 +1,7 @@
-//! Which failed calls are made again, and when. Repeated are calls without an answer, 401, 409, 410, 429, 5xx, a test of the
-//! object that failed (422), and calls of a kind that isn't discovered yet. Never 403, an object that is missing, nor what
-//! admission refuses.
+//! Which failed calls are made again, and when: those without an answer, 401, 409, 410, 429, 5xx, a test of the object that
+//! failed (422), and calls of a kind that isn't discovered yet. Never 403, an object that is missing, nor what admission
+//! refuses. Pauses double, or last as long as Retry-After asks. After a 401 the credentials are read anew at once, so that
+//! an exchanged token costs one more attempt.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! The annotation and label keys that are read and written. Keys that depend on the API group (`CAPI_GROUP`) are built
-//! once per group; the others are constants.
+//! once per group; the others are constants. What follows a prefix stands with its rule: `capacity`, `options`, `labels`,
+//! `taints`, `drivers`.
 
 use std::fmt;
 
