@@ -59,7 +59,7 @@ impl Binary {
     /// Starts the binary for a cluster, with a provider at an address.
     pub fn start(&self, directory: &Path, kubeconfig: &Value, provider: &str, settings: Settings) -> Result<Process> {
         ensure!(provider.starts_with("127.0.0.1:"), "the provider's address is {provider}");
-        self.start_by(directory, kubeconfig, &json!({ "address": provider }), settings)
+        self.start_by(directory, kubeconfig, &json!({ "address": provider, "grpc_timeout": "30s" }), settings)
     }
 
     /// Starts the binary for a cluster, with a provider as this content of the file for `--cloud-config` says.
