@@ -186,7 +186,7 @@ fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
         tr role="row" {
             th role="rowheader" scope="row" { (entry.what) }
             (cell("When", "", &html! {
-                (now.ago(entry.last))
+                (now.ago_and_when(entry.last))
                 @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(entry.first)) } }
             }))
             (cell("How it ended", "", &html! {

@@ -1,5 +1,7 @@
 //! The rows of the table of node groups: their conditions, the filter and the order.
 
+use std::cmp::Ordering;
+
 use super::{
     parts::Condition,
     view::{Filter, Order, ROWS, View},
@@ -35,10 +37,29 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn size(self) -> i32 {
-        match self {
-            Self::Group(group) => group.size,
-            Self::LeftOut(_) => i32::MIN,
+    /// Returns its kind.
+    pub(super) fn kind(self) -> &'a str {
+        self.id().split_once('/').map_or("", |(kind, _)| kind)
+    }
+
+    /// Returns its namespace and name, separated by a slash.
+    pub(super) fn key(self) -> &'a str {
+        self.id().split_once('/').map_or(self.id(), |(_, key)| key)
+    }
+
+    /// Returns the number in a column; `None` if it has none there.
+    fn number(self, column: Order) -> Option<i64> {
+        let Self::Group(group) = self else { return None };
+        let count = |count: u64| i64::try_from(count).ok();
+        match column {
+            Order::Id | Order::Kind | Order::Urgency => None,
+            Order::Size => Some(group.size.into()),
+            Order::Min => Some(group.min_size.into()),
+            Order::Max => Some(group.max_size.into()),
+            Order::Running => count(group.counts.running),
+            Order::Creating => count(group.counts.creating),
+            Order::Deleting => count(group.counts.deleting),
+            Order::Failed => count(group.counts.failed),
         }
     }
 }
@@ -92,20 +113,31 @@ impl<'a> Listing<'a> {
         let text = view.text.to_lowercase();
         let mut rows: Vec<_> =
             rows.into_iter().filter(|row| matches_filter(row, view.filter) && contains_text(row, &text)).collect();
-        match view.order {
-            Order::Urgency => {
-                rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())));
-            }
-            Order::Id => rows.sort_by(|a, b| a.object.id().cmp(b.object.id())),
-            Order::Size => {
-                rows.sort_by(|a, b| b.object.size().cmp(&a.object.size()).then(a.object.id().cmp(b.object.id())));
-            }
-        }
+        rows.sort_by(|a, b| compare(a, b, view));
         let (found, pages) = (rows.len(), rows.len().div_ceil(ROWS).max(1));
         let page = view.page.min(pages);
         let rows = rows.into_iter().skip((page - 1) * ROWS).take(ROWS).collect();
         Self { rows, found, page, pages, counts: counts.into() }
     }
+}
+
+fn compare(a: &Row<'_>, b: &Row<'_>, view: &View) -> Ordering {
+    let (of_a, of_b) = (a.object, b.object);
+    let numbers = (of_a.number(view.order), of_b.number(view.order));
+    let order = match view.order {
+        Order::Id => of_a.key().cmp(of_b.key()),
+        Order::Kind => of_a.kind().cmp(of_b.kind()),
+        Order::Urgency => a.conditions.first().cmp(&b.conditions.first()),
+        Order::Size | Order::Min | Order::Max | Order::Running | Order::Creating | Order::Deleting | Order::Failed => {
+            numbers.1.cmp(&numbers.0)
+        }
+    };
+    // Objects without numbers come last, also in the reverse order.
+    let order = match numbers {
+        (Some(_), Some(_)) | (None, None) if view.reversed => order.reverse(),
+        _ => order,
+    };
+    order.then_with(|| (of_a.key(), of_a.kind()).cmp(&(of_b.key(), of_b.kind())))
 }
 
 fn matches_filter(row: &Row<'_>, filter: Filter) -> bool {
@@ -179,6 +211,9 @@ mod tests {
     #[case::problems_first("", &["broken", "odd", "grows", "calm"])]
     #[case::by_id("sort=id", &["broken", "calm", "grows", "odd"])]
     #[case::by_size("sort=size", &["grows", "calm", "odd", "broken"])]
+    #[case::smallest_first("sort=-size", &["calm", "odd", "grows", "broken"])]
+    #[case::by_count("sort=creating", &["grows", "calm", "odd", "broken"])]
+    #[case::least_urgent_first("sort=-urgency", &["calm", "grows", "odd", "broken"])]
     #[case::with_those_left_out_on_purpose("state=all", &["broken", "odd", "grows", "calm", "paused"])]
     #[case::of_one_state("state=scaling", &["grows"])]
     #[case::on_purpose("state=no-group", &["paused"])]

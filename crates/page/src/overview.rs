@@ -10,7 +10,7 @@ use super::{
     view::{Filter, Order, View},
 };
 use crate::state::{
-    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, LeftOutObject, QUIET, State, TlsStanding,
+    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, Problem, QUIET, State, TlsStanding,
 };
 
 /// Renders the first page.
@@ -217,11 +217,7 @@ fn form(view: &View) -> Markup {
                     @for filter in Filter::all() { option value=(filter.as_str()) selected[view.filter == filter] { (filter.title()) } }
                 }
             }
-            label { "Order"
-                select name="sort" {
-                    @for order in Order::ALL { option value=(order.as_str()) selected[view.order == order] { (order.title()) } }
-                }
-            }
+            @if let Some(sort) = view.sort() { input type="hidden" name="sort" value=(sort); }
             @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
             button type="submit" { "Show" }
         }
@@ -229,58 +225,83 @@ fn form(view: &View) -> Markup {
 }
 
 fn table(rows: &[Row<'_>], view: &View) -> Markup {
+    let first = rows.first().map(|row| row.object.cluster());
+    let has_clusters = rows.iter().any(|row| Some(row.object.cluster()) != first);
     html! {
-        table role="table" class="folds groups" {
+        table role="table" class="folds groups rows" {
             thead role="rowgroup" { tr role="row" {
-                @for heading in ["Node group", "State", "Size", "Min", "Max", "Running", "Creating", "Deleting", "Failed"] {
-                    th role="columnheader" scope="col" { (heading) }
+                @for order in Order::ALL {
+                    (heading(order, view))
+                    @if order == Order::Kind && has_clusters { th role="columnheader" scope="col" { "Cluster" } }
                 }
             } }
-            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view)) } } }
+            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view, has_clusters)) } } }
         }
     }
 }
 
-fn row_of(row: &Row<'_>, view: &View) -> Markup {
+/// Renders the heading of a column, a link to the rows in its order.
+fn heading(order: Order, view: &View) -> Markup {
+    let ascends = (order == view.order).then(|| order.ascends() != view.reversed);
+    let sorted = ascends.map(|ascends| if ascends { "ascending" } else { "descending" });
+    html! {
+        th role="columnheader" scope="col" aria-sort=[sorted] {
+            a href={ "/" (view.sorted(order).query()) } { (order.heading()) }
+            @if let Some(ascends) = ascends { span aria-hidden="true" { @if ascends { " ▲" } @else { " ▼" } } }
+        }
+    }
+}
+
+fn row_of(row: &Row<'_>, view: &View, has_clusters: bool) -> Markup {
     let object = row.object;
     html! {
-        th role="rowheader" scope="row" {
-            a href={ (path_of(object.id())) (view.below().query()) } { (id(object.id())) }
-            @if !object.cluster().is_empty() { div class="aside" { "Cluster " (Foreign(object.cluster())) } }
-        }
-        (cell("State", "states", &states(row)))
+        th role="rowheader" scope="row" { a href={ (path_of(object.id())) (view.below().query()) } { (id(object.key())) } }
+        (cell("Kind", "kind", &kind(object.kind())))
+        @if has_clusters { (cell("Cluster", "", &Foreign(object.cluster()))) }
         @match object {
-            Object::Group(group) => (sizes(group)),
-            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (reason(object)) }
+            Object::Group(group) => { (cell("State", "states", &states(row))) (sizes(group)) }
+            Object::LeftOut(_) => td role="cell" class="states" data-heading="State" colspan="8" { (states(row)) }
         }
     }
 }
 
+/// Renders a kind by its short name, as kubectl has it.
+fn kind(kind: &str) -> Markup {
+    let short = match kind {
+        "MachineDeployment" => "MD",
+        "MachineSet" => "MS",
+        "MachinePool" => "MP",
+        other => other,
+    };
+    html! { abbr title=(kind) { (short) } }
+}
+
+/// Renders the conditions and the reason of the first one. A narrow column cuts the reason: it has a tooltip, and stands
+/// on the page of the object.
 fn states(row: &Row<'_>) -> Markup {
     html! {
         @for condition in &row.conditions { (badge(*condition)) " " }
-        @if let Object::Group(group) = row.object {
-            @if let Some(problem) = group.problems.first() {
-                div class="aside reason" { (Foreign(&problem.message)) (and_more(group.problems.len())) }
-            } @else if row.conditions.contains(&Condition::Refused) && let Some(last) = group.history.first() {
-                div class="aside reason" { (Foreign(&last.text)) }
-            } @else if let Some(rollout) = &group.rollout {
-                div class="aside reason" { (Foreign(&rollout.message)) }
-            }
-        }
+        @if let Some(why) = why(row) { span class="aside reason" title=(Foreign(&why)) { (Foreign(&why)) } }
     }
 }
 
-fn and_more(count: usize) -> Markup {
-    html! { @if count > 1 { " (and " (count - 1) " more)" } }
-}
-
-fn reason(object: &LeftOutObject) -> Markup {
-    html! {
-        span class="reason" { (Foreign(&object.message)) }
-        @if let Some(problem) = object.problems.first() {
-            div class="aside reason" { (Foreign(&problem.message)) (and_more(object.problems.len())) }
-        }
+fn why(row: &Row<'_>) -> Option<String> {
+    let first = |problems: &[Problem]| {
+        let problem = problems.first()?;
+        let more = if problems.len() > 1 { format!(" (and {} more)", problems.len() - 1) } else { String::new() };
+        Some(format!("{}{more}", problem.message))
+    };
+    match row.object {
+        Object::Group(group) => first(&group.problems)
+            .or_else(|| {
+                let last = group.history.first().filter(|_| row.conditions.contains(&Condition::Refused));
+                last.map(|last| last.text.clone())
+            })
+            .or_else(|| group.rollout.as_ref().map(|rollout| rollout.message.clone())),
+        Object::LeftOut(object) => Some(match first(&object.problems) {
+            Some(problem) => format!("{}: {problem}", object.message),
+            None => object.message.clone(),
+        }),
     }
 }
 

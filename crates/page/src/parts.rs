@@ -2,6 +2,8 @@
 //! spans 0 to the max size and shows the requested size, the running part of it, and a mark at the min size. A text
 //! alternative gives the same values.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -108,6 +110,11 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
+/// Formats a moment for people.
+pub(super) fn utc(moment: Timestamp) -> impl fmt::Display {
+    moment.strftime("%F %T UTC")
+}
+
 /// The time at which a state was taken, to which other times are relative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now(pub(super) Timestamp);
@@ -123,13 +130,18 @@ impl Now {
         let seconds = self.seconds_since(moment);
         let span = span(seconds.unsigned_abs());
         let text = if seconds >= 0 { format!("{span} ago") } else { format!("in {span}") };
-        html! { time datetime=(moment) title=(moment) { (text) } }
+        html! { time datetime=(moment) title=(utc(moment)) { (text) } }
+    }
+
+    /// Renders the time since a moment, with the moment itself below.
+    pub(super) fn ago_and_when(self, moment: Timestamp) -> Markup {
+        html! { (self.ago(moment)) div class="aside when" { (utc(moment)) } }
     }
 
     /// Renders the age of something that was created at this time.
     pub(super) fn age(self, moment: Timestamp) -> Markup {
         let seconds = u64::try_from(self.seconds_since(moment)).unwrap_or_default();
-        html! { time datetime=(moment) title=(moment) { (span(seconds)) } }
+        html! { time datetime=(moment) title=(utc(moment)) { (span(seconds)) } }
     }
 }
 

@@ -54,7 +54,7 @@ impl Page<'_> {
                     header {
                         p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
-                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%T UTC")) }
+                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%F %T UTC")) }
                             " · version " (head.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
                                 "refreshed every " (span(seconds.into())) ", "
