@@ -7,16 +7,14 @@ use super::{
     listing::Row,
     overview::pager,
     parts::{Now, Severity, bar, description, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    shell::{Foreign, Page, badge, cell, id, labelled, outcome, path_of},
     view::{ROWS, View},
 };
 use crate::state::explain::{
     Explained, GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{
-    Group, HistoryEntry, HistoryOutcome, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State,
-};
+use crate::state::{Group, HistoryEntry, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State};
 
 /// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
@@ -178,10 +176,6 @@ fn history(entries: &[HistoryEntry], now: Now) -> Markup {
 }
 
 fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
-    let severity = match entry.outcome {
-        HistoryOutcome::Done => Severity::Good,
-        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
-    };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" { (entry.what) }
@@ -190,7 +184,7 @@ fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
                 @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(entry.first)) } }
             }))
             (cell("How it ended", "", &html! {
-                (labelled(severity, entry.outcome.as_str()))
+                (outcome(entry.outcome))
                 @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
             }))
             (cell("Said", "reason", &Foreign(&entry.text)))

@@ -89,7 +89,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows that a view requests.
+/// The rows that a view requests: those that contain its text, and those that have the Machine, Node or instance of this
+/// name.
 #[derive(Clone, Debug)]
 pub(super) struct Listing<'a> {
     /// The rows of the page.
@@ -104,15 +105,17 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn of(state: &'a State, view: &View) -> Self {
+    pub(super) fn of(state: &'a State, named: &[String], view: &View) -> Self {
         // MachineSets that their MachineDeployments scale would double the table, and add no information.
         let left_out = state.left_out.iter().filter(|object| object.reason != LeftOutObject::OWNED);
         let rows = state.groups.iter().map(Row::of_group).chain(left_out.map(Row::of_left_out));
         let rows: Vec<_> = rows.collect();
         let counts = Condition::ALL.map(|it| (it, rows.iter().filter(|row| row.conditions.contains(&it)).count()));
         let text = view.text.to_lowercase();
+        let is_named = |row: &Row<'_>| named.iter().any(|id| id == row.object.id());
+        let is_found = |row: &Row<'_>| contains_text(row, &text) || is_named(row);
         let mut rows: Vec<_> =
-            rows.into_iter().filter(|row| matches_filter(row, view.filter) && contains_text(row, &text)).collect();
+            rows.into_iter().filter(|row| matches_filter(row, view.filter) && is_found(row)).collect();
         rows.sort_by(|a, b| compare(a, b, view));
         let (found, pages) = (rows.len(), rows.len().div_ceil(ROWS).max(1));
         let page = view.page.min(pages);
@@ -182,7 +185,7 @@ mod tests {
     }
 
     fn ids(state: &State, query: &str) -> Vec<String> {
-        let listing = Listing::of(state, &View::parse(query).unwrap());
+        let listing = Listing::of(state, &[], &View::parse(query).unwrap());
         listing.rows.iter().map(|row| row.object.id().rsplit('/').next().unwrap().to_owned()).collect()
     }
 
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn a_page_beyond_the_last_is_the_last() {
         let state = State { groups: (0..250).map(|n| group(&format!("g{n:03}"))).collect(), ..State::default() };
-        let listing = Listing::of(&state, &View { page: 99, ..View::default() });
+        let listing = Listing::of(&state, &[], &View { page: 99, ..View::default() });
         assert_eq!((listing.page, listing.pages, listing.found, listing.rows.len()), (3, 3, 250, 50));
         assert_eq!(listing.rows[0].object.id(), "MachineDeployment/team-a/g200");
     }

@@ -6,16 +6,19 @@ use maud::{Markup, html};
 use super::{
     listing::{Listing, Object, Row},
     parts::{Condition, Now, Severity, bar, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    shell::{Foreign, Page, badge, cell, id, labelled, outcome, path_of},
     view::{Filter, Order, View},
 };
 use crate::state::{
     Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, Problem, QUIET, State, TlsStanding,
 };
 
-/// Renders the first page.
-pub(super) fn overview(state: &State, view: &View) -> Markup {
-    let listing = Listing::of(state, view);
+/// The number of writes and refusals on the first page.
+const RECENT: usize = 5;
+
+/// Renders the first page, given the ids of the groups with the Machine, Node or instance that the search names.
+pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
+    let listing = Listing::of(state, named, view);
     let wrong: usize =
         listing.counts.iter().filter(|(it, _)| it.severity() == Severity::Bad).map(|(_, count)| count).sum();
     let title = match (state.head.ready, wrong) {
@@ -28,10 +31,11 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
         (standing(state))
+        (recent(state, view))
         // The clusters are above the groups if one is broken, and otherwise below them, since that table may be long.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
-        @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
-        @else { (clusters(state)) (groups(state, &listing, view)) }
+        @if is_fine { (groups(state, &listing, named, view)) (clusters(state)) }
+        @else { (clusters(state)) (groups(state, &listing, named, view)) }
     })
 }
 
@@ -179,7 +183,45 @@ fn informer_state(informer: &InformerState) -> Markup {
     }
 }
 
-fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
+/// Renders the last writes and refusals of all groups.
+fn recent(state: &State, view: &View) -> Markup {
+    let of_groups = state.groups.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
+    let of_others = state.left_out.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
+    let mut all: Vec<_> = of_groups.chain(of_others).collect();
+    all.sort_by(|(a, of_a), (b, of_b)| of_b.last.cmp(&of_a.last).then(a.cmp(b)));
+    let now = Now(state.head.taken_at);
+    html! {
+        @if !all.is_empty() {
+            section aria-label="Recent writes and refusals" {
+                h2 { "Recent writes and refusals" }
+                table role="table" class="folds rows" {
+                    thead role="rowgroup" { tr role="row" {
+                        @for heading in ["Node group", "When", "How it ended", "What"] {
+                            th role="columnheader" scope="col" { (heading) }
+                        }
+                    } }
+                    tbody role="rowgroup" { @for (id, entry) in all.iter().take(RECENT) { tr role="row" {
+                        th role="rowheader" scope="row" { (group_link(id, view)) }
+                        (cell("When", "", &now.ago(entry.last)))
+                        (cell("How it ended", "", &outcome(entry.outcome)))
+                        (cell("What", "states", &html! {
+                            (entry.what) @if entry.times > 1 { " " (entry.times) " times" }
+                            " " span class="aside reason" title=(Foreign(&entry.text)) { (Foreign(&entry.text)) }
+                        }))
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+/// Renders a link to the page of a group, with its namespace and name.
+fn group_link(id: &str, view: &View) -> Markup {
+    let key = id.split_once('/').map_or(id, |(_, key)| key);
+    html! { a href={ (path_of(id)) (view.below().query()) } { (self::id(key)) } }
+}
+
+fn groups(state: &State, listing: &Listing<'_>, named: &[String], view: &View) -> Markup {
     html! {
         section aria-label="Node groups" {
             h2 { "Groups" }
@@ -193,6 +235,12 @@ fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
                 }
             }
             (form(view))
+            @if !named.is_empty() {
+                p {
+                    "Machine, Node or instance " code { (Foreign(&view.text)) } " of "
+                    @for (at, id) in named.iter().enumerate() { @if at > 0 { ", " } (group_link(id, view)) }
+                }
+            }
             @if listing.rows.is_empty() {
                 p { "Nothing to show." @if *view != view.below() { " " a href={ "/" (view.below().query()) } { "Show all node groups" } } }
             } @else {
@@ -211,7 +259,7 @@ fn form(view: &View) -> Markup {
     html! {
         form method="get" action="/" role="search" {
             @if let Some(cluster) = &view.cluster { input type="hidden" name="cluster" value=(cluster); }
-            label { "Name or cluster" input type="search" name="q" value=(view.text) maxlength="600"; }
+            label { "Name, Cluster, Machine, Node or providerID" input type="search" name="q" value=(view.text) maxlength="600"; }
             label { "State"
                 select name="state" {
                     @for filter in Filter::all() { option value=(filter.as_str()) selected[view.filter == filter] { (filter.title()) } }
@@ -228,7 +276,7 @@ fn table(rows: &[Row<'_>], view: &View) -> Markup {
     let first = rows.first().map(|row| row.object.cluster());
     let has_clusters = rows.iter().any(|row| Some(row.object.cluster()) != first);
     html! {
-        table role="table" class="folds groups rows" {
+        table role="table" class="folds groups rows sorts" {
             thead role="rowgroup" { tr role="row" {
                 @for order in Order::ALL {
                     (heading(order, view))
@@ -255,7 +303,7 @@ fn heading(order: Order, view: &View) -> Markup {
 fn row_of(row: &Row<'_>, view: &View, has_clusters: bool) -> Markup {
     let object = row.object;
     html! {
-        th role="rowheader" scope="row" { a href={ (path_of(object.id())) (view.below().query()) } { (id(object.key())) } }
+        th role="rowheader" scope="row" { (group_link(object.id(), view)) }
         (cell("Kind", "kind", &kind(object.kind())))
         @if has_clusters { (cell("Cluster", "", &Foreign(object.cluster()))) }
         @match object {

@@ -78,7 +78,12 @@ impl StatusPages for StatusPage {
 
 /// Returns a page of a cluster.
 fn page_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
-    if path == "/" { Some(overview::overview(&source.read_rows(), view)) } else { group_of(source, path, view) }
+    if path == "/" {
+        let named = source.groups_of_name(&view.text);
+        Some(overview::overview(&source.read_rows(), &named, view))
+    } else {
+        group_of(source, path, view)
+    }
 }
 
 fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {

@@ -8,7 +8,7 @@ use super::{
     parts::{Condition, Now, Severity, span},
     view::View,
 };
-use crate::state::Head;
+use crate::state::{Head, HistoryOutcome};
 use rules::text::visible;
 use service::listen::STYLE_PATH;
 
@@ -86,6 +86,15 @@ pub(super) fn labelled(severity: Severity, text: &str) -> Markup {
         Severity::Quiet => ("quiet", "–"),
     };
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) " " } (text) } }
+}
+
+/// Renders how a write ended.
+pub(super) fn outcome(outcome: HistoryOutcome) -> Markup {
+    let severity = match outcome {
+        HistoryOutcome::Done => Severity::Good,
+        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
+    };
+    labelled(severity, outcome.as_str())
 }
 
 /// Returns the path of a group's page.

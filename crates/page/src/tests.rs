@@ -59,7 +59,7 @@ fn workers() -> Group {
 }
 
 fn front(state: &State) -> String {
-    overview::overview(state, &View::default()).into_string()
+    overview::overview(state, &[], &View::default()).into_string()
 }
 
 fn page_of(state: &State, explained: Option<&Explained>) -> String {
@@ -157,7 +157,7 @@ fn no_text_of_a_cluster_becomes_markup() {
     let view = View::parse("q=%22%3E%3Cscript%3E").unwrap();
     let pages = [
         front(&state),
-        overview::overview(&state, &view).into_string(),
+        overview::overview(&state, &[], &view).into_string(),
         page_of(&state, Some(&explained)),
         page_of(&left_out, None),
         notice(&state.head, "Not here", HOSTILE),
@@ -304,9 +304,50 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
 }
 
 #[test]
+fn the_first_page_begins_with_the_last_writes_and_refusals_of_all_groups() {
+    let entry = |minute: u32, outcome, text: String| HistoryEntry {
+        what: "ScaledUp".into(),
+        outcome,
+        code: None,
+        text,
+        first: "2026-01-01T00:00:00Z".parse().unwrap(),
+        last: format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap(),
+        times: 2,
+    };
+    let done = (10..16).rev().map(|at| entry(at, HistoryOutcome::Done, format!("done at {at}"))).collect();
+    let refused = vec![entry(58, HistoryOutcome::Refused, "it is rolling out".to_owned())];
+    let other = "MachineDeployment/team-a/other".to_owned();
+    let groups = vec![Group { history: done, ..workers() }, Group { id: other, history: refused, ..workers() }];
+    let page = front(&State { groups, ..state() });
+    let (recent, rest) =
+        page.split_once("Recent writes and refusals</h2>").unwrap().1.split_once("</section>").unwrap();
+    let places = ["it is rolling out", "2 min ago", "ScaledUp 2 times", "done at 15", "done at 12"];
+    for text in places {
+        assert!(recent.contains(text), "{text}: {recent}");
+    }
+    assert!(recent.find("it is rolling out") < recent.find("done at 15"), "{recent}");
+    assert!(!recent.contains("done at 11") && rest.contains("<h2>Groups</h2>"), "{recent}");
+}
+
+#[test]
+fn a_name_of_a_machine_leads_to_its_group() {
+    let other = Group { id: "MachineDeployment/team-a/other".to_owned(), ..workers() };
+    let state = State { groups: vec![workers(), other], ..state() };
+    let view = View::parse("q=workers-x7-abcde").unwrap();
+    let page = overview::overview(&state, &[workers().id], &view).into_string();
+    for text in [
+        "<code>workers-x7-abcde</code> of <a href=\"/groups/MachineDeployment/team-a/workers\">team-a/<wbr>workers</a>",
+        "1 row<",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("team-a/<wbr>other"), "{page}");
+}
+
+#[test]
 fn a_page_fetches_itself_anew_only_when_that_is_asked_for() {
     let view = View::parse("refresh=30&q=work").unwrap();
-    let page = overview::overview(&State { groups: vec![workers()], ..state() }, &view).into_string();
+    let page = overview::overview(&State { groups: vec![workers()], ..state() }, &[], &view).into_string();
     assert!(page.contains("<meta http-equiv=\"refresh\" content=\"30\">"), "{page}");
     assert!(page.contains("href=\"/?q=work\">stop</a>"), "{page}");
 }
@@ -315,7 +356,7 @@ fn a_page_fetches_itself_anew_only_when_that_is_asked_for() {
 fn a_long_list_is_cut_into_pages_that_keep_what_was_asked_for() {
     let groups = (0..250).map(|n| Group { id: format!("MachineDeployment/team-a/g{n:03}"), ..workers() });
     let state = State { groups: groups.collect(), ..state() };
-    let page = overview::overview(&state, &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
+    let page = overview::overview(&state, &[], &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
     for text in
         ["250 rows", "page 2 of 3", "href=\"/?q=team-a&amp;sort=id\"", "href=\"/?q=team-a&amp;sort=id&amp;page=3\""]
     {

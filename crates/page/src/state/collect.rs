@@ -134,6 +134,11 @@ impl StateSource {
         self.whole(&snapshot, rows, left_out)
     }
 
+    /// Returns the ids of the groups of the Machine, Node or instance with this name or providerID.
+    pub(crate) fn groups_of_name(&self, text: &str) -> Vec<String> {
+        self.served.cluster.index().groups_of_name(text).iter().map(ToString::to_string).collect()
+    }
+
     /// Returns the live state as JSON.
     ///
     /// # Errors
