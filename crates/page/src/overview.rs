@@ -62,17 +62,20 @@ fn called(state: &State) -> Markup {
     html! {
         @match (calls.last_refresh_ago, &calls.last_refresh_refused) {
             (Some(ago), None) if ago < QUIET => p { (labelled(Severity::Good, "yes")) " Refresh " (span(ago)) " ago" },
-            (Some(ago), None) => {
-                p { (labelled(Severity::Odd, "not lately")) " Refresh " (span(ago)) " ago" }
-                p { "Cluster Autoscaler sends Refresh in every loop: is it running, and does it lead?" }
-            },
-            (Some(ago), Some(why)) => {
+            (Some(ago), Some(why)) if ago < QUIET => {
                 p { (labelled(Severity::Bad, "refused")) " Refresh " (span(ago)) " ago" }
                 p class="reason" { (Foreign(why)) }
             },
-            (None, _) => {
-                p { (labelled(Severity::Odd, "not yet")) " no Refresh since the start" }
-                p { "Does the address in Cluster Autoscaler's cloud-config lead here?" }
+            // Of several replicas one is called, and the others are no outage.
+            (last, _) => {
+                p {
+                    (labelled(Severity::Quiet, "not called here"))
+                    @if let Some(ago) = last { " Refresh " (span(ago)) " ago" } @else { " no Refresh since the start" }
+                }
+                p {
+                    "Another replica may be. If none is: does Cluster Autoscaler run and lead, and does the address in its "
+                    "cloud-config lead here?"
+                }
             }
         }
     }

@@ -203,7 +203,14 @@ fn a_calm_fleet_is_said_to_be_calm() {
 #[case::never_called(State { calls: CallsState::default(), ..state() }, &["no Refresh since the start", "cloud-config"])]
 #[case::not_called_lately(
     State { calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: None }, ..state() },
-    &["not lately", "Refresh 10 min ago"]
+    &["not called here", "Another replica may be", "Refresh 10 min ago"]
+)]
+#[case::refused_before_another_replica_was_called(
+    State {
+        calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: Some("not ready: x".to_owned()) },
+        ..state()
+    },
+    &["not called here", "Refresh 10 min ago"]
 )]
 #[case::refused_refresh(
     State {
@@ -251,6 +258,15 @@ fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
     for text in expected {
         assert!(page.contains(text), "{text}: {page}");
     }
+}
+
+#[rstest]
+#[case(None)]
+#[case(Some(600))]
+fn a_standby_raises_no_alarm(#[case] last_refresh_ago: Option<u64>) {
+    let calls = CallsState { last_refresh_ago, last_refresh_refused: None };
+    let page = front(&State { calls, groups: vec![workers()], ..state() });
+    assert!(page.contains("badge quiet") && !page.contains("badge bad") && !page.contains("badge odd"), "{page}");
 }
 
 #[test]
