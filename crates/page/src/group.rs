@@ -4,10 +4,10 @@
 use maud::{Markup, html};
 
 use super::{
-    listing::Row,
+    listing::{Object, Row},
     overview::pager,
     parts::{Now, Severity, bar, description, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, outcome, path_of},
+    shell::{Foreign, Page, badge, cell, describe, id, labelled, outcome, path_of},
     view::{ROWS, View},
 };
 use crate::state::explain::{
@@ -25,16 +25,29 @@ pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> O
     };
     let (object, path) = (row.object, path_of(row.object.id()));
     let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
-    let page = Page { title: &title, path: &path, view, head: &state.head };
+    let debug = view.debug_state(Some(object.id()));
+    let page = Page { title: &title, path: &path, view, head: &state.head, debug: &debug };
     Some(page.around(&html! {
         nav aria-label="Back" { a href={ "/" (view.home().query()) } { "‹ all node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } } }
         h1 { (id(object.id())) }
+        @if let Some(command) = describe_group(object) { p { (command) } }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
         @if !state.head.ready {
             p { (labelled(Severity::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
         }
         (content)
     }))
+}
+
+fn describe_group(object: Object<'_>) -> Option<Markup> {
+    let (namespace, name) = object.key().split_once('/')?;
+    let resource = match object.kind() {
+        "MachineDeployment" => "machinedeployments",
+        "MachineSet" => "machinesets",
+        "MachinePool" => "machinepools",
+        _ => return None,
+    };
+    describe(&format!("{resource}.cluster.x-k8s.io"), Some(namespace), name)
 }
 
 fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &View) -> Markup {
@@ -204,12 +217,16 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
             @if all.is_empty() {
                 p { "It has none." }
             } @else {
-                p class="found" { (all.len()) @if all.len() == 1 { " instance" } @else { " instances" } }
+                @let namespace = group.id.split('/').nth(1);
+                p class="found" {
+                    (all.len()) @if all.len() == 1 { " instance" } @else { " instances" }
+                    ". Open a name for its command; that of a Node is for the workload cluster."
+                }
                 table role="table" class="folds" {
                     thead role="rowgroup" { tr role="row" {
                         @for heading in ["Instance", "State", "Machine", "Node", "Age"] { th role="columnheader" scope="col" { (heading) } }
                     } }
-                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, now)) } }
+                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, namespace, now)) } }
                 }
                 (pager(page, pages, &path_of(&group.id), view))
             }
@@ -217,13 +234,22 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
     }
 }
 
-fn instance(instance: &InstanceView, now: Now) -> Markup {
+fn instance(instance: &InstanceView, namespace: Option<&str>, now: Now) -> Markup {
     let Instance { id, state, error } = &instance.instance;
     let severity = match state {
         InstanceState::Running => Severity::Good,
         InstanceState::Creating | InstanceState::Deleting => Severity::Busy,
     };
-    let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
+    let name = |name: &Option<String>, resource: &str, namespace: Option<&str>, after: &str| {
+        let command = name.as_ref().and_then(|name| describe(resource, namespace, name));
+        html! {
+            @match (name, command) {
+                (Some(name), Some(command)) => details { summary { (Foreign(name)) (after) } (command) },
+                (Some(name), None) => { (Foreign(name)) (after) },
+                (None, _) => "–",
+            }
+        }
+    };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" class="id" { (Foreign(id)) }
@@ -238,8 +264,8 @@ fn instance(instance: &InstanceView, now: Now) -> Markup {
                     }
                 }
             }))
-            (cell("Machine", "", &name(&instance.machine)))
-            (cell("Node", "", &html! { (name(&instance.node)) @if instance.node_gone { " (gone)" } }))
+            (cell("Machine", "", &name(&instance.machine, "machines.cluster.x-k8s.io", namespace, "")))
+            (cell("Node", "", &name(&instance.node, "node", None, if instance.node_gone { " (gone)" } else { "" })))
             (cell("Age", "number", &html! {
                 @match instance.created_at { Some(created) => (now.age(created)), None => "–" }
             }))

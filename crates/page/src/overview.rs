@@ -26,7 +26,7 @@ pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
         (true, 0) => "Node groups".to_owned(),
         (true, wrong) => format!("{wrong} to look at – node groups"),
     };
-    let page = Page { title: &title, path: "/", view, head: &state.head };
+    let page = Page { title: &title, path: "/", view, head: &state.head, debug: &view.debug_state(None) };
     page.around(&html! {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
@@ -205,8 +205,8 @@ fn recent(state: &State, view: &View) -> Markup {
                     } }
                     tbody role="rowgroup" { @for (id, entry) in all.iter().take(RECENT) { tr role="row" {
                         th role="rowheader" scope="row" { (group_link(id, view)) }
-                        (cell("When", "", &now.ago(entry.last)))
-                        (cell("How it ended", "", &outcome(entry.outcome)))
+                        (cell("When", "few plain", &now.ago(entry.last)))
+                        (cell("How it ended", "few plain", &outcome(entry.outcome)))
                         (cell("What", "states", &html! {
                             (entry.what) @if entry.times > 1 { " " (entry.times) " times" }
                             " " span class="aside reason" title=(Foreign(&entry.text)) { (Foreign(&entry.text)) }

@@ -11,7 +11,7 @@ use super::{
     view::View,
 };
 use crate::state::{Head, Source, StateSource};
-use service::listen::{StatusAnswer, StatusPages};
+use service::listen::{CLUSTERS_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
@@ -94,7 +94,7 @@ fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
 
 /// Renders a page that only shows a text.
 pub(super) fn notice(head: &Head, title: &str, text: &str) -> String {
-    let page = Page { title, path: "/", view: &View::default(), head };
+    let page = Page { title, path: "/", view: &View::default(), head, debug: CLUSTERS_PATH };
     let content = html! {
         h1 { (title) }
         p class="reason" { (Foreign(text)) }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
-use super::{group, overview, routes::notice, view::View};
+use super::{group, overview, routes::notice, shell, view::View};
 use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
     CallsState, Check, ClusterState, Group, Head, HistoryEntry, HistoryOutcome, InformerState, Instance,
@@ -23,7 +23,12 @@ const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>
 
 fn head() -> Head {
     Head {
-        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".parse().unwrap() },
+        program: Program {
+            version: "1.2.3".to_owned(),
+            started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            pod: Some("provider-7d9f-x2".to_owned()),
+        },
+        cluster: Some("team-a/prod".to_owned()),
         taken_at: "2026-01-01T01:00:00Z".parse().unwrap(),
         ready: true,
         ..Head::default()
@@ -171,6 +176,18 @@ fn no_text_of_a_cluster_becomes_markup() {
     }
 }
 
+#[rstest]
+#[case("a;reboot")]
+#[case("$(reboot)")]
+#[case("--help")]
+#[case("a b")]
+#[case("a\nb")]
+#[case("")]
+fn no_command_is_shown_for_a_name_that_a_shell_reads_as_more(#[case] name: &str) {
+    assert!(shell::describe("node", None, name).is_none());
+    assert!(shell::describe("machine", Some(name), "m").is_none());
+}
+
 #[test]
 fn a_calm_fleet_is_said_to_be_calm() {
     let page = front(&State { groups: vec![workers()], ..state() });
@@ -185,6 +202,8 @@ fn a_calm_fleet_is_said_to_be_calm() {
         "<a href=\"/?sort=size\">Size</a>",
         "aria-label=\"size 3, 3 running, between 1 and 5\"",
         "up 1 h",
+        "Cluster <b>team-a/prod</b> · Pod <b>provider-7d9f-x2</b>",
+        "<a href=\"/debug/state\">",
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
@@ -309,7 +328,11 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         ">2026-01-01 00:59:00 UTC</div>",
         "2→3",
         "The size 3 was written 5 s ago",
-        "worker-1 (gone)",
+        "<summary>worker-1 (gone)</summary>",
+        ">kubectl describe machinedeployments.cluster.x-k8s.io -n team-a workers</code>",
+        ">kubectl describe machines.cluster.x-k8s.io -n team-a m</code>",
+        ">kubectl describe node worker-1</code>",
+        "href=\"/debug/state?group=MachineDeployment%2Fteam-a%2Fworkers\"",
         "2 instances",
         ">1 h</time>",
         "href=\"/\">‹ all node groups",

@@ -5,6 +5,7 @@ use std::fmt;
 use form_urlencoded::Serializer;
 
 use super::parts::Condition;
+use service::listen::STATE_PATH;
 
 /// The number of rows per page.
 pub(super) const ROWS: usize = 100;
@@ -234,6 +235,16 @@ impl View {
     /// Returns the view in another order, or in the reverse one if this is its order already.
     pub(super) fn sorted(&self, order: Order) -> Self {
         Self { order, reversed: order == self.order && !self.reversed, page: 1, ..self.clone() }
+    }
+
+    /// Returns the path of the debug state of this Cluster, or of one group of it.
+    pub(super) fn debug_state(&self, group: Option<&str>) -> String {
+        let mut query = Serializer::new(String::new());
+        query.extend_pairs(self.cluster.iter().map(|cluster| ("cluster", cluster)));
+        query.extend_pairs(group.map(|group| ("group", group)));
+        let query = query.finish();
+        let sign = if query.is_empty() { "" } else { "?" };
+        format!("{STATE_PATH}{sign}{query}")
     }
 
     /// Returns the view of all rows of the same Cluster.

@@ -66,13 +66,14 @@ impl Selection {
 const NODES: &str = "workload/nodes";
 
 impl Head {
-    fn new(checks: Vec<Check>, started_at: Timestamp) -> Self {
+    fn new(checks: Vec<Check>, program: &Program, cluster: Option<ObjectKey>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at },
+            program: program.clone(),
             taken_at: Timestamp::now(),
             ready: checks.iter().all(Check::is_ready),
             checks,
+            cluster: cluster.map(|cluster| cluster.to_string()),
         }
     }
 }
@@ -82,7 +83,7 @@ impl Head {
 pub struct StateSource {
     served: ServedCluster,
     certificates: Option<Certificates>,
-    started_at: Timestamp,
+    program: Program,
 }
 
 /// A list whose items are built while it is serialized.
@@ -95,8 +96,8 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, started_at: Timestamp) -> Self {
-        Self { served, certificates, started_at }
+    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, program: Program) -> Self {
+        Self { served, certificates, program }
     }
 
     /// Returns the live state.
@@ -165,7 +166,7 @@ impl StateSource {
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
         let now = Instant::now();
         State {
-            head: Head::new(self.served.cluster.checks(), self.started_at),
+            head: Head::new(self.served.cluster.checks(), &self.program, self.served.cluster.cluster_in_scope()),
             calls: calls_of(&self.served.calls, now),
             tls: self.certificates.as_ref().map(Certificates::standing),
             clusters: clusters(self.served.cluster.informers(), self.served.cluster.reads_nodes(), now),
@@ -261,25 +262,25 @@ pub struct Source {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
     certificates: Option<Certificates>,
-    started_at: Timestamp,
+    program: Program,
 }
 
 impl Source {
-    /// Returns the source of the state of workload clusters, for a program that was started at `started_at`.
+    /// Returns the source of the state of workload clusters.
     #[must_use]
     pub fn new(
         fleet: Fleet,
         served: Arc<dyn ServedClusters>,
         certificates: Option<Certificates>,
-        started_at: Timestamp,
+        program: Program,
     ) -> Self {
-        Self { fleet, served, certificates, started_at }
+        Self { fleet, served, certificates, program }
     }
 
     /// Returns the source of the state of workload clusters that no autoscaler calls.
     #[must_use]
     pub fn alone(fleet: Fleet, started_at: Timestamp) -> Self {
-        Self::new(fleet.clone(), Arc::new(fleet), None, started_at)
+        Self::new(fleet.clone(), Arc::new(fleet), None, Program::new(started_at, ""))
     }
 
     /// Returns true if there is one workload cluster, and none to choose.
@@ -310,7 +311,8 @@ impl Source {
 
     /// Returns what the states begin with.
     pub(crate) fn head(&self) -> Head {
-        Head::new(self.fleet.checks(), self.started_at)
+        let only = self.served.cluster(None).and_then(|only| only.cluster.cluster_in_scope());
+        Head::new(self.fleet.checks(), &self.program, only)
     }
 
     /// Returns the source of the state of one among many.
@@ -331,7 +333,7 @@ impl Source {
     }
 
     fn state_of(&self, found: ServedCluster) -> StateSource {
-        StateSource::new(found, self.certificates.clone(), self.started_at)
+        StateSource::new(found, self.certificates.clone(), self.program.clone())
     }
 }
 
