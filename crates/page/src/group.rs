@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{
     listing::{Object, Row},
     overview::pager,
-    parts::{Now, Severity, bar, description, span},
+    parts::{Now, Severity, bar, description, graph, span},
     shell::{Foreign, Page, badge, cell, describe, id, labelled, outcome, path_of},
     view::{ROWS, View},
 };
@@ -14,12 +14,12 @@ use crate::state::explain::{
     Explained, GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{Group, HistoryEntry, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State};
+use crate::state::{Group, HistoryEntry, Instance, InstanceState, InstanceView, LeftOutObject, Problem, Run, State};
 
 /// Renders the page of the only object in a state; `None` if there is none.
-pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
+pub(super) fn group(state: &State, report: Option<&Explained>, past: &[Run], view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
-        (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
+        (Some(group), _) => (Row::of_group(group), of_group(group, report, (state, past), view)),
         (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, state)),
         (None, None) => return None,
     };
@@ -50,14 +50,14 @@ fn describe_group(object: Object<'_>) -> Option<Markup> {
     describe(&format!("{resource}.cluster.x-k8s.io"), Some(namespace), name)
 }
 
-fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &View) -> Markup {
+fn of_group(group: &Group, report: Option<&Explained>, (state, past): (&State, &[Run]), view: &View) -> Markup {
     let report = match report {
         Some(Explained::Group(report)) => Some(report.as_ref()),
         Some(Explained::LeftOut(_)) | None => None,
     };
     let now = Now(state.head.taken_at);
     html! {
-        (size(group, now))
+        (size(group, past, now))
         (problems(&group.problems))
         (history(&group.history, now))
         @if let Some(report) = report { (explained(report)) }
@@ -86,13 +86,14 @@ fn fact(name: &str, value: &impl maud::Render) -> Markup {
 }
 
 /// Renders its size and its instance counts.
-fn size(group: &Group, now: Now) -> Markup {
+fn size(group: &Group, past: &[Run], now: Now) -> Markup {
     let counts = &group.counts;
     html! {
         section aria-label="Size" {
             h2 { "Size" }
             div class="wide" { (bar(group)) }
             p class="words" { (description(group)) }
+            (graph(past))
             dl {
                 @if !group.cluster.is_empty() { (fact("Cluster", &Foreign(&group.cluster))) }
                 (fact("Creating", &counts.creating))

@@ -89,7 +89,7 @@ fn page_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
 fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
     let id = GroupId::parse(path.strip_prefix("/groups/")?)?;
     let (state, reported) = source.read_group(&id);
-    group::group(&state, reported.as_ref(), view)
+    group::group(&state, reported.as_ref(), &source.past(&id), view)
 }
 
 /// Renders a page that only shows a text.

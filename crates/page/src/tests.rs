@@ -68,7 +68,7 @@ fn front(state: &State) -> String {
 }
 
 fn page_of(state: &State, explained: Option<&Explained>) -> String {
-    group::group(state, explained, &View::default()).unwrap().into_string()
+    group::group(state, explained, &[], &View::default()).unwrap().into_string()
 }
 
 /// Returns a state in which every text of a cluster is hostile.

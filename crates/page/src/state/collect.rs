@@ -16,6 +16,7 @@ use super::{
     CallsState, ClusterStanding, ClusterState, DeniedCaller, FleetCluster, FleetState, Group, Head, HistoryEntry,
     InformerState, LATELY, LeftOutObject, Program, Rollout, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template,
     explain::{Explained, explained},
+    past::{Past, Run},
 };
 use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
 use index::{Detail, GroupSnapshot, Served, Sizes, Snapshot};
@@ -84,6 +85,7 @@ pub struct StateSource {
     served: ServedCluster,
     certificates: Option<Certificates>,
     program: Program,
+    past: Past,
 }
 
 /// A list whose items are built while it is serialized.
@@ -96,8 +98,8 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, program: Program) -> Self {
-        Self { served, certificates, program }
+    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, program: Program, past: Past) -> Self {
+        Self { served, certificates, program, past }
     }
 
     /// Returns the live state.
@@ -133,6 +135,11 @@ impl StateSource {
         let rows = snapshot.groups.iter().filter_map(row).collect();
         let left_out = self.left_out(&snapshot).collect();
         self.whole(&snapshot, rows, left_out)
+    }
+
+    /// Returns the size and the Nodes of a group over the last hours.
+    pub(crate) fn past(&self, id: &GroupId) -> Vec<Run> {
+        self.past.of(id)
     }
 
     /// Returns the ids of the groups of the Machine, Node or instance with this name or providerID.
@@ -263,6 +270,7 @@ pub struct Source {
     served: Arc<dyn ServedClusters>,
     certificates: Option<Certificates>,
     program: Program,
+    past: Past,
 }
 
 impl Source {
@@ -274,7 +282,7 @@ impl Source {
         certificates: Option<Certificates>,
         program: Program,
     ) -> Self {
-        Self { fleet, served, certificates, program }
+        Self { fleet, served, certificates, program, past: Past::default() }
     }
 
     /// Returns the source of the state of workload clusters that no autoscaler calls.
@@ -309,6 +317,13 @@ impl Source {
         FleetState { informers, clusters, denied, head: self.head(), tls }
     }
 
+    /// Adds the present sizes to the past of all groups, which the graphs on their pages show. Call it once a minute.
+    pub fn sample(&self) {
+        let snapshots = self.served.clusters().into_iter().map(|it| it.cluster.index().snapshot(None, Detail::Counts));
+        let groups = snapshots.flat_map(|snapshot| snapshot.groups).filter(|group| group.served().is_some());
+        self.past.add(groups.map(|group| (group.id, group.size, group.counts.running)));
+    }
+
     /// Returns what the states begin with.
     pub(crate) fn head(&self) -> Head {
         let only = self.served.cluster(None).and_then(|only| only.cluster.cluster_in_scope());
@@ -333,7 +348,7 @@ impl Source {
     }
 
     fn state_of(&self, found: ServedCluster) -> StateSource {
-        StateSource::new(found, self.certificates.clone(), self.program.clone())
+        StateSource::new(found, self.certificates.clone(), self.program.clone(), self.past.clone())
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod collect;
 pub mod explain;
+mod past;
 pub mod tables;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::collect::{DeniedCallers, Selection, ServedCluster, ServedClusters, Source, StateSource};
+pub(crate) use self::past::Run;
 pub use index::{InstanceView, WrittenSize};
 pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
 pub use scale::{HistoryEntry, HistoryOutcome};

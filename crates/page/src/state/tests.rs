@@ -4,7 +4,11 @@
 use jiff::Timestamp;
 use rules::GroupId;
 
-use crate::state::{CheckState, InstanceState, ProblemKind, Program, Selection, ServedCluster, State, StateSource};
+use super::past::Past;
+
+use crate::state::{
+    CheckState, InstanceState, ProblemKind, Program, Run, Selection, ServedCluster, Source, State, StateSource,
+};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -18,6 +22,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
         ServedCluster::uncalled(world.workload.clone()),
         None,
         Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
+        Past::default(),
     );
     let selection = Selection { instances: true, group: GroupId::parse(WORKERS) };
     let state = source.read(&selection);
@@ -75,6 +80,7 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
         ServedCluster::uncalled(world.workload.clone()),
         None,
         Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
+        Past::default(),
     );
     let seen = || {
         let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
@@ -87,6 +93,19 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), true));
     api.put("nodes", "a", &serde_json::json!({"spec": {"providerID": "cloud:///zone/a"}}));
     world.until("the Node is there", |_| !seen().2).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_of_all_groups_are_their_past() {
+    let world = World::new(&fleet());
+    world.until_ready().await;
+    world.until_groups(&[WORKERS]).await;
+    let source = Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH);
+    source.sample();
+    source.sample();
+    let past = source.only().unwrap().past(&GroupId::parse(WORKERS).unwrap());
+    assert_eq!(past, [Run { minutes: 2, size: 2, nodes: 1 }]);
     world.shutdown().await;
 }
 

@@ -166,6 +166,6 @@ fn the_links_of_a_clusters_pages_stay_at_the_cluster() {
     ] {
         assert!(first.contains(text), "{text}: {first}");
     }
-    let below = group::group(&state, None, &view).unwrap().into_string();
+    let below = group::group(&state, None, &[], &view).unwrap().into_string();
     assert!(below.contains("href=\"/?cluster=team-a%2Fstage\">‹ all node groups of team-a/stage"), "{below}");
 }
