@@ -20,7 +20,7 @@ use std::{
 
 use jiff::Timestamp;
 use shared_informer::Spawner;
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::{runtime::Handle, task::JoinHandle, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tracing::{info, warn};
@@ -36,7 +36,7 @@ use crate::prices::{PriceFile, PriceMetrics};
 use cluster::Fleet;
 use connect::Access;
 use page::StatusPage;
-use page::state::Source;
+use page::state::{Program, Source};
 use proto::cloud_provider_server::CloudProvider;
 use rules::{PriceList, Rules};
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
@@ -50,6 +50,9 @@ use service::listen::{
 /// The time limit for running calls and commands after a shutdown request. The rest of [`service::listen::GRACE`] is left for
 /// all other tasks.
 pub const DRAIN: Duration = Duration::from_secs(8);
+
+/// The time between two samples of the sizes.
+const SAMPLES: Duration = Duration::from_secs(60);
 
 /// The running program. Dropping it stops nothing: request the shutdown, and call [`App::finish`].
 pub struct App {
@@ -94,13 +97,15 @@ impl App {
         let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
         let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let (fleet, served) = (provider.fleet.clone(), Arc::clone(&provider.callers));
-        let state = Arc::new(Source::new(fleet, served, certificates.clone(), started_at));
+        let program = Program::new(started_at, &config.instance);
+        let state = Arc::new(Source::new(fleet, served, certificates.clone(), program));
         let pages_ended = CancellationToken::new();
-        let mut pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
+        let mut pages = serve_checks(listeners.probes, listeners.http, checks, Arc::clone(&registry), &pages_ended);
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
+            tokio::spawn(sample(Arc::clone(&state), shutdown.stopping()));
             let people = Arc::new(StatusPage::new(Arc::clone(&state)));
             let admin = (Arc::clone(&state) as Arc<dyn DebugPages>, people as Arc<dyn StatusPages>);
-            pages.push(serve_admin(listener, admin, &config, address, &pages_ended));
+            pages.push(serve_admin(listener, admin, registry, (&config, address), &pages_ended));
         }
         addresses.log();
         let (with_tls, stopping) = (certificates.is_some(), shutdown.stopping());
@@ -285,20 +290,31 @@ fn serve_checks(
     pages
 }
 
-/// Serves the status page and the debug state, and the control of the log.
+/// Serves the status page, the debug state and the metrics, and the control of the log.
 fn serve_admin(
     listener: TcpListener,
     (debug, people): (Arc<dyn DebugPages>, Arc<dyn StatusPages>),
-    config: &Config,
-    address: SocketAddr,
+    registry: SharedRegistry,
+    (config, address): (&Config, SocketAddr),
     ended: &CancellationToken,
 ) -> JoinHandle<io::Result<()>> {
     let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts.clone() };
-    let mut pages = admin_router(debug, people, hosts.clone());
+    let mut pages = admin_router(debug, people, registry, hosts.clone());
     if let Some(log) = &config.log {
         pages = pages.merge(log_level_router(Arc::clone(&log.levels), hosts));
     }
     tokio::spawn(serve_http(listener, pages, ended.clone()))
+}
+
+/// Takes a sample of all sizes every minute until a shutdown request, for the graphs of the status page.
+async fn sample(state: Arc<Source>, stopping: CancellationToken) {
+    let mut period = tokio::time::interval(SAMPLES);
+    period.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while stopping.run_until_cancelled(period.tick()).await.is_some() {
+        let state = Arc::clone(&state);
+        // Copying thousands of groups takes milliseconds. If the task fails, this sample is missing.
+        let _ = tokio::task::spawn_blocking(move || state.sample()).await;
+    }
 }
 
 /// The readiness checks of the workload clusters. After a shutdown request, one of them is pending.

@@ -58,6 +58,13 @@ impl Index {
         self.inner.read().live.resolve(query)
     }
 
+    /// Returns the groups, also those that aren't served, of the Machine, Node or instance that people mean by a text:
+    /// the name of a Machine or a Node, or a providerID or its part after the last `/`.
+    #[must_use]
+    pub fn groups_of_name(&self, text: &str) -> BTreeSet<GroupId> {
+        self.inner.read().live.groups_of_name(text)
+    }
+
     /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
     #[must_use]
     pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {

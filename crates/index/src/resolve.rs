@@ -2,7 +2,7 @@
 //! Nothing here returns an error: an unknown Node isn't managed here.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -99,6 +99,27 @@ impl LiveState {
             (Some(pool), None) => Resolved::PoolInstance(pool.clone()),
             (Some(_) | None, Some(_) | None) => Resolved::Unknown,
         }
+    }
+
+    /// Returns the groups of the Machine, Node or instance that people mean by a text. Only a few are looked up
+    /// where many have one name.
+    pub(super) fn groups_of_name(&self, text: &str) -> BTreeSet<GroupId> {
+        let namespaces: BTreeSet<_> = self.groups.keys().map(|id| &id.key.namespace).collect();
+        let named = namespaces
+            .into_iter()
+            .filter_map(|namespace| self.machines.get(&ObjectKey { namespace: namespace.clone(), name: text.into() }));
+        let joined = self.machines_by_node.get(text).map(|ByKey(machine)| machine).take(MOST_NAMED);
+        let pools = self.pools_by_node.get(text).take(MOST_NAMED).cloned();
+        let node_id = self.nodes.get(text).and_then(|node| node.provider_id.as_deref());
+        let of_node = node_id.into_iter().flat_map(|id| self.holders.with_id(id));
+        let by_id = self.holders.with_id(text).chain(of_node).take(MOST_NAMED);
+        let by_tail = self.holders.with_tail(text).take(MOST_NAMED);
+        let held = by_id.chain(by_tail).filter_map(|holder| match holder {
+            Holder::Machine(machine) => self.group_of(machine),
+            Holder::Pool(pool) => Some(pool.clone()),
+        });
+        let of_machines = named.chain(joined).filter_map(|machine| self.group_of(machine));
+        of_machines.chain(pools).chain(held).collect()
     }
 
     fn resolved(&self, machine: Option<&Arc<Machine>>) -> Resolved {

@@ -9,6 +9,7 @@ use super::{
     view::{ROWS, View},
 };
 use crate::state::{CheckState, Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
+use service::listen::CLUSTERS_PATH;
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -22,7 +23,7 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
         (true, 0) => "Clusters".to_owned(),
         (true, wrong) => format!("{wrong} to look at – Clusters"),
     };
-    let page = Page { title: &title, path: "/", view, head: &fleet.head };
+    let page = Page { title: &title, path: "/", view, head: &fleet.head, debug: CLUSTERS_PATH };
     page.around(&html! {
         h1 { "Clusters" }
         (standing(fleet))

@@ -4,33 +4,33 @@
 use maud::{Markup, html};
 
 use super::{
-    listing::Row,
+    listing::{Object, Row},
     overview::pager,
-    parts::{Now, Severity, bar, description, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    parts::{Now, Severity, bar, description, graph, span},
+    shell::{Foreign, Page, badge, cell, describe, id, labelled, outcome, path_of},
     view::{ROWS, View},
 };
 use crate::state::explain::{
     Explained, GroupReport,
     rows::{Row as Line, Tone, rows},
 };
-use crate::state::{
-    Group, HistoryEntry, HistoryOutcome, Instance, InstanceState, InstanceView, LeftOutObject, Problem, State,
-};
+use crate::state::{Group, HistoryEntry, Instance, InstanceState, InstanceView, LeftOutObject, Problem, Run, State};
 
 /// Renders the page of the only object in a state; `None` if there is none.
-pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
+pub(super) fn group(state: &State, report: Option<&Explained>, past: &[Run], view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
-        (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
+        (Some(group), _) => (Row::of_group(group), of_group(group, report, (state, past), view)),
         (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, state)),
         (None, None) => return None,
     };
     let (object, path) = (row.object, path_of(row.object.id()));
     let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
-    let page = Page { title: &title, path: &path, view, head: &state.head };
+    let debug = view.debug_state(Some(object.id()));
+    let page = Page { title: &title, path: &path, view, head: &state.head, debug: &debug };
     Some(page.around(&html! {
         nav aria-label="Back" { a href={ "/" (view.home().query()) } { "‹ all node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } } }
         h1 { (id(object.id())) }
+        @if let Some(command) = describe_group(object) { p { (command) } }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
         @if !state.head.ready {
             p { (labelled(Severity::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
@@ -39,14 +39,25 @@ pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> O
     }))
 }
 
-fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &View) -> Markup {
+fn describe_group(object: Object<'_>) -> Option<Markup> {
+    let (namespace, name) = object.key().split_once('/')?;
+    let resource = match object.kind() {
+        "MachineDeployment" => "machinedeployments",
+        "MachineSet" => "machinesets",
+        "MachinePool" => "machinepools",
+        _ => return None,
+    };
+    describe(&format!("{resource}.cluster.x-k8s.io"), Some(namespace), name)
+}
+
+fn of_group(group: &Group, report: Option<&Explained>, (state, past): (&State, &[Run]), view: &View) -> Markup {
     let report = match report {
         Some(Explained::Group(report)) => Some(report.as_ref()),
         Some(Explained::LeftOut(_)) | None => None,
     };
     let now = Now(state.head.taken_at);
     html! {
-        (size(group, now))
+        (size(group, past, now))
         (problems(&group.problems))
         (history(&group.history, now))
         @if let Some(report) = report { (explained(report)) }
@@ -75,13 +86,14 @@ fn fact(name: &str, value: &impl maud::Render) -> Markup {
 }
 
 /// Renders its size and its instance counts.
-fn size(group: &Group, now: Now) -> Markup {
+fn size(group: &Group, past: &[Run], now: Now) -> Markup {
     let counts = &group.counts;
     html! {
         section aria-label="Size" {
             h2 { "Size" }
             div class="wide" { (bar(group)) }
             p class="words" { (description(group)) }
+            (graph(past))
             dl {
                 @if !group.cluster.is_empty() { (fact("Cluster", &Foreign(&group.cluster))) }
                 (fact("Creating", &counts.creating))
@@ -178,19 +190,15 @@ fn history(entries: &[HistoryEntry], now: Now) -> Markup {
 }
 
 fn entry_row(entry: &HistoryEntry, now: Now) -> Markup {
-    let severity = match entry.outcome {
-        HistoryOutcome::Done => Severity::Good,
-        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
-    };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" { (entry.what) }
             (cell("When", "", &html! {
-                (now.ago(entry.last))
+                (now.ago_and_when(entry.last))
                 @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(entry.first)) } }
             }))
             (cell("How it ended", "", &html! {
-                (labelled(severity, entry.outcome.as_str()))
+                (outcome(entry.outcome))
                 @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
             }))
             (cell("Said", "reason", &Foreign(&entry.text)))
@@ -210,12 +218,16 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
             @if all.is_empty() {
                 p { "It has none." }
             } @else {
-                p class="found" { (all.len()) @if all.len() == 1 { " instance" } @else { " instances" } }
+                @let namespace = group.id.split('/').nth(1);
+                p class="found" {
+                    (all.len()) @if all.len() == 1 { " instance" } @else { " instances" }
+                    ". Open a name for its command; that of a Node is for the workload cluster."
+                }
                 table role="table" class="folds" {
                     thead role="rowgroup" { tr role="row" {
                         @for heading in ["Instance", "State", "Machine", "Node", "Age"] { th role="columnheader" scope="col" { (heading) } }
                     } }
-                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, now)) } }
+                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, namespace, now)) } }
                 }
                 (pager(page, pages, &path_of(&group.id), view))
             }
@@ -223,13 +235,22 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
     }
 }
 
-fn instance(instance: &InstanceView, now: Now) -> Markup {
+fn instance(instance: &InstanceView, namespace: Option<&str>, now: Now) -> Markup {
     let Instance { id, state, error } = &instance.instance;
     let severity = match state {
         InstanceState::Running => Severity::Good,
         InstanceState::Creating | InstanceState::Deleting => Severity::Busy,
     };
-    let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
+    let name = |name: &Option<String>, resource: &str, namespace: Option<&str>, after: &str| {
+        let command = name.as_ref().and_then(|name| describe(resource, namespace, name));
+        html! {
+            @match (name, command) {
+                (Some(name), Some(command)) => details { summary { (Foreign(name)) (after) } (command) },
+                (Some(name), None) => { (Foreign(name)) (after) },
+                (None, _) => "–",
+            }
+        }
+    };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" class="id" { (Foreign(id)) }
@@ -244,8 +265,8 @@ fn instance(instance: &InstanceView, now: Now) -> Markup {
                     }
                 }
             }))
-            (cell("Machine", "", &name(&instance.machine)))
-            (cell("Node", "", &html! { (name(&instance.node)) @if instance.node_gone { " (gone)" } }))
+            (cell("Machine", "", &name(&instance.machine, "machines.cluster.x-k8s.io", namespace, "")))
+            (cell("Node", "", &name(&instance.node, "node", None, if instance.node_gone { " (gone)" } else { "" })))
             (cell("Age", "number", &html! {
                 @match instance.created_at { Some(created) => (now.age(created)), None => "–" }
             }))

@@ -1,5 +1,7 @@
 //! The rows of the table of node groups: their conditions, the filter and the order.
 
+use std::cmp::Ordering;
+
 use super::{
     parts::Condition,
     view::{Filter, Order, ROWS, View},
@@ -35,10 +37,29 @@ impl<'a> Object<'a> {
         }
     }
 
-    fn size(self) -> i32 {
-        match self {
-            Self::Group(group) => group.size,
-            Self::LeftOut(_) => i32::MIN,
+    /// Returns its kind.
+    pub(super) fn kind(self) -> &'a str {
+        self.id().split_once('/').map_or("", |(kind, _)| kind)
+    }
+
+    /// Returns its namespace and name, separated by a slash.
+    pub(super) fn key(self) -> &'a str {
+        self.id().split_once('/').map_or(self.id(), |(_, key)| key)
+    }
+
+    /// Returns the number in a column; `None` if it has none there.
+    fn number(self, column: Order) -> Option<i64> {
+        let Self::Group(group) = self else { return None };
+        let count = |count: u64| i64::try_from(count).ok();
+        match column {
+            Order::Id | Order::Kind | Order::Urgency => None,
+            Order::Size => Some(group.size.into()),
+            Order::Min => Some(group.min_size.into()),
+            Order::Max => Some(group.max_size.into()),
+            Order::Running => count(group.counts.running),
+            Order::Creating => count(group.counts.creating),
+            Order::Deleting => count(group.counts.deleting),
+            Order::Failed => count(group.counts.failed),
         }
     }
 }
@@ -68,7 +89,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows that a view requests.
+/// The rows that a view requests: those that contain its text, and those that have the Machine, Node or instance of this
+/// name.
 #[derive(Clone, Debug)]
 pub(super) struct Listing<'a> {
     /// The rows of the page.
@@ -83,29 +105,42 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub(super) fn of(state: &'a State, view: &View) -> Self {
+    pub(super) fn of(state: &'a State, named: &[String], view: &View) -> Self {
         // MachineSets that their MachineDeployments scale would double the table, and add no information.
         let left_out = state.left_out.iter().filter(|object| object.reason != LeftOutObject::OWNED);
         let rows = state.groups.iter().map(Row::of_group).chain(left_out.map(Row::of_left_out));
         let rows: Vec<_> = rows.collect();
         let counts = Condition::ALL.map(|it| (it, rows.iter().filter(|row| row.conditions.contains(&it)).count()));
         let text = view.text.to_lowercase();
+        let is_named = |row: &Row<'_>| named.iter().any(|id| id == row.object.id());
+        let is_found = |row: &Row<'_>| contains_text(row, &text) || is_named(row);
         let mut rows: Vec<_> =
-            rows.into_iter().filter(|row| matches_filter(row, view.filter) && contains_text(row, &text)).collect();
-        match view.order {
-            Order::Urgency => {
-                rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())));
-            }
-            Order::Id => rows.sort_by(|a, b| a.object.id().cmp(b.object.id())),
-            Order::Size => {
-                rows.sort_by(|a, b| b.object.size().cmp(&a.object.size()).then(a.object.id().cmp(b.object.id())));
-            }
-        }
+            rows.into_iter().filter(|row| matches_filter(row, view.filter) && is_found(row)).collect();
+        rows.sort_by(|a, b| compare(a, b, view));
         let (found, pages) = (rows.len(), rows.len().div_ceil(ROWS).max(1));
         let page = view.page.min(pages);
         let rows = rows.into_iter().skip((page - 1) * ROWS).take(ROWS).collect();
         Self { rows, found, page, pages, counts: counts.into() }
     }
+}
+
+fn compare(a: &Row<'_>, b: &Row<'_>, view: &View) -> Ordering {
+    let (of_a, of_b) = (a.object, b.object);
+    let numbers = (of_a.number(view.order), of_b.number(view.order));
+    let order = match view.order {
+        Order::Id => of_a.key().cmp(of_b.key()),
+        Order::Kind => of_a.kind().cmp(of_b.kind()),
+        Order::Urgency => a.conditions.first().cmp(&b.conditions.first()),
+        Order::Size | Order::Min | Order::Max | Order::Running | Order::Creating | Order::Deleting | Order::Failed => {
+            numbers.1.cmp(&numbers.0)
+        }
+    };
+    // Objects without numbers come last, also in the reverse order.
+    let order = match numbers {
+        (Some(_), Some(_)) | (None, None) if view.reversed => order.reverse(),
+        _ => order,
+    };
+    order.then_with(|| (of_a.key(), of_a.kind()).cmp(&(of_b.key(), of_b.kind())))
 }
 
 fn matches_filter(row: &Row<'_>, filter: Filter) -> bool {
@@ -150,7 +185,7 @@ mod tests {
     }
 
     fn ids(state: &State, query: &str) -> Vec<String> {
-        let listing = Listing::of(state, &View::parse(query).unwrap());
+        let listing = Listing::of(state, &[], &View::parse(query).unwrap());
         listing.rows.iter().map(|row| row.object.id().rsplit('/').next().unwrap().to_owned()).collect()
     }
 
@@ -179,6 +214,9 @@ mod tests {
     #[case::problems_first("", &["broken", "odd", "grows", "calm"])]
     #[case::by_id("sort=id", &["broken", "calm", "grows", "odd"])]
     #[case::by_size("sort=size", &["grows", "calm", "odd", "broken"])]
+    #[case::smallest_first("sort=-size", &["calm", "odd", "grows", "broken"])]
+    #[case::by_count("sort=creating", &["grows", "calm", "odd", "broken"])]
+    #[case::least_urgent_first("sort=-urgency", &["calm", "grows", "odd", "broken"])]
     #[case::with_those_left_out_on_purpose("state=all", &["broken", "odd", "grows", "calm", "paused"])]
     #[case::of_one_state("state=scaling", &["grows"])]
     #[case::on_purpose("state=no-group", &["paused"])]
@@ -220,7 +258,7 @@ mod tests {
     #[test]
     fn a_page_beyond_the_last_is_the_last() {
         let state = State { groups: (0..250).map(|n| group(&format!("g{n:03}"))).collect(), ..State::default() };
-        let listing = Listing::of(&state, &View { page: 99, ..View::default() });
+        let listing = Listing::of(&state, &[], &View { page: 99, ..View::default() });
         assert_eq!((listing.page, listing.pages, listing.found, listing.rows.len()), (3, 3, 250, 50));
         assert_eq!(listing.rows[0].object.id(), "MachineDeployment/team-a/g200");
     }

@@ -6,16 +6,19 @@ use maud::{Markup, html};
 use super::{
     listing::{Listing, Object, Row},
     parts::{Condition, Now, Severity, bar, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    shell::{Foreign, Page, badge, cell, id, labelled, outcome, path_of},
     view::{Filter, Order, View},
 };
 use crate::state::{
-    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, LeftOutObject, QUIET, State, TlsStanding,
+    Check, CheckState, ClusterState, ENDS_SOON, Group, InformerState, Problem, QUIET, State, TlsStanding,
 };
 
-/// Renders the first page.
-pub(super) fn overview(state: &State, view: &View) -> Markup {
-    let listing = Listing::of(state, view);
+/// The number of writes and refusals on the first page.
+const RECENT: usize = 5;
+
+/// Renders the first page, given the ids of the groups with the Machine, Node or instance that the search names.
+pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
+    let listing = Listing::of(state, named, view);
     let wrong: usize =
         listing.counts.iter().filter(|(it, _)| it.severity() == Severity::Bad).map(|(_, count)| count).sum();
     let title = match (state.head.ready, wrong) {
@@ -23,15 +26,16 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
         (true, 0) => "Node groups".to_owned(),
         (true, wrong) => format!("{wrong} to look at – node groups"),
     };
-    let page = Page { title: &title, path: "/", view, head: &state.head };
+    let page = Page { title: &title, path: "/", view, head: &state.head, debug: &view.debug_state(None) };
     page.around(&html! {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
         (standing(state))
+        (recent(state, view))
         // The clusters are above the groups if one is broken, and otherwise below them, since that table may be long.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
-        @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
-        @else { (clusters(state)) (groups(state, &listing, view)) }
+        @if is_fine { (groups(state, &listing, named, view)) (clusters(state)) }
+        @else { (clusters(state)) (groups(state, &listing, named, view)) }
     })
 }
 
@@ -58,17 +62,20 @@ fn called(state: &State) -> Markup {
     html! {
         @match (calls.last_refresh_ago, &calls.last_refresh_refused) {
             (Some(ago), None) if ago < QUIET => p { (labelled(Severity::Good, "yes")) " Refresh " (span(ago)) " ago" },
-            (Some(ago), None) => {
-                p { (labelled(Severity::Odd, "not lately")) " Refresh " (span(ago)) " ago" }
-                p { "Cluster Autoscaler sends Refresh in every loop: is it running, and does it lead?" }
-            },
-            (Some(ago), Some(why)) => {
+            (Some(ago), Some(why)) if ago < QUIET => {
                 p { (labelled(Severity::Bad, "refused")) " Refresh " (span(ago)) " ago" }
                 p class="reason" { (Foreign(why)) }
             },
-            (None, _) => {
-                p { (labelled(Severity::Odd, "not yet")) " no Refresh since the start" }
-                p { "Does the address in Cluster Autoscaler's cloud-config lead here?" }
+            // Of several replicas one is called, and the others are no outage.
+            (last, _) => {
+                p {
+                    (labelled(Severity::Quiet, "not called here"))
+                    @if let Some(ago) = last { " Refresh " (span(ago)) " ago" } @else { " no Refresh since the start" }
+                }
+                p {
+                    "Another replica may be. If none is: does Cluster Autoscaler run and lead, and does the address in its "
+                    "cloud-config lead here?"
+                }
             }
         }
     }
@@ -179,7 +186,45 @@ fn informer_state(informer: &InformerState) -> Markup {
     }
 }
 
-fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
+/// Renders the last writes and refusals of all groups.
+fn recent(state: &State, view: &View) -> Markup {
+    let of_groups = state.groups.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
+    let of_others = state.left_out.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
+    let mut all: Vec<_> = of_groups.chain(of_others).collect();
+    all.sort_by(|(a, of_a), (b, of_b)| of_b.last.cmp(&of_a.last).then(a.cmp(b)));
+    let now = Now(state.head.taken_at);
+    html! {
+        @if !all.is_empty() {
+            section aria-label="Recent writes and refusals" {
+                h2 { "Recent writes and refusals" }
+                table role="table" class="folds rows" {
+                    thead role="rowgroup" { tr role="row" {
+                        @for heading in ["Node group", "When", "How it ended", "What"] {
+                            th role="columnheader" scope="col" { (heading) }
+                        }
+                    } }
+                    tbody role="rowgroup" { @for (id, entry) in all.iter().take(RECENT) { tr role="row" {
+                        th role="rowheader" scope="row" { (group_link(id, view)) }
+                        (cell("When", "few plain", &now.ago(entry.last)))
+                        (cell("How it ended", "few plain", &outcome(entry.outcome)))
+                        (cell("What", "states", &html! {
+                            (entry.what) @if entry.times > 1 { " " (entry.times) " times" }
+                            " " span class="aside reason" title=(Foreign(&entry.text)) { (Foreign(&entry.text)) }
+                        }))
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+/// Renders a link to the page of a group, with its namespace and name.
+fn group_link(id: &str, view: &View) -> Markup {
+    let key = id.split_once('/').map_or(id, |(_, key)| key);
+    html! { a href={ (path_of(id)) (view.below().query()) } { (self::id(key)) } }
+}
+
+fn groups(state: &State, listing: &Listing<'_>, named: &[String], view: &View) -> Markup {
     html! {
         section aria-label="Node groups" {
             h2 { "Groups" }
@@ -193,6 +238,12 @@ fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
                 }
             }
             (form(view))
+            @if !named.is_empty() {
+                p {
+                    "Machine, Node or instance " code { (Foreign(&view.text)) } " of "
+                    @for (at, id) in named.iter().enumerate() { @if at > 0 { ", " } (group_link(id, view)) }
+                }
+            }
             @if listing.rows.is_empty() {
                 p { "Nothing to show." @if *view != view.below() { " " a href={ "/" (view.below().query()) } { "Show all node groups" } } }
             } @else {
@@ -211,17 +262,13 @@ fn form(view: &View) -> Markup {
     html! {
         form method="get" action="/" role="search" {
             @if let Some(cluster) = &view.cluster { input type="hidden" name="cluster" value=(cluster); }
-            label { "Name or cluster" input type="search" name="q" value=(view.text) maxlength="600"; }
+            label { "Name, Cluster, Machine, Node or providerID" input type="search" name="q" value=(view.text) maxlength="600"; }
             label { "State"
                 select name="state" {
                     @for filter in Filter::all() { option value=(filter.as_str()) selected[view.filter == filter] { (filter.title()) } }
                 }
             }
-            label { "Order"
-                select name="sort" {
-                    @for order in Order::ALL { option value=(order.as_str()) selected[view.order == order] { (order.title()) } }
-                }
-            }
+            @if let Some(sort) = view.sort() { input type="hidden" name="sort" value=(sort); }
             @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
             button type="submit" { "Show" }
         }
@@ -229,58 +276,83 @@ fn form(view: &View) -> Markup {
 }
 
 fn table(rows: &[Row<'_>], view: &View) -> Markup {
+    let first = rows.first().map(|row| row.object.cluster());
+    let has_clusters = rows.iter().any(|row| Some(row.object.cluster()) != first);
     html! {
-        table role="table" class="folds groups" {
+        table role="table" class="folds groups rows sorts" {
             thead role="rowgroup" { tr role="row" {
-                @for heading in ["Node group", "State", "Size", "Min", "Max", "Running", "Creating", "Deleting", "Failed"] {
-                    th role="columnheader" scope="col" { (heading) }
+                @for order in Order::ALL {
+                    (heading(order, view))
+                    @if order == Order::Kind && has_clusters { th role="columnheader" scope="col" { "Cluster" } }
                 }
             } }
-            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view)) } } }
+            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view, has_clusters)) } } }
         }
     }
 }
 
-fn row_of(row: &Row<'_>, view: &View) -> Markup {
+/// Renders the heading of a column, a link to the rows in its order.
+fn heading(order: Order, view: &View) -> Markup {
+    let ascends = (order == view.order).then(|| order.ascends() != view.reversed);
+    let sorted = ascends.map(|ascends| if ascends { "ascending" } else { "descending" });
+    html! {
+        th role="columnheader" scope="col" aria-sort=[sorted] {
+            a href={ "/" (view.sorted(order).query()) } { (order.heading()) }
+            @if let Some(ascends) = ascends { span aria-hidden="true" { @if ascends { " ▲" } @else { " ▼" } } }
+        }
+    }
+}
+
+fn row_of(row: &Row<'_>, view: &View, has_clusters: bool) -> Markup {
     let object = row.object;
     html! {
-        th role="rowheader" scope="row" {
-            a href={ (path_of(object.id())) (view.below().query()) } { (id(object.id())) }
-            @if !object.cluster().is_empty() { div class="aside" { "Cluster " (Foreign(object.cluster())) } }
-        }
-        (cell("State", "states", &states(row)))
+        th role="rowheader" scope="row" { (group_link(object.id(), view)) }
+        (cell("Kind", "kind", &kind(object.kind())))
+        @if has_clusters { (cell("Cluster", "", &Foreign(object.cluster()))) }
         @match object {
-            Object::Group(group) => (sizes(group)),
-            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (reason(object)) }
+            Object::Group(group) => { (cell("State", "states", &states(row))) (sizes(group)) }
+            Object::LeftOut(_) => td role="cell" class="states" data-heading="State" colspan="8" { (states(row)) }
         }
     }
 }
 
+/// Renders a kind by its short name, as kubectl has it.
+fn kind(kind: &str) -> Markup {
+    let short = match kind {
+        "MachineDeployment" => "MD",
+        "MachineSet" => "MS",
+        "MachinePool" => "MP",
+        other => other,
+    };
+    html! { abbr title=(kind) { (short) } }
+}
+
+/// Renders the conditions and the reason of the first one. A narrow column cuts the reason: it has a tooltip, and stands
+/// on the page of the object.
 fn states(row: &Row<'_>) -> Markup {
     html! {
         @for condition in &row.conditions { (badge(*condition)) " " }
-        @if let Object::Group(group) = row.object {
-            @if let Some(problem) = group.problems.first() {
-                div class="aside reason" { (Foreign(&problem.message)) (and_more(group.problems.len())) }
-            } @else if row.conditions.contains(&Condition::Refused) && let Some(last) = group.history.first() {
-                div class="aside reason" { (Foreign(&last.text)) }
-            } @else if let Some(rollout) = &group.rollout {
-                div class="aside reason" { (Foreign(&rollout.message)) }
-            }
-        }
+        @if let Some(why) = why(row) { span class="aside reason" title=(Foreign(&why)) { (Foreign(&why)) } }
     }
 }
 
-fn and_more(count: usize) -> Markup {
-    html! { @if count > 1 { " (and " (count - 1) " more)" } }
-}
-
-fn reason(object: &LeftOutObject) -> Markup {
-    html! {
-        span class="reason" { (Foreign(&object.message)) }
-        @if let Some(problem) = object.problems.first() {
-            div class="aside reason" { (Foreign(&problem.message)) (and_more(object.problems.len())) }
-        }
+fn why(row: &Row<'_>) -> Option<String> {
+    let first = |problems: &[Problem]| {
+        let problem = problems.first()?;
+        let more = if problems.len() > 1 { format!(" (and {} more)", problems.len() - 1) } else { String::new() };
+        Some(format!("{}{more}", problem.message))
+    };
+    match row.object {
+        Object::Group(group) => first(&group.problems)
+            .or_else(|| {
+                let last = group.history.first().filter(|_| row.conditions.contains(&Condition::Refused));
+                last.map(|last| last.text.clone())
+            })
+            .or_else(|| group.rollout.as_ref().map(|rollout| rollout.message.clone())),
+        Object::LeftOut(object) => Some(match first(&object.problems) {
+            Some(problem) => format!("{}: {problem}", object.message),
+            None => object.message.clone(),
+        }),
     }
 }
 

@@ -2,10 +2,12 @@
 //! spans 0 to the max size and shows the requested size, the running part of it, and a mark at the min size. A text
 //! alternative gives the same values.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::state::Group;
+use crate::state::{Group, Run};
 
 /// A condition of a row that people look for; the most urgent first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -108,6 +110,11 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
+/// Formats a moment for people.
+pub(super) fn utc(moment: Timestamp) -> impl fmt::Display {
+    moment.strftime("%F %T UTC")
+}
+
 /// The time at which a state was taken, to which other times are relative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now(pub(super) Timestamp);
@@ -123,18 +130,25 @@ impl Now {
         let seconds = self.seconds_since(moment);
         let span = span(seconds.unsigned_abs());
         let text = if seconds >= 0 { format!("{span} ago") } else { format!("in {span}") };
-        html! { time datetime=(moment) title=(moment) { (text) } }
+        html! { time datetime=(moment) title=(utc(moment)) { (text) } }
+    }
+
+    /// Renders the time since a moment, with the moment itself below.
+    pub(super) fn ago_and_when(self, moment: Timestamp) -> Markup {
+        html! { (self.ago(moment)) div class="aside when" { (utc(moment)) } }
     }
 
     /// Renders the age of something that was created at this time.
     pub(super) fn age(self, moment: Timestamp) -> Markup {
         let seconds = u64::try_from(self.seconds_since(moment)).unwrap_or_default();
-        html! { time datetime=(moment) title=(moment) { (span(seconds)) } }
+        html! { time datetime=(moment) title=(utc(moment)) { (span(seconds)) } }
     }
 }
 
 /// The width of the drawing, in its own units.
 const WIDTH: f64 = 200.0;
+/// The height of the graph, in the same units.
+const HEIGHT: f64 = 40.0;
 
 /// Renders the bar of a group.
 pub(super) fn bar(group: &Group) -> Markup {
@@ -156,6 +170,41 @@ pub(super) fn bar(group: &Group) -> Markup {
             }
         }
     }
+}
+
+/// Renders the size and the Nodes of a group over time, as steps that touch both edges; nothing for a single sample.
+pub(super) fn graph(runs: &[Run]) -> Markup {
+    let minutes: u32 = runs.iter().map(|run| u32::from(run.minutes)).sum();
+    let Some(most) = runs.iter().map(|run| run.size.max(run.nodes)).max().filter(|_| minutes > 1) else {
+        return html! {};
+    };
+    let steps = |value: fn(&Run) -> u16| {
+        let mut at = 0;
+        let points = runs.iter().flat_map(|run| {
+            let begin = at;
+            at += u32::from(run.minutes);
+            let y = number(HEIGHT - f64::from(value(run)) / f64::from(most.max(1)) * (HEIGHT - 2.0) - 1.0);
+            [begin, at].map(|at| format!("{},{y}", number(f64::from(at) / f64::from(minutes) * WIDTH)))
+        });
+        points.collect::<Vec<_>>().join(" ")
+    };
+    let (size, nodes) = (range(runs, |run| run.size), range(runs, |run| run.nodes));
+    let text = format!("last {}: size {size}, Nodes {nodes}", span(u64::from(minutes) * 60));
+    html! {
+        figure {
+            svg class="graph" viewBox="0 0 200 40" preserveAspectRatio="none" role="img" aria-label=(text) {
+                polygon class="running" points={ "0,40 " (steps(|run| run.nodes)) " 200,40" } {}
+                polyline class="size" points=(steps(|run| run.size)) {}
+            }
+            figcaption { (text) " (line: size, area: Nodes)" }
+        }
+    }
+}
+
+fn range(runs: &[Run], value: fn(&Run) -> u16) -> String {
+    let (least, most) = (runs.iter().map(value).min(), runs.iter().map(value).max());
+    let (least, most) = (least.unwrap_or_default(), most.unwrap_or_default());
+    if least == most { least.to_string() } else { format!("{least}–{most}") }
 }
 
 /// Returns the content of the bar as text.
@@ -200,6 +249,26 @@ mod tests {
         let bar = drawn(0, 20, 10, 30);
         assert!(bar.contains(r#"class="running" x="0" y="2" width="200.0""#), "{bar}");
         assert!(bar.contains(r#"class="most" x="99.0""#) && !bar.contains("least"), "{bar}");
+    }
+
+    #[test]
+    fn a_graph_has_a_step_for_each_change() {
+        let run = |minutes, size, nodes| Run { minutes, size, nodes };
+        let graph = graph(&[run(60, 2, 2), run(20, 4, 2), run(20, 4, 4)]).into_string();
+        for part in [
+            r#"aria-label="last 1 h 40 min: size 2–4, Nodes 2–4""#,
+            r#"class="size" points="0.0,20.0 120.0,20.0 120.0,1.0 160.0,1.0 160.0,1.0 200.0,1.0""#,
+            r#"class="running" points="0,40 0.0,20.0 120.0,20.0 120.0,20.0 160.0,20.0 160.0,1.0 200.0,1.0 200,40""#,
+        ] {
+            assert!(graph.contains(part), "{part}: {graph}");
+        }
+    }
+
+    #[test]
+    fn a_graph_of_nothing_can_be_drawn() {
+        assert_eq!(graph(&[]).into_string(), "");
+        assert_eq!(graph(&[Run { minutes: 1, size: 3, nodes: 3 }]).into_string(), "");
+        assert!(graph(&[Run { minutes: 2, size: 0, nodes: 0 }]).into_string().contains("0.0,39.0 200.0,39.0"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     view::View,
 };
 use crate::state::{Head, Source, StateSource};
-use service::listen::{StatusAnswer, StatusPages};
+use service::listen::{CLUSTERS_PATH, StatusAnswer, StatusPages};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
@@ -78,18 +78,23 @@ impl StatusPages for StatusPage {
 
 /// Returns a page of a cluster.
 fn page_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
-    if path == "/" { Some(overview::overview(&source.read_rows(), view)) } else { group_of(source, path, view) }
+    if path == "/" {
+        let named = source.groups_of_name(&view.text);
+        Some(overview::overview(&source.read_rows(), &named, view))
+    } else {
+        group_of(source, path, view)
+    }
 }
 
 fn group_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
     let id = GroupId::parse(path.strip_prefix("/groups/")?)?;
     let (state, reported) = source.read_group(&id);
-    group::group(&state, reported.as_ref(), view)
+    group::group(&state, reported.as_ref(), &source.past(&id), view)
 }
 
 /// Renders a page that only shows a text.
 pub(super) fn notice(head: &Head, title: &str, text: &str) -> String {
-    let page = Page { title, path: "/", view: &View::default(), head };
+    let page = Page { title, path: "/", view: &View::default(), head, debug: CLUSTERS_PATH };
     let content = html! {
         h1 { (title) }
         p class="reason" { (Foreign(text)) }

@@ -8,7 +8,7 @@ use super::{
     parts::{Condition, Now, Severity, span},
     view::View,
 };
-use crate::state::Head;
+use crate::state::{Head, HistoryOutcome};
 use rules::text::visible;
 use service::listen::STYLE_PATH;
 
@@ -31,11 +31,13 @@ pub(super) struct Page<'a> {
     pub(super) path: &'a str,
     pub(super) view: &'a View,
     pub(super) head: &'a Head,
+    /// The path of the same as JSON.
+    pub(super) debug: &'a str,
 }
 
 impl Page<'_> {
     pub(super) fn around(&self, content: &Markup) -> Markup {
-        let Self { title, path, view, head } = self;
+        let Self { title, path, view, head, debug } = self;
         let now = Now(head.taken_at);
         let up = u64::try_from(now.seconds_since(head.program.started_at)).unwrap_or_default();
         html! {
@@ -54,7 +56,9 @@ impl Page<'_> {
                     header {
                         p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
-                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%T UTC")) }
+                            @if let Some(cluster) = &head.cluster { "Cluster " b { (Foreign(cluster)) } " · " }
+                            @if let Some(pod) = &head.program.pod { "Pod " b { (Foreign(pod)) } " · " }
+                            "read " time datetime=(head.taken_at) { (head.taken_at.strftime("%F %T UTC")) }
                             " · version " (head.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
                                 "refreshed every " (span(seconds.into())) ", "
@@ -65,6 +69,10 @@ impl Page<'_> {
                         }
                     }
                     main { (content) }
+                    footer {
+                        a href=(debug) { (debug) } " · " a href="/metrics" { "/metrics" }
+                        " · runbook: docs/how-to/runbook.md"
+                    }
                 }
             }
         }
@@ -86,6 +94,32 @@ pub(super) fn labelled(severity: Severity, text: &str) -> Markup {
         Severity::Quiet => ("quiet", "–"),
     };
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) " " } (text) } }
+}
+
+/// Renders the command that describes an object, which one click selects; `None` if a shell would read its name as more
+/// than a name.
+pub(super) fn describe(resource: &str, namespace: Option<&str>, name: &str) -> Option<Markup> {
+    let is_plain = |text: &str| {
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+        text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.bytes().all(is_safe)
+    };
+    let is_safe = is_plain(name) && namespace.is_none_or(is_plain);
+    is_safe.then(|| {
+        html! {
+            code class="copy" {
+                "kubectl describe " (resource) " " @if let Some(namespace) = namespace { "-n " (namespace) " " } (name)
+            }
+        }
+    })
+}
+
+/// Renders how a write ended.
+pub(super) fn outcome(outcome: HistoryOutcome) -> Markup {
+    let severity = match outcome {
+        HistoryOutcome::Done => Severity::Good,
+        HistoryOutcome::Refused | HistoryOutcome::Failed => Severity::Bad,
+    };
+    labelled(severity, outcome.as_str())
 }
 
 /// Returns the path of a group's page.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use rules::{NodeTemplate, Price, Source, Sourced, Taint, TaintEffect};
 
-use super::{group, overview, routes::notice, view::View};
+use super::{group, overview, routes::notice, shell, view::View};
 use crate::state::explain::{Explained, GroupReport};
 use crate::state::{
     CallsState, Check, ClusterState, Group, Head, HistoryEntry, HistoryOutcome, InformerState, Instance,
@@ -23,7 +23,12 @@ const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>
 
 fn head() -> Head {
     Head {
-        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".parse().unwrap() },
+        program: Program {
+            version: "1.2.3".to_owned(),
+            started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            pod: Some("provider-7d9f-x2".to_owned()),
+        },
+        cluster: Some("team-a/prod".to_owned()),
         taken_at: "2026-01-01T01:00:00Z".parse().unwrap(),
         ready: true,
         ..Head::default()
@@ -59,11 +64,11 @@ fn workers() -> Group {
 }
 
 fn front(state: &State) -> String {
-    overview::overview(state, &View::default()).into_string()
+    overview::overview(state, &[], &View::default()).into_string()
 }
 
 fn page_of(state: &State, explained: Option<&Explained>) -> String {
-    group::group(state, explained, &View::default()).unwrap().into_string()
+    group::group(state, explained, &[], &View::default()).unwrap().into_string()
 }
 
 /// Returns a state in which every text of a cluster is hostile.
@@ -157,7 +162,7 @@ fn no_text_of_a_cluster_becomes_markup() {
     let view = View::parse("q=%22%3E%3Cscript%3E").unwrap();
     let pages = [
         front(&state),
-        overview::overview(&state, &view).into_string(),
+        overview::overview(&state, &[], &view).into_string(),
         page_of(&state, Some(&explained)),
         page_of(&left_out, None),
         notice(&state.head, "Not here", HOSTILE),
@@ -171,6 +176,18 @@ fn no_text_of_a_cluster_becomes_markup() {
     }
 }
 
+#[rstest]
+#[case("a;reboot")]
+#[case("$(reboot)")]
+#[case("--help")]
+#[case("a b")]
+#[case("a\nb")]
+#[case("")]
+fn no_command_is_shown_for_a_name_that_a_shell_reads_as_more(#[case] name: &str) {
+    assert!(shell::describe("node", None, name).is_none());
+    assert!(shell::describe("machine", Some(name), "m").is_none());
+}
+
 #[test]
 fn a_calm_fleet_is_said_to_be_calm() {
     let page = front(&State { groups: vec![workers()], ..state() });
@@ -179,9 +196,14 @@ fn a_calm_fleet_is_said_to_be_calm() {
         "Refresh 4 s ago",
         "1 kind in sync",
         "href=\"/groups/MachineDeployment/team-a/workers\"",
-        "MachineDeployment/<wbr>team-a/<wbr>workers",
+        ">team-a/<wbr>workers</a>",
+        "<abbr title=\"MachineDeployment\">MD</abbr>",
+        "aria-sort=\"ascending\"><a href=\"/?sort=-urgency\">State</a>",
+        "<a href=\"/?sort=size\">Size</a>",
         "aria-label=\"size 3, 3 running, between 1 and 5\"",
         "up 1 h",
+        "Cluster <b>team-a/prod</b> · Pod <b>provider-7d9f-x2</b>",
+        "<a href=\"/debug/state\">",
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
@@ -200,7 +222,14 @@ fn a_calm_fleet_is_said_to_be_calm() {
 #[case::never_called(State { calls: CallsState::default(), ..state() }, &["no Refresh since the start", "cloud-config"])]
 #[case::not_called_lately(
     State { calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: None }, ..state() },
-    &["not lately", "Refresh 10 min ago"]
+    &["not called here", "Another replica may be", "Refresh 10 min ago"]
+)]
+#[case::refused_before_another_replica_was_called(
+    State {
+        calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: Some("not ready: x".to_owned()) },
+        ..state()
+    },
+    &["not called here", "Refresh 10 min ago"]
 )]
 #[case::refused_refresh(
     State {
@@ -250,6 +279,15 @@ fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
     }
 }
 
+#[rstest]
+#[case(None)]
+#[case(Some(600))]
+fn a_standby_raises_no_alarm(#[case] last_refresh_ago: Option<u64>) {
+    let calls = CallsState { last_refresh_ago, last_refresh_refused: None };
+    let page = front(&State { calls, groups: vec![workers()], ..state() });
+    assert!(page.contains("badge quiet") && !page.contains("badge bad") && !page.contains("badge odd"), "{page}");
+}
+
 #[test]
 fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
     let entry = |what: &'static str, outcome, code: Option<&'static str>, text: &str| HistoryEntry {
@@ -287,9 +325,14 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         "<code>failed_precondition</code>",
         "it is rolling out",
         "3 times, first <time",
+        ">2026-01-01 00:59:00 UTC</div>",
         "2→3",
         "The size 3 was written 5 s ago",
-        "worker-1 (gone)",
+        "<summary>worker-1 (gone)</summary>",
+        ">kubectl describe machinedeployments.cluster.x-k8s.io -n team-a workers</code>",
+        ">kubectl describe machines.cluster.x-k8s.io -n team-a m</code>",
+        ">kubectl describe node worker-1</code>",
+        "href=\"/debug/state?group=MachineDeployment%2Fteam-a%2Fworkers\"",
         "2 instances",
         ">1 h</time>",
         "href=\"/\">‹ all node groups",
@@ -300,9 +343,50 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
 }
 
 #[test]
+fn the_first_page_begins_with_the_last_writes_and_refusals_of_all_groups() {
+    let entry = |minute: u32, outcome, text: String| HistoryEntry {
+        what: "ScaledUp".into(),
+        outcome,
+        code: None,
+        text,
+        first: "2026-01-01T00:00:00Z".parse().unwrap(),
+        last: format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap(),
+        times: 2,
+    };
+    let done = (10..16).rev().map(|at| entry(at, HistoryOutcome::Done, format!("done at {at}"))).collect();
+    let refused = vec![entry(58, HistoryOutcome::Refused, "it is rolling out".to_owned())];
+    let other = "MachineDeployment/team-a/other".to_owned();
+    let groups = vec![Group { history: done, ..workers() }, Group { id: other, history: refused, ..workers() }];
+    let page = front(&State { groups, ..state() });
+    let (recent, rest) =
+        page.split_once("Recent writes and refusals</h2>").unwrap().1.split_once("</section>").unwrap();
+    let places = ["it is rolling out", "2 min ago", "ScaledUp 2 times", "done at 15", "done at 12"];
+    for text in places {
+        assert!(recent.contains(text), "{text}: {recent}");
+    }
+    assert!(recent.find("it is rolling out") < recent.find("done at 15"), "{recent}");
+    assert!(!recent.contains("done at 11") && rest.contains("<h2>Groups</h2>"), "{recent}");
+}
+
+#[test]
+fn a_name_of_a_machine_leads_to_its_group() {
+    let other = Group { id: "MachineDeployment/team-a/other".to_owned(), ..workers() };
+    let state = State { groups: vec![workers(), other], ..state() };
+    let view = View::parse("q=workers-x7-abcde").unwrap();
+    let page = overview::overview(&state, &[workers().id], &view).into_string();
+    for text in [
+        "<code>workers-x7-abcde</code> of <a href=\"/groups/MachineDeployment/team-a/workers\">team-a/<wbr>workers</a>",
+        "1 row<",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("team-a/<wbr>other"), "{page}");
+}
+
+#[test]
 fn a_page_fetches_itself_anew_only_when_that_is_asked_for() {
     let view = View::parse("refresh=30&q=work").unwrap();
-    let page = overview::overview(&State { groups: vec![workers()], ..state() }, &view).into_string();
+    let page = overview::overview(&State { groups: vec![workers()], ..state() }, &[], &view).into_string();
     assert!(page.contains("<meta http-equiv=\"refresh\" content=\"30\">"), "{page}");
     assert!(page.contains("href=\"/?q=work\">stop</a>"), "{page}");
 }
@@ -311,7 +395,7 @@ fn a_page_fetches_itself_anew_only_when_that_is_asked_for() {
 fn a_long_list_is_cut_into_pages_that_keep_what_was_asked_for() {
     let groups = (0..250).map(|n| Group { id: format!("MachineDeployment/team-a/g{n:03}"), ..workers() });
     let state = State { groups: groups.collect(), ..state() };
-    let page = overview::overview(&state, &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
+    let page = overview::overview(&state, &[], &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
     for text in
         ["250 rows", "page 2 of 3", "href=\"/?q=team-a&amp;sort=id\"", "href=\"/?q=team-a&amp;sort=id&amp;page=3\""]
     {

@@ -5,6 +5,7 @@ use std::fmt;
 use form_urlencoded::Serializer;
 
 use super::parts::Condition;
+use service::listen::STATE_PATH;
 
 /// The number of rows per page.
 pub(super) const ROWS: usize = 100;
@@ -21,6 +22,8 @@ pub(super) struct View {
     pub(super) text: String,
     pub(super) filter: Filter,
     pub(super) order: Order,
+    /// True if the order is reversed.
+    pub(super) reversed: bool,
     /// The page, from 1 on.
     pub(super) page: usize,
     /// The number of seconds after which the page is refreshed.
@@ -41,36 +44,75 @@ pub(super) enum Filter {
     Only(Condition),
 }
 
-/// The order of the rows.
+/// The order of the rows: each column of the table is one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Order {
-    /// The most urgent first, then by id.
+    /// By namespace and name.
+    Id,
+    /// By kind.
+    Kind,
+    /// The most urgent first.
     #[default]
     Urgency,
-    /// By id.
-    Id,
-    /// The largest first.
+    // The largest first.
     Size,
+    Min,
+    Max,
+    Running,
+    Creating,
+    Deleting,
+    Failed,
 }
 
 impl Order {
-    pub(super) const ALL: [Self; 3] = [Self::Urgency, Self::Id, Self::Size];
+    /// In the order of the columns.
+    pub(super) const ALL: [Self; 10] = [
+        Self::Id,
+        Self::Kind,
+        Self::Urgency,
+        Self::Size,
+        Self::Min,
+        Self::Max,
+        Self::Running,
+        Self::Creating,
+        Self::Deleting,
+        Self::Failed,
+    ];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Urgency => "urgency",
             Self::Id => "id",
+            Self::Kind => "kind",
+            Self::Urgency => "urgency",
             Self::Size => "size",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Running => "running",
+            Self::Creating => "creating",
+            Self::Deleting => "deleting",
+            Self::Failed => "failed",
         }
     }
 
-    /// For people.
-    pub(super) fn title(self) -> &'static str {
+    /// Returns the heading of its column.
+    pub(super) fn heading(self) -> &'static str {
         match self {
-            Self::Urgency => "problems first",
-            Self::Id => "by name",
-            Self::Size => "largest first",
+            Self::Id => "Node group",
+            Self::Kind => "Kind",
+            Self::Urgency => "State",
+            Self::Size => "Size",
+            Self::Min => "Min",
+            Self::Max => "Max",
+            Self::Running => "Running",
+            Self::Creating => "Creating",
+            Self::Deleting => "Deleting",
+            Self::Failed => "Failed",
         }
+    }
+
+    /// Returns true if the smallest comes first.
+    pub(super) fn ascends(self) -> bool {
+        matches!(self, Self::Id | Self::Kind | Self::Urgency)
     }
 }
 
@@ -103,6 +145,7 @@ impl Default for View {
             text: String::new(),
             filter: Filter::default(),
             order: Order::default(),
+            reversed: false,
             page: 1,
             refresh: None,
             cluster: None,
@@ -129,7 +172,11 @@ impl View {
             match (&*name, &*value) {
                 ("q", text) => view.text = shortened(text.trim()),
                 ("state", word) => view.filter = one_of(Filter::all(), Filter::as_str, &name, word)?,
-                ("sort", word) => view.order = one_of(Order::ALL.into_iter(), Order::as_str, &name, word)?,
+                ("sort", word) => {
+                    let order = word.strip_prefix('-');
+                    view.reversed = order.is_some();
+                    view.order = one_of(Order::ALL.into_iter(), Order::as_str, &name, order.unwrap_or(word))?;
+                }
                 ("page", "") => view.page = 1,
                 ("page", number) => {
                     view.page = number
@@ -165,8 +212,8 @@ impl View {
         if self.filter != default.filter {
             query.append_pair("state", self.filter.as_str());
         }
-        if self.order != default.order {
-            query.append_pair("sort", self.order.as_str());
+        if let Some(sort) = self.sort() {
+            query.append_pair("sort", &sort);
         }
         if self.page != default.page {
             query.append_pair("page", &self.page.to_string());
@@ -176,6 +223,28 @@ impl View {
         }
         let query = query.finish();
         if query.is_empty() { query } else { format!("?{query}") }
+    }
+
+    /// Returns the value of `sort`; `None` for the default.
+    pub(super) fn sort(&self) -> Option<String> {
+        let sign = if self.reversed { "-" } else { "" };
+        let is_default = self.order == Order::default() && !self.reversed;
+        (!is_default).then(|| format!("{sign}{}", self.order.as_str()))
+    }
+
+    /// Returns the view in another order, or in the reverse one if this is its order already.
+    pub(super) fn sorted(&self, order: Order) -> Self {
+        Self { order, reversed: order == self.order && !self.reversed, page: 1, ..self.clone() }
+    }
+
+    /// Returns the path of the debug state of this Cluster, or of one group of it.
+    pub(super) fn debug_state(&self, group: Option<&str>) -> String {
+        let mut query = Serializer::new(String::new());
+        query.extend_pairs(self.cluster.iter().map(|cluster| ("cluster", cluster)));
+        query.extend_pairs(group.map(|group| ("group", group)));
+        let query = query.finish();
+        let sign = if query.is_empty() { "" } else { "?" };
+        format!("{STATE_PATH}{sign}{query}")
     }
 
     /// Returns the view of all rows of the same Cluster.
@@ -257,6 +326,7 @@ mod tests {
     #[case::state("?state=problem")]
     #[case::all("?state=all")]
     #[case::sort("?sort=id")]
+    #[case::reverse("?sort=-urgency")]
     #[case::page("?page=7")]
     #[case::refresh("?refresh=10")]
     #[case::cluster("?cluster=team-a%2Fstage&q=a")]
@@ -272,7 +342,7 @@ mod tests {
 
     #[rstest]
     #[case("state=bad", "state is \"bad\": it must be one of groups, all, left-out, ")]
-    #[case("sort=up", "sort is \"up\": it must be one of urgency, id, size")]
+    #[case("sort=up", "sort is \"up\": it must be one of id, kind, urgency, size, min")]
     #[case("page=0", "page is \"0\": it must be a number from 1 on")]
     #[case("page=-1", "page is \"-1\"")]
     #[case("refresh=0", "refresh is \"0\": it must be a number of seconds from 2 to 3600")]

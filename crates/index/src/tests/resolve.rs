@@ -40,6 +40,29 @@ fn a_node_without_provider_id_leads_by_its_annotations() {
     assert_eq!(group_with(&index(workers()), "", "c", &annotations[..1]), None);
 }
 
+#[rstest]
+#[case::machine("m", &[WORKERS])]
+#[case::node_by_its_machine("joined", &[WORKERS])]
+#[case::node_by_its_provider_id("n", &[WORKERS])]
+#[case::provider_id("x:///m", &[WORKERS])]
+#[case::end_of_a_provider_id("shared", &["MachinePool/team-a/pool", WORKERS])]
+#[case::provider_id_of_a_pool("y:///shared", &["MachinePool/team-a/pool"])]
+#[case::node_of_a_pool("in-pool", &["MachinePool/team-a/pool"])]
+#[case::part_of_a_name("join", &[])]
+#[case::nothing("", &[])]
+fn a_name_leads_to_the_groups_that_people_look_for(#[case] name: &str, #[case] expected: &[&str]) {
+    let other = json!({"spec": {"providerID": "x:///shared"}, "status": {"nodeRef": {"name": "joined"}}});
+    let mut changes = world(Some("x:///m"), &other, &with_id("x:///m"));
+    let more = json!({"spec": {"providerIDList": ["y:///shared"]}, "status": {"nodeRefs": [{"name": "in-pool"}]}});
+    changes.push(scalable(ScalableKind::MachinePool, "pool", 1, ("0", "9"), &more));
+    let found: Vec<_> = index(changes).groups_of_name(name).iter().map(ToString::to_string).collect();
+    let mut found: Vec<_> = found.iter().map(String::as_str).collect();
+    found.sort_unstable();
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn a_tail_that_two_machines_share_leads_nowhere() {
     let mut changes = workers();

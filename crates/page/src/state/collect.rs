@@ -16,6 +16,7 @@ use super::{
     CallsState, ClusterStanding, ClusterState, DeniedCaller, FleetCluster, FleetState, Group, Head, HistoryEntry,
     InformerState, LATELY, LeftOutObject, Program, Rollout, SCHEMA_VERSION, SourcedTaint, SourcedText, State, Template,
     explain::{Explained, explained},
+    past::{Past, Run},
 };
 use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
 use index::{Detail, GroupSnapshot, Served, Sizes, Snapshot};
@@ -66,13 +67,14 @@ impl Selection {
 const NODES: &str = "workload/nodes";
 
 impl Head {
-    fn new(checks: Vec<Check>, started_at: Timestamp) -> Self {
+    fn new(checks: Vec<Check>, program: &Program, cluster: Option<ObjectKey>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
-            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at },
+            program: program.clone(),
             taken_at: Timestamp::now(),
             ready: checks.iter().all(Check::is_ready),
             checks,
+            cluster: cluster.map(|cluster| cluster.to_string()),
         }
     }
 }
@@ -82,7 +84,8 @@ impl Head {
 pub struct StateSource {
     served: ServedCluster,
     certificates: Option<Certificates>,
-    started_at: Timestamp,
+    program: Program,
+    past: Past,
 }
 
 /// A list whose items are built while it is serialized.
@@ -95,8 +98,8 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, started_at: Timestamp) -> Self {
-        Self { served, certificates, started_at }
+    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, program: Program, past: Past) -> Self {
+        Self { served, certificates, program, past }
     }
 
     /// Returns the live state.
@@ -134,6 +137,16 @@ impl StateSource {
         self.whole(&snapshot, rows, left_out)
     }
 
+    /// Returns the size and the Nodes of a group over the last hours.
+    pub(crate) fn past(&self, id: &GroupId) -> Vec<Run> {
+        self.past.of(id)
+    }
+
+    /// Returns the ids of the groups of the Machine, Node or instance with this name or providerID.
+    pub(crate) fn groups_of_name(&self, text: &str) -> Vec<String> {
+        self.served.cluster.index().groups_of_name(text).iter().map(ToString::to_string).collect()
+    }
+
     /// Returns the live state as JSON.
     ///
     /// # Errors
@@ -160,7 +173,7 @@ impl StateSource {
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
         let now = Instant::now();
         State {
-            head: Head::new(self.served.cluster.checks(), self.started_at),
+            head: Head::new(self.served.cluster.checks(), &self.program, self.served.cluster.cluster_in_scope()),
             calls: calls_of(&self.served.calls, now),
             tls: self.certificates.as_ref().map(Certificates::standing),
             clusters: clusters(self.served.cluster.informers(), self.served.cluster.reads_nodes(), now),
@@ -256,25 +269,26 @@ pub struct Source {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
     certificates: Option<Certificates>,
-    started_at: Timestamp,
+    program: Program,
+    past: Past,
 }
 
 impl Source {
-    /// Returns the source of the state of workload clusters, for a program that was started at `started_at`.
+    /// Returns the source of the state of workload clusters.
     #[must_use]
     pub fn new(
         fleet: Fleet,
         served: Arc<dyn ServedClusters>,
         certificates: Option<Certificates>,
-        started_at: Timestamp,
+        program: Program,
     ) -> Self {
-        Self { fleet, served, certificates, started_at }
+        Self { fleet, served, certificates, program, past: Past::default() }
     }
 
     /// Returns the source of the state of workload clusters that no autoscaler calls.
     #[must_use]
     pub fn alone(fleet: Fleet, started_at: Timestamp) -> Self {
-        Self::new(fleet.clone(), Arc::new(fleet), None, started_at)
+        Self::new(fleet.clone(), Arc::new(fleet), None, Program::new(started_at, ""))
     }
 
     /// Returns true if there is one workload cluster, and none to choose.
@@ -303,9 +317,17 @@ impl Source {
         FleetState { informers, clusters, denied, head: self.head(), tls }
     }
 
+    /// Adds the present sizes to the past of all groups, which the graphs on their pages show. Call it once a minute.
+    pub fn sample(&self) {
+        let snapshots = self.served.clusters().into_iter().map(|it| it.cluster.index().snapshot(None, Detail::Counts));
+        let groups = snapshots.flat_map(|snapshot| snapshot.groups).filter(|group| group.served().is_some());
+        self.past.add(groups.map(|group| (group.id, group.size, group.counts.running)));
+    }
+
     /// Returns what the states begin with.
     pub(crate) fn head(&self) -> Head {
-        Head::new(self.fleet.checks(), self.started_at)
+        let only = self.served.cluster(None).and_then(|only| only.cluster.cluster_in_scope());
+        Head::new(self.fleet.checks(), &self.program, only)
     }
 
     /// Returns the source of the state of one among many.
@@ -326,7 +348,7 @@ impl Source {
     }
 
     fn state_of(&self, found: ServedCluster) -> StateSource {
-        StateSource::new(found, self.certificates.clone(), self.started_at)
+        StateSource::new(found, self.certificates.clone(), self.program.clone(), self.past.clone())
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod collect;
 pub mod explain;
+mod past;
 pub mod tables;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::collect::{DeniedCallers, Selection, ServedCluster, ServedClusters, Source, StateSource};
+pub(crate) use self::past::Run;
 pub use index::{InstanceView, WrittenSize};
 pub use rules::{Instance, InstanceCounts, InstanceError, InstanceState, Problem, ProblemKind};
 pub use scale::{HistoryEntry, HistoryOutcome};
@@ -75,6 +77,9 @@ pub struct Head {
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
     pub checks: Vec<Check>,
+    /// The Cluster that this is about, `<namespace>/<name>`; absent if it is about several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 /// The program that wrote the state.
@@ -85,6 +90,18 @@ pub struct Program {
     pub version: String,
     /// When it started.
     pub started_at: Timestamp,
+    /// The Pod that it runs in, by the variable `HOSTNAME`; absent if that isn't set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+}
+
+impl Program {
+    /// Returns this program, which was started at `started_at` in this Pod; its name is empty outside of one.
+    #[must_use]
+    pub fn new(started_at: Timestamp, pod: &str) -> Self {
+        let pod = (!pod.is_empty()).then(|| pod.to_owned());
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), started_at, pod }
+    }
 }
 
 /// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if no Refresh has

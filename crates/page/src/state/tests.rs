@@ -4,7 +4,11 @@
 use jiff::Timestamp;
 use rules::GroupId;
 
-use crate::state::{CheckState, InstanceState, ProblemKind, Selection, ServedCluster, State, StateSource};
+use super::past::Past;
+
+use crate::state::{
+    CheckState, InstanceState, ProblemKind, Program, Run, Selection, ServedCluster, Source, State, StateSource,
+};
 use cluster::fake::{WORKERS, World, fleet};
 
 #[tokio::test(start_paused = true)]
@@ -14,12 +18,18 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     let world = World::new(&api);
     world.until("all but the Nodes", |world| world.problem() == "workload/nodes: forbidden: forbidden").await;
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(ServedCluster::uncalled(world.workload.clone()), None, Timestamp::UNIX_EPOCH);
+    let source = StateSource::new(
+        ServedCluster::uncalled(world.workload.clone()),
+        None,
+        Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
+        Past::default(),
+    );
     let selection = Selection { instances: true, group: GroupId::parse(WORKERS) };
     let state = source.read(&selection);
     assert_eq!(serde_json::from_slice::<State>(&source.json(&selection).unwrap()).unwrap().groups, state.groups);
 
     assert_eq!((state.head.schema_version, state.head.program.started_at), (1, Timestamp::UNIX_EPOCH));
+    assert_eq!((state.head.program.pod.as_deref(), state.head.cluster.as_deref()), (Some("pod-0"), None));
     assert!(!state.head.ready && state.left_out.is_empty());
     let nodes = state.head.checks.iter().find(|check| check.name == "workload/nodes").unwrap();
     assert_eq!((nodes.state, nodes.reason.as_deref()), (CheckState::Pending, Some("forbidden: forbidden")));
@@ -66,7 +76,12 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     api.refuse("nodes", 403, "forbidden");
     let world = World::new(&api);
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(ServedCluster::uncalled(world.workload.clone()), None, Timestamp::UNIX_EPOCH);
+    let source = StateSource::new(
+        ServedCluster::uncalled(world.workload.clone()),
+        None,
+        Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
+        Past::default(),
+    );
     let seen = || {
         let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
         let instance = &state.groups[0].instances.as_deref().unwrap()[0];
@@ -78,6 +93,19 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     assert_eq!(seen(), (InstanceState::Running, "a".to_owned(), true));
     api.put("nodes", "a", &serde_json::json!({"spec": {"providerID": "cloud:///zone/a"}}));
     world.until("the Node is there", |_| !seen().2).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_of_all_groups_are_their_past() {
+    let world = World::new(&fleet());
+    world.until_ready().await;
+    world.until_groups(&[WORKERS]).await;
+    let source = Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH);
+    source.sample();
+    source.sample();
+    let past = source.only().unwrap().past(&GroupId::parse(WORKERS).unwrap());
+    assert_eq!(past, [Run { minutes: 2, size: 2, nodes: 1 }]);
     world.shutdown().await;
 }
 

@@ -156,7 +156,7 @@ fn no_text_of_a_fleet_becomes_markup() {
 fn the_links_of_a_clusters_pages_stay_at_the_cluster() {
     let view = View::parse("cluster=team-a%2Fstage").unwrap();
     let state = State { groups: vec![workers()], ..state() };
-    let first = overview::overview(&state, &view).into_string();
+    let first = overview::overview(&state, &[], &view).into_string();
     for text in [
         "href=\"/\">‹ all Clusters",
         "<h1>Node groups of team-a/stage</h1>",
@@ -166,6 +166,6 @@ fn the_links_of_a_clusters_pages_stay_at_the_cluster() {
     ] {
         assert!(first.contains(text), "{text}: {first}");
     }
-    let below = group::group(&state, None, &view).unwrap().into_string();
+    let below = group::group(&state, None, &[], &view).unwrap().into_string();
     assert!(below.contains("href=\"/?cluster=team-a%2Fstage\">‹ all node groups of team-a/stage"), "{below}");
 }

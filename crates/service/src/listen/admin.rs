@@ -1,5 +1,5 @@
 //! The admin listener: the status page for people, and for their tools `/debug/state`, the whole live state, and
-//! `/debug/clusters`, the Clusters of a fleet. It shows more than probes do (names of Machines and Nodes, messages of
+//! `/debug/clusters`, the Clusters of a fleet. It has the metrics too, for those who forward this port alone. It shows more than probes do (names of Machines and Nodes, messages of
 //! API servers), so it stays on loopback unless a flag says otherwise, and never answers a request that a page of
 //! another site makes. It must hold no secrets and change nothing, and knows nothing of the pages' content.
 
@@ -22,7 +22,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     hosts::{AllowedHosts, check_request},
-    http::{TEXT, page, with_permit},
+    http::{TEXT, metrics_router, page, with_permit},
+    metrics::SharedRegistry,
 };
 
 /// The path of the live state.
@@ -119,7 +120,12 @@ impl<S: Send + 'static> Pages<S> {
 
 /// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other
 /// than GET and HEAD answer 405.
-pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AllowedHosts) -> Router {
+pub fn admin_router(
+    pages: Arc<dyn DebugPages>,
+    people: Arc<dyn StatusPages>,
+    registry: SharedRegistry,
+    hosts: AllowedHosts,
+) -> Router {
     let debug = Router::new()
         .route(STATE_PATH, get(state))
         .route(CLUSTERS_PATH, get(clusters))
@@ -130,7 +136,8 @@ pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, ho
         .route(STYLE_PATH, get(style))
         .fallback(status)
         .with_state(Pages::new(people, SIDE_BY_SIDE));
-    debug.merge(people).layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
+    let routes = debug.merge(people).merge(metrics_router(registry));
+    routes.layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
 async fn state(State(pages): State<Pages<Arc<dyn DebugPages>>>, RawQuery(query): RawQuery) -> Response {

@@ -56,8 +56,11 @@ pub(super) struct Peer(pub(super) SocketAddr);
 
 /// Returns the probes and metrics. Other paths answer 404, and methods other than GET and HEAD answer 405.
 pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
-    let metrics = Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Scrapes::new(registry)));
-    probe_router(checks).merge(metrics)
+    probe_router(checks).merge(metrics_router(registry))
+}
+
+pub(super) fn metrics_router(registry: SharedRegistry) -> Router {
+    Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Scrapes::new(registry)))
 }
 
 /// Returns the probes alone, for a listener of their own.

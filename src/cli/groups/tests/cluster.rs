@@ -10,7 +10,7 @@ use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
 use page::state::Source;
 use page::state::tables::{View, table};
-use service::listen::{AllowedHosts, admin_router, bind, serve_http};
+use service::listen::{AllowedHosts, admin_router, bind, new_registry, serve_http};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {
@@ -23,6 +23,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let router = admin_router(
         Arc::clone(&source) as Arc<_>,
         Arc::new(StatusPage::new(Arc::clone(&source))),
+        new_registry(),
         AllowedHosts::on(address.ip()),
     );
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));

@@ -5,7 +5,7 @@ use rules::GroupId;
 use rules::capi::ObjectKey;
 
 use super::{super::unexpected::asked_for, *};
-use page::state::{ClusterStanding, FleetCluster, FleetState, Source, State};
+use page::state::{ClusterStanding, FleetCluster, FleetState, Program, Selection, Source, State};
 use service::listen::{DebugError, DebugPages as _};
 use testkit::CapturedLog;
 
@@ -19,7 +19,8 @@ fn key(name: &str) -> ObjectKey {
 
 impl World {
     fn source(&self) -> Source {
-        Source::new(self.provider.fleet.clone(), Arc::clone(&self.provider.callers) as _, None, Timestamp::UNIX_EPOCH)
+        let program = Program::new(Timestamp::UNIX_EPOCH, "");
+        Source::new(self.provider.fleet.clone(), Arc::clone(&self.provider.callers) as _, None, program)
     }
 
     fn shown(&self, name: &str) -> Option<FleetCluster> {
@@ -57,6 +58,8 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
         assert!(cluster.nodes_synced && cluster.calls.last_refresh_ago.is_some(), "{cluster:?}");
         assert_eq!((cluster.groups, cluster.machines, cluster.nodes, cluster.problems), (1, 1, 1, 0));
     }
+    let own = world.source().of("team-a/stage").unwrap().read(&Selection::default());
+    assert_eq!((own.head.cluster.as_deref(), state.head.cluster), (Some("team-a/stage"), None));
     let caller = &state.clusters[1].callers[0];
     assert_eq!((caller.uri.as_deref(), caller.serial.as_deref()), (Some(STAGE), Some("0a1b")));
     assert_eq!((caller.peer, caller.until), (Some("192.0.2.7".parse().unwrap()), Some(until)));

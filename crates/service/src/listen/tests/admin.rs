@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{LIMIT, listener};
-use crate::listen::{AllowedHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, serve_http};
+use crate::listen::{
+    AllowedHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, new_registry, serve_http,
+};
 
 /// Answers with its query, and refuses `bad`.
 struct Echo;
@@ -47,7 +49,11 @@ async fn answer(address: &str, lines: &[&str]) -> String {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let serving = tokio::spawn(serve_http(listener, admin_router(Arc::new(Echo), Arc::new(Echo), hosts), ends.clone()));
+    let serving = tokio::spawn(serve_http(
+        listener,
+        admin_router(Arc::new(Echo), Arc::new(Echo), new_registry(), hosts),
+        ends.clone(),
+    ));
     let request = lines.join("\r\n") + "\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -97,6 +103,7 @@ async fn only_addresses_and_localhost_are_answered(#[case] listen: &str, #[case]
 #[case::of_http_1_0(&["GET /debug/state HTTP/1.0"])]
 #[case::another_in_the_request_line(&["GET http://evil.example/debug/state HTTP/1.1", "host: localhost"])]
 #[case::on_any_path(&["GET /other HTTP/1.1", "host: evil.example"])]
+#[case::of_the_metrics(&["GET /metrics HTTP/1.1", "host: evil.example"])]
 #[tokio::test]
 async fn a_request_that_names_no_host_or_two_is_misdirected(#[case] lines: &[&str]) {
     let answer = answer("127.0.0.1", lines).await;
@@ -113,7 +120,9 @@ async fn a_request_that_names_no_host_or_two_is_misdirected(#[case] lines: &[&st
 #[case::bad_query("GET", "/debug/state?bad", 400)]
 #[case::clusters("GET", "/debug/clusters", 200)]
 #[case::post_to_clusters("POST", "/debug/clusters", 405)]
-#[case::another_page("GET", "/metrics", 404)]
+#[case::metrics("GET", "/metrics", 200)]
+#[case::post_to_metrics("POST", "/metrics", 405)]
+#[case::another_page("GET", "/livez", 404)]
 #[case::the_status_page("GET", "/?q=a", 200)]
 #[case::head_of_it("HEAD", "/", 200)]
 #[case::post_to_it("POST", "/", 405)]
@@ -183,7 +192,7 @@ async fn pages_of_other_sites_get_nothing(#[case] headers: &[&str], #[case] is_a
 #[tokio::test]
 async fn one_answer_is_held_for_who_does_not_read_it() {
     let hosts = AllowedHosts::on([127, 0, 0, 1].into());
-    let router = admin_router(Arc::new(Echo), Arc::new(Echo), hosts);
+    let router = admin_router(Arc::new(Echo), Arc::new(Echo), new_registry(), hosts);
     let ask = || {
         let request = Request::get("/debug/state?a").header("host", "localhost").body(Body::empty()).unwrap();
         router.clone().oneshot(request)
