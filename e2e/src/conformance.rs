@@ -83,8 +83,7 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
         })
     };
     let mut trials = Vec::new();
-    // No controllers run here.
-    for case in cases::cases(false) {
+    for case in cases::cases() {
         let run: Run = Box::new(move |servers| Box::pin(servers.suite.run(case)));
         trials.push(trial(format!("real::{}", case.name), run));
     }
