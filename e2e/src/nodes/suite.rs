@@ -3,7 +3,6 @@
 
 use std::{
     env, fs,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
@@ -13,14 +12,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
+use clap::Parser as _;
 use libtest_mimic::{Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
 use super::{Leftovers, POLL_INTERVAL};
 use crate::{
     images::Docker,
-    selection::Selection,
-    suite::panic_message,
+    runner::{Selection, caught},
     wait::{SOON, every},
 };
 
@@ -72,7 +71,7 @@ struct Suite<S> {
 /// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
 /// Without the environment variable all are ignored, and those that `--ignored` selects fail.
 pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path) -> ExitCode {
-    let mut selection = Selection::from_args();
+    let mut selection = Selection::parse();
     selection.arguments.test_threads = Some(1);
     let is_missing = env::var_os(VARIABLE).is_none_or(|value| value.is_empty());
     let enabled = !is_missing && !selection.arguments.list;
@@ -117,8 +116,7 @@ fn trial<S: Shared>(suite: &Arc<Suite<S>>, scenario: Scenario<S::Body>, is_missi
 impl<S: Shared> Suite<S> {
     fn try_scenario(&self, name: &str, body: S::Body) -> Result<(), Failed> {
         let logs = self.logs.join(name.replace("::", "/"));
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.run_scenario(body, &logs))));
-        let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        let outcome = caught(|| self.runtime.block_on(self.run_scenario(body, &logs)));
         outcome.map_err(|error| format!("{error:#}\nlogs are in {}", logs.display()).into())
     }
 
