@@ -13,16 +13,21 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
 use crate::{
-    control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, selection::Selection,
+    control_plane::ControlPlane,
+    crds::Installed,
+    go,
+    kubectl::Kubectl,
+    objects::Contract,
+    runner::{self, Shared, failed},
     users::User,
 };
 
@@ -52,58 +57,46 @@ macro_rules! sessions {
     };
 }
 
+/// The body of a trial.
+type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
+
 /// Runs the trials that the command line selects, like libtest.
 #[must_use]
 pub fn run(sessions: &[Session]) -> ExitCode {
-    match try_run(sessions) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("conformance: {error:#}");
-            ExitCode::FAILURE
+    let trials = |suite: &Arc<Suite>| {
+        let trial = |name: String, run: Run| {
+            let suite = Arc::clone(suite);
+            Trial::test(name, move || {
+                let outcome = suite.runtime.block_on(async { run(&*suite.servers.get(Servers::start()).await?).await });
+                outcome.map_err(|error| failed(&error))
+            })
+        };
+        let mut trials = Vec::new();
+        for case in cases::cases() {
+            let run: Run = Box::new(move |servers| Box::pin(servers.suite.run(case)));
+            trials.push(trial(format!("real::{}", case.name), run));
         }
-    }
-}
-
-fn try_run(sessions: &[Session]) -> Result<ExitCode> {
-    let mut selection = Selection::from_args();
-    selection.arguments.test_threads.get_or_insert(AT_ONCE);
-    let runtime = Arc::new(Runtime::new()?);
-    let started = Arc::new(Started::const_new());
-    let trial = |name: String, run: Run| {
-        let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
-        Trial::test(name, move || {
-            let outcome = runtime.block_on(async {
-                let start = async || Servers::start().await.map_err(|error| format!("{error:#}"));
-                match started.get_or_init(start).await {
-                    Ok(servers) => run(servers).await,
-                    Err(error) => Err(anyhow!("{error}")),
-                }
-            });
-            outcome.map_err(|error| Failed::from(format!("{error:#}")))
-        })
+        for &session in sessions {
+            let real: Run = Box::new(move |servers| Box::pin(servers.real.session(session)));
+            trials.push(trial(format!("real::{}", session.name), real));
+            let sandbox: Run = Box::new(move |servers| Box::pin(servers.sandbox.session(session)));
+            trials.push(trial(format!("sandbox::{}", session.name), sandbox));
+        }
+        Ok(trials)
     };
-    let mut trials = Vec::new();
-    // No controllers run here.
-    for case in cases::cases(false) {
-        let run: Run = Box::new(move |servers| Box::pin(servers.suite.run(case)));
-        trials.push(trial(format!("real::{}", case.name), run));
-    }
-    for &session in sessions {
-        let real: Run = Box::new(move |servers| Box::pin(servers.real.session(session)));
-        trials.push(trial(format!("real::{}", session.name), real));
-        let sandbox: Run = Box::new(move |servers| Box::pin(servers.sandbox.session(session)));
-        trials.push(trial(format!("sandbox::{}", session.name), sandbox));
-    }
-    let conclusion = selection.run(trials);
-    drop(started);
-    Ok(conclusion.exit_code())
+    runner::run("conformance", AT_ONCE, Suite::new(), trials, |suite| suite.servers.end())
 }
 
-/// The result of starting the servers for the first trial that runs. A failure is not retried for each trial.
-type Started = OnceCell<Result<Servers, String>>;
+struct Suite {
+    runtime: Runtime,
+    servers: Shared<Servers>,
+}
 
-/// The body of a trial, run on both servers.
-type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
+impl Suite {
+    fn new() -> Result<Self> {
+        Ok(Self { runtime: Runtime::new()?, servers: Shared::default() })
+    }
+}
 
 /// Both servers, and the suites that run on them. Fields are dropped in this order.
 struct Servers {

@@ -36,7 +36,7 @@ pub mod program;
 pub mod promtool;
 pub mod provider;
 pub mod proxy;
-pub mod selection;
+pub(crate) mod runner;
 pub mod suite;
 pub mod users;
 pub mod webhook;

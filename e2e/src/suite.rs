@@ -1,17 +1,11 @@
 //! Runs the scenarios, each for both versions of the contract or on OpenShift's kinds, and ends their shared servers.
 
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Failed, Trial};
-use tokio::{runtime::Runtime, sync::Mutex};
+use tokio::runtime::Runtime;
 
 use crate::{
     control_plane::ControlPlane,
@@ -19,7 +13,7 @@ use crate::{
     go::{self, Components},
     objects::Contract,
     program,
-    selection::Selection,
+    runner::{self, Shared, caught, failed, failure},
     world::World,
 };
 
@@ -56,106 +50,54 @@ macro_rules! scenarios {
 /// Runs the scenarios that the command line selects, like libtest.
 #[must_use]
 pub fn run(scenarios: &[Scenario]) -> ExitCode {
-    let mut selection = Selection::from_args();
-    selection.arguments.test_threads.get_or_insert(AT_ONCE);
-    let suite = match Suite::new() {
-        Ok(suite) => Arc::new(suite),
-        Err(error) => {
-            eprintln!("e2e: {error:#}");
-            return ExitCode::FAILURE;
+    let trials = |suite: &Arc<Suite>| {
+        let mut trials = Vec::new();
+        for contract in Contract::ALL.into_iter().chain([Contract::MachineApi]) {
+            for &scenario in scenarios.iter().filter(|scenario| scenario.contracts.contains(&contract)) {
+                let suite = Arc::clone(suite);
+                let name = format!("{contract}::{}", scenario.name);
+                trials.push(Trial::test(name, move || suite.try_scenario(contract, scenario)));
+            }
         }
+        Ok(trials)
     };
-    let mut trials = Vec::new();
-    for contract in Contract::ALL.into_iter().chain([Contract::MachineApi]) {
-        for &scenario in scenarios.iter().filter(|scenario| scenario.contracts.contains(&contract)) {
-            let suite = Arc::clone(&suite);
-            let name = format!("{contract}::{}", scenario.name);
-            trials.push(Trial::test(name, move || suite.try_scenario(contract, scenario)));
-        }
-    }
-    let conclusion = selection.run(trials);
-    suite.end();
-    conclusion.exit_code()
+    runner::run("e2e", AT_ONCE, Suite::new(), trials, |suite| suite.shared.values().for_each(Shared::end))
 }
-
-/// The outcome of the first attempt, which all scenarios share. A failure that took minutes is not repeated for each
-/// one.
-type Once<T> = Option<Result<T, String>>;
 
 struct Suite {
     runtime: Runtime,
-    program: OnceLock<Result<PathBuf, String>>,
-    components: OnceLock<Result<Arc<Components>, String>>,
-    shared: HashMap<&'static str, Mutex<Once<Arc<ControlPlane>>>>,
+    program: Shared<PathBuf>,
+    components: Shared<Components>,
+    shared: HashMap<&'static str, Shared<ControlPlane>>,
 }
 
 impl Suite {
     fn new() -> Result<Self> {
+        let contracts = Contract::ALL.into_iter().chain([Contract::MachineApi]);
         Ok(Self {
             runtime: Runtime::new()?,
-            program: OnceLock::new(),
-            components: OnceLock::new(),
-            shared: Contract::ALL
-                .into_iter()
-                .chain([Contract::MachineApi])
-                .map(|contract| (contract.as_str(), Mutex::default()))
-                .collect(),
+            program: Shared::default(),
+            components: Shared::default(),
+            shared: contracts.map(|contract| (contract.as_str(), Shared::default())).collect(),
         })
     }
 
     fn try_scenario(&self, contract: Contract, scenario: Scenario) -> Result<(), Failed> {
-        let world =
-            self.world(contract, scenario.own_api_server).map_err(|error| Failed::from(format!("{error:#}")))?;
-        let run = AssertUnwindSafe(|| self.runtime.block_on((scenario.run)(&world)));
-        let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        let world = self.runtime.block_on(self.world(contract, scenario.own_api_server));
+        let world = world.map_err(|error| failed(&error))?;
+        let outcome = caught(|| self.runtime.block_on((scenario.run)(&world)));
         outcome.map_err(|error| failure(&error, &world.log_tails()).into())
     }
 
-    fn world(&self, contract: Contract, own_api_server: bool) -> Result<World> {
-        let components = self.components.get_or_init(|| go::components().map(Arc::new).map_err(|e| format!("{e:#}")));
-        let components = components.clone().map_err(|error| anyhow!(error))?;
-        let program = self.program.get_or_init(|| program::build().map_err(|error| format!("{error:#}")));
-        let program = program.clone().map_err(|error| anyhow!(error))?;
-        self.runtime.block_on(async {
-            let plane = if own_api_server {
-                let kinds = Installed::AllButMachinePools;
-                Arc::new(ControlPlane::start(components, contract, kinds).await?)
-            } else {
-                self.shared_plane(components, contract).await?
-            };
-            World::new(plane, program).await
-        })
+    async fn world(&self, contract: Contract, own_api_server: bool) -> Result<World> {
+        let components = self.components.get(async { go::components() }).await?;
+        let program = self.program.get(async { program::build() }).await?;
+        let plane = if own_api_server {
+            Arc::new(ControlPlane::start(components, contract, Installed::AllButMachinePools).await?)
+        } else {
+            let shared = self.shared.get(contract.as_str()).context("a contract version that is not listed")?;
+            shared.get(ControlPlane::start(components, contract, Installed::All)).await?
+        };
+        World::new(plane, program.to_path_buf()).await
     }
-
-    async fn shared_plane(&self, components: Arc<Components>, contract: Contract) -> Result<Arc<ControlPlane>> {
-        let slot = self.shared.get(contract.as_str());
-        let mut slot = slot.context("a contract version that is not listed")?.lock().await;
-        if slot.is_none() {
-            let started = ControlPlane::start(components, contract, Installed::All).await;
-            *slot = Some(started.map(Arc::new).map_err(|error| format!("{error:#}")));
-        }
-        match &*slot {
-            Some(Ok(plane)) => Ok(Arc::clone(plane)),
-            Some(Err(error)) => Err(anyhow!("{error}")),
-            None => Err(anyhow!("no API server was started")),
-        }
-    }
-
-    /// Ends the shared API servers.
-    fn end(&self) {
-        for slot in self.shared.values() {
-            slot.blocking_lock().take();
-        }
-    }
-}
-
-/// Returns the text of a failed scenario. The error comes last, where a log that is cut off still has it.
-pub(crate) fn failure(error: &anyhow::Error, log_tails: &str) -> String {
-    format!("{log_tails}\n--- it failed since:\n{error:#}\n")
-}
-
-/// Returns the message of a panic as an error.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    anyhow!("panicked: {}", text.unwrap_or("without a message"))
 }

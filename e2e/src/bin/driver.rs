@@ -1,7 +1,6 @@
 //! The project's driver in a Pod. It makes Cluster Autoscaler's calls, takes those of its flags that it models, and
 //! ignores others. It finds the provider by the name in the chart's cloud-config, and authenticates with the mounted
-//! certificate. With `--kubeconfig` it scales that cluster and writes a status there; otherwise it sees the Pod's own
-//! namespace, by its token. Its notes go to standard output.
+//! certificate. It scales the cluster of `--kubeconfig` and writes a status there. Its notes go to standard output.
 
 use std::{collections::BTreeMap, env, fs, path::Path, time::Duration};
 
@@ -30,22 +29,16 @@ async fn main() -> Result<()> {
         let (version, rng) = (Version::new(37, 0), fastrand::Rng::with_seed(0));
         Driver::new(caller, workload, version, settings, rng, |line: &str| println!("{line}")).run().await;
     };
-    if let Some(kubeconfig) = flags.get("kubeconfig") {
-        let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
-        let recorder = Recorder::start(channel, Path::new("/dev/null").to_owned()).await?;
-        let caller = Caller::new(e2e::provider::Caller::to(&recorder.address)?.channel());
-        let namespace = flags.get("namespace").context("give --namespace, of the status")?;
-        let status = Objects::new(client.clone(), Contract::V1Beta2, namespace);
-        tokio::select! {
-            () = write_status(status, recorder.calls.clone()) => {}
-            () = drive(caller, Workload::new(client)) => {}
-        }
-    } else {
-        let config = Config::incluster()?;
-        let namespace = config.default_namespace.clone();
-        drive(Caller::new(channel), Workload::of_namespace(Client::try_from(config)?, &namespace)).await;
+    let kubeconfig = Kubeconfig::read_from(flags.get("kubeconfig").context("give --kubeconfig")?)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    let recorder = Recorder::start(channel, Path::new("/dev/null").to_owned()).await?;
+    let caller = Caller::new(e2e::provider::Caller::to(&recorder.address)?.channel());
+    let namespace = flags.get("namespace").context("give --namespace, of the status")?;
+    let status = Objects::new(client.clone(), Contract::V1Beta2, namespace);
+    tokio::select! {
+        () = write_status(status, recorder.calls.clone()) => {}
+        () = drive(caller, Workload::new(client)) => {}
     }
     Ok(())
 }

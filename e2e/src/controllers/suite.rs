@@ -2,22 +2,18 @@
 
 use std::{
     env, fs,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Failed, Trial};
-use tokio::{
-    runtime::Runtime,
-    sync::{Mutex, Semaphore},
-};
+use tokio::{runtime::Runtime, sync::Semaphore};
 
 use super::testbed::Testbed;
 use crate::{
@@ -27,8 +23,7 @@ use crate::{
     existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
-    selection::Selection,
-    suite::{failure, panic_message},
+    runner::{self, Shared, caught, failed, failure},
 };
 
 /// The number of concurrent scenarios, more than there are processors since they mostly wait.
@@ -93,54 +88,35 @@ macro_rules! plays {
 /// `logs`.
 #[must_use]
 pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
-    let mut selection = Selection::from_args();
-    selection.arguments.test_threads.get_or_insert(AT_ONCE);
-    let suite = match Suite::new(logs) {
-        Ok(suite) => Arc::new(suite),
-        Err(error) => {
-            eprintln!("controllers: {error:#}");
-            return ExitCode::FAILURE;
-        }
+    let trials = |suite: &Arc<Suite>| {
+        let (named, existing) = (Binary::named()?, Clusters::named()?);
+        let trials = scenarios.iter().flat_map(|&scenario| trials(suite, scenario, &named, existing.as_ref()));
+        Ok(trials.collect())
     };
-    let named = match Binary::named() {
-        Ok(named) => named,
-        Err(error) => {
-            eprintln!("controllers: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let existing = match Clusters::named() {
-        Ok(existing) => existing,
-        Err(error) => {
-            eprintln!("controllers: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let mut trials = Vec::new();
-    for &scenario in scenarios {
-        match scenario.runs {
-            Runs::Everywhere => {
-                trials.push(trial(&suite, scenario, "real", Backend::Real));
-                trials.push(trial(&suite, scenario, "simulated", Backend::Simulated));
-            }
-            Runs::Real => trials.push(trial(&suite, scenario, "real", Backend::Real)),
-            Runs::Simulated => trials.push(trial(&suite, scenario, "simulated", Backend::Simulated)),
-            Runs::InMemory => trials.push(in_memory(&suite, scenario)),
-            Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
-            Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
-            Runs::ScaledAsEach => {
-                trials.extend(scaled(&suite, scenario, &named));
-                let others = if named.is_empty() { DRIVEN_IN_SOME.as_slice() } else { &[] };
-                trials.extend(others.iter().map(|&version| {
-                    let driver = Backend::Scaled(Autoscaler::Driver(version));
-                    trial(&suite, scenario, &format!("driver::{version}"), driver)
-                }));
-            }
+    runner::run("controllers", AT_ONCE, Suite::new(logs), trials, Suite::end)
+}
+
+/// Returns the trials of a scenario in each of its environments.
+fn trials(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary], existing: Option<&Clusters>) -> Vec<Trial> {
+    let real = || trial(suite, scenario, "real", Backend::Real);
+    let simulated = || trial(suite, scenario, "simulated", Backend::Simulated);
+    match scenario.runs {
+        Runs::Everywhere => vec![real(), simulated()],
+        Runs::Real => vec![real()],
+        Runs::Simulated => vec![simulated()],
+        Runs::InMemory => vec![in_memory(suite, scenario)],
+        Runs::Scaled => scaled(suite, scenario, named),
+        Runs::Existing => vec![in_existing(suite, scenario, existing)],
+        Runs::ScaledAsEach => {
+            let mut trials = scaled(suite, scenario, named);
+            let others = if named.is_empty() { DRIVEN_IN_SOME.as_slice() } else { &[] };
+            trials.extend(others.iter().map(|&version| {
+                let driver = Backend::Scaled(Autoscaler::Driver(version));
+                trial(suite, scenario, &format!("driver::{version}"), driver)
+            }));
+            trials
         }
     }
-    let conclusion = selection.run(trials);
-    suite.end();
-    conclusion.exit_code()
 }
 
 /// Returns the trials with each named Cluster Autoscaler, or with the driver if none is named.
@@ -193,17 +169,13 @@ enum Backend {
     Existing(Clusters),
 }
 
-/// The outcome of the first attempt, which counts for all: a failure that took minutes is not repeated for each
-/// scenario.
-type Once<T> = OnceLock<Result<T, String>>;
-
 struct Suite {
     runtime: Runtime,
     logs: PathBuf,
-    program: Once<PathBuf>,
-    components: Once<Arc<Components>>,
-    shared: Mutex<Option<Result<Arc<Environment>, String>>>,
-    in_memory: Mutex<Option<Result<Arc<capd::Environment>, String>>>,
+    program: Shared<PathBuf>,
+    components: Shared<Components>,
+    shared: Shared<Environment>,
+    in_memory: Shared<capd::Environment>,
     autoscalers: Semaphore,
     /// One permit for existing clusters: they have one Cluster Autoscaler and few machines.
     existing: Semaphore,
@@ -215,10 +187,10 @@ impl Suite {
         Ok(Self {
             runtime: Runtime::new()?,
             logs: logs.to_owned(),
-            program: OnceLock::new(),
-            components: OnceLock::new(),
-            shared: Mutex::default(),
-            in_memory: Mutex::default(),
+            program: Shared::default(),
+            components: Shared::default(),
+            shared: Shared::default(),
+            in_memory: Shared::default(),
             autoscalers: Semaphore::new(AUTOSCALERS_AT_ONCE),
             existing: Semaphore::new(1),
             tenants: AtomicUsize::new(0),
@@ -232,9 +204,8 @@ impl Suite {
             Backend::Scaled(Autoscaler::Driver(_)) | Backend::InMemory(_) | Backend::Real | Backend::Simulated => None,
         };
         let testbed = self.runtime.block_on(self.testbed(backend, name));
-        let testbed = testbed.map_err(|error| Failed::from(format!("{error:#}")))?;
-        let body = AssertUnwindSafe(|| self.runtime.block_on((scenario.body)(&testbed)));
-        let outcome = catch_unwind(body).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        let testbed = testbed.map_err(|error| failed(&error))?;
+        let outcome = caught(|| self.runtime.block_on((scenario.body)(&testbed)));
         // Logs are kept before objects are removed.
         let kept = testbed.keep_logs().context("keeping its logs");
         let left = self.runtime.block_on(testbed.leave()).context("taking away what it has made");
@@ -248,13 +219,8 @@ impl Suite {
         })
     }
 
-    fn program(&self) -> Result<PathBuf> {
-        let program = self.program.get_or_init(|| program::build().map_err(|error| format!("{error:#}")));
-        program.clone().map_err(|error| anyhow!(error))
-    }
-
     async fn testbed(&self, backend: &Backend, name: &str) -> Result<Testbed> {
-        let program = self.program()?;
+        let program = self.program.get(async { program::build() }).await?.to_path_buf();
         let logs = self.logs.join(name.replace("::", "/"));
         if logs.exists() {
             fs::remove_dir_all(&logs).with_context(|| format!("removing {}", logs.display()))?;
@@ -269,56 +235,32 @@ impl Suite {
                 return Testbed::existing(clusters, number, program, logs).await;
             }
             Backend::InMemory(capd) => {
-                let environment = self.shared_in_memory(capd).await?;
+                let built = self.logs.join("managers");
+                fs::create_dir_all(&built)?;
+                let start = capd::Environment::start(self.components().await?, capd, &built);
+                let environment = self.in_memory.get(start).await?;
                 return Testbed::in_memory(environment, program, logs).await;
             }
         };
-        let components = self.components()?;
+        let components = self.components().await?;
         let environment = if alone {
             Arc::new(Box::pin(Environment::start(components)).await?)
         } else {
-            self.shared(components).await?
+            Box::pin(self.shared.get(Environment::start(components))).await?
         };
         let mut testbed = Testbed::real(environment, program, logs).await?;
         testbed.autoscaler = autoscaler;
         Ok(testbed)
     }
 
-    fn components(&self) -> Result<Arc<Components>> {
-        let components = self.components.get_or_init(|| go::components().map(Arc::new).map_err(|e| format!("{e:#}")));
-        components.clone().map_err(|error| anyhow!(error))
-    }
-
-    async fn shared(&self, components: Arc<Components>) -> Result<Arc<Environment>> {
-        Box::pin(once(&self.shared, Environment::start(components))).await
-    }
-
-    async fn shared_in_memory(&self, capd: &Path) -> Result<Arc<capd::Environment>> {
-        let built = self.logs.join("managers");
-        fs::create_dir_all(&built)?;
-        once(&self.in_memory, capd::Environment::start(self.components()?, capd, &built)).await
+    async fn components(&self) -> Result<Arc<Components>> {
+        self.components.get(async { go::components() }).await
     }
 
     /// Ends the shared components.
     fn end(&self) {
         let _entered = self.runtime.enter();
-        self.shared.blocking_lock().take();
-        self.in_memory.blocking_lock().take();
-    }
-}
-
-/// Starts a component unless it is started; a failed attempt isn't repeated.
-async fn once<T>(
-    slot: &Mutex<Option<Result<Arc<T>, String>>>,
-    start: impl Future<Output = Result<T>>,
-) -> Result<Arc<T>> {
-    let mut slot = slot.lock().await;
-    if slot.is_none() {
-        *slot = Some(start.await.map(Arc::new).map_err(|error| format!("{error:#}")));
-    }
-    match &*slot {
-        Some(Ok(started)) => Ok(Arc::clone(started)),
-        Some(Err(error)) => Err(anyhow!("{error}")),
-        None => Err(anyhow!("nothing was started")),
+        self.shared.end();
+        self.in_memory.end();
     }
 }

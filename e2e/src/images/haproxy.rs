@@ -12,17 +12,16 @@ use super::{
 
 /// The image as CAPD is asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadBalancer {
+pub(crate) struct LoadBalancer {
     /// The part of its name before `/haproxy`.
-    pub repository: &'static str,
+    pub(crate) repository: &'static str,
     /// Its tag.
-    pub tag: &'static str,
+    pub(crate) tag: &'static str,
 }
 
 impl LoadBalancer {
     /// Returns its name in Docker's store.
-    #[must_use]
-    pub fn name(&self) -> String {
+    fn name(&self) -> String {
         format!("{}/haproxy:{}", self.repository, self.tag)
     }
 }

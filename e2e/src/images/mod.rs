@@ -20,12 +20,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 pub(crate) use self::command::output;
-use self::node::Node;
 pub use self::{
     docker::Docker,
-    haproxy::LoadBalancer,
     project::{Image, REVISION, SOURCE},
 };
+use self::{haproxy::LoadBalancer, node::Node};
 use crate::go;
 
 /// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if
@@ -92,7 +91,7 @@ impl Images {
     }
 
     /// Builds the load balancer of CAPD's control planes, or returns `None` where CAPD pulls its own.
-    pub async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
+    pub(crate) async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
         match self.source {
             Source::Published => Ok(None),
             Source::Built => haproxy::make(Docker::running()?, &self.directory).await.map(Some),
@@ -100,7 +99,7 @@ impl Images {
     }
 
     /// Makes an image of the project's own, with another program in its place, which must link to nothing else.
-    pub fn with_program(&self, program: &Path, name: &str) -> Result<()> {
+    pub(crate) fn with_program(&self, program: &Path, name: &str) -> Result<()> {
         let docker = Docker::running()?;
         let file = program.file_name().with_context(|| format!("{} is no file", program.display()))?.display();
         let container = docker.run(&["create", &self.project.name])?;

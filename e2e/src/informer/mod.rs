@@ -5,16 +5,22 @@ mod setup;
 
 use std::{process::ExitCode, sync::Arc};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Failed, Trial};
-use tokio::{runtime::Runtime, sync::OnceCell};
+use libtest_mimic::Trial;
+use tokio::runtime::Runtime;
 
 pub use self::{
     event_log::EventLog,
     setup::{Lists, Setup},
 };
-use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract, selection::Selection};
+use crate::{
+    control_plane::ControlPlane,
+    crds::Installed,
+    go,
+    objects::Contract,
+    runner::{self, Shared, failed},
+};
 
 /// The number of concurrent scenarios, which mostly wait.
 const AT_ONCE: usize = 8;
@@ -45,43 +51,35 @@ macro_rules! promises {
 /// Runs the promises that the command line selects, like libtest: each with streamed and with paged lists.
 #[must_use]
 pub fn run(promises: &[Promise]) -> ExitCode {
-    let mut selection = Selection::from_args();
-    selection.arguments.test_threads.get_or_insert(AT_ONCE);
-    let runtime = match Runtime::new() {
-        Ok(runtime) => Arc::new(runtime),
-        Err(error) => {
-            eprintln!("informer: {error}");
-            return ExitCode::FAILURE;
-        }
+    let trials = |suite: &Arc<Suite>| {
+        let each = promises.iter().flat_map(|&promise| Lists::ALL.map(|lists| (promise, lists)));
+        let trial = |(promise, lists): (Promise, Lists)| {
+            let (suite, name) = (Arc::clone(suite), format!("informer::{}::{}", promise.name, lists.as_str()));
+            Trial::test(name, move || {
+                let outcome = suite.runtime.block_on(suite.try_promise(lists, promise));
+                outcome.map_err(|error| failed(&error))
+            })
+        };
+        Ok(each.map(trial).collect())
     };
-    let started = Arc::new(Started::const_new());
-    let mut trials = Vec::new();
-    for &promise in promises {
-        for lists in Lists::ALL {
-            let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
-            let name = format!("informer::{}::{}", promise.name, lists.as_str());
-            trials.push(Trial::test(name, move || {
-                let outcome = runtime.block_on(try_promise(lists, promise, &started));
-                outcome.map_err(|error| Failed::from(format!("{error:#}")))
-            }));
-        }
+    runner::run("informer", AT_ONCE, Suite::new(), trials, |suite| suite.plane.end())
+}
+
+struct Suite {
+    runtime: Runtime,
+    plane: Shared<ControlPlane>,
+}
+
+impl Suite {
+    fn new() -> Result<Self> {
+        Ok(Self { runtime: Runtime::new()?, plane: Shared::default() })
     }
-    let conclusion = selection.run(trials);
-    drop(started);
-    conclusion.exit_code()
-}
 
-/// The result of starting the real API server for the first trial that needs it. A failure is not retried for each
-/// trial.
-type Started = OnceCell<Result<Arc<ControlPlane>, String>>;
-
-async fn try_promise(lists: Lists, promise: Promise, started: &Started) -> Result<()> {
-    let start = async || start().await.map_err(|error| format!("{error:#}"));
-    let plane = started.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))?;
-    (promise.run)(&Setup::new(Arc::clone(plane), lists).await?).await
-}
-
-async fn start() -> Result<Arc<ControlPlane>> {
-    let components = Arc::new(go::components()?);
-    Ok(Arc::new(ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await?))
+    async fn try_promise(&self, lists: Lists, promise: Promise) -> Result<()> {
+        let start = async {
+            let components = Arc::new(go::components()?);
+            ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await
+        };
+        (promise.run)(&Setup::new(self.plane.get(start).await?, lists).await?).await
+    }
 }

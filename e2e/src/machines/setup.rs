@@ -14,7 +14,7 @@ use super::{Management, Workload, autoscaler};
 use crate::{
     controllers::testbed::Testbed,
     nodes::{
-        Scenario, VARIABLE,
+        Scenario,
         suite::{self, Shared},
     },
     program,
@@ -41,7 +41,7 @@ pub struct Setup<'a> {
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
 pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
-    suite::run::<Machines>(scenarios, logs, &[VARIABLE])
+    suite::run::<Machines>(scenarios, logs)
 }
 
 /// All that scenarios share.

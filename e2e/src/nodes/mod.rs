@@ -11,6 +11,6 @@ pub use self::{
     cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
     leftovers::Leftovers,
     release::{Connection, Outside, Release},
-    suite::{Scenario, VARIABLE},
+    suite::Scenario,
     testbed::{Body, Testbed, create_group, run},
 };

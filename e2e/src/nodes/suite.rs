@@ -3,7 +3,6 @@
 
 use std::{
     env, fs,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
@@ -13,18 +12,19 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow};
+use clap::Parser as _;
 use libtest_mimic::{Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
 use super::{Leftovers, POLL_INTERVAL};
 use crate::{
     images::Docker,
-    selection::Selection,
+    runner::{Selection, caught},
     wait::{SOON, every},
 };
 
 /// The environment variable that lets these tests run; any value will do.
-pub const VARIABLE: &str = "E2E_DOCKER";
+const VARIABLE: &str = "E2E_DOCKER";
 
 /// A scenario, with its name.
 #[derive(Clone, Copy)]
@@ -69,12 +69,12 @@ struct Suite<S> {
 }
 
 /// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
-/// Without the environment variables all are ignored, and those that `--ignored` selects fail.
-pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, variables: &[&'static str]) -> ExitCode {
-    let mut selection = Selection::from_args();
+/// Without the environment variable all are ignored, and those that `--ignored` selects fail.
+pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path) -> ExitCode {
+    let mut selection = Selection::parse();
     selection.arguments.test_threads = Some(1);
-    let missing = variables.iter().copied().find(|name| env::var_os(name).is_none_or(|value| value.is_empty()));
-    let enabled = missing.is_none() && !selection.arguments.list;
+    let is_missing = env::var_os(VARIABLE).is_none_or(|value| value.is_empty());
+    let enabled = !is_missing && !selection.arguments.list;
     let before = if enabled { Docker::running().and_then(Leftovers::now).map(Some) } else { Ok(None) };
     let (before, runtime) = match (before, Runtime::new()) {
         (Ok(before), Ok(runtime)) => (before, runtime),
@@ -89,7 +89,7 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, varia
     };
     let suite =
         Arc::new(Suite::<S> { runtime, logs: logs.to_owned(), shared: Mutex::new(None), number: AtomicUsize::new(0) });
-    let trials = scenarios.iter().map(|&scenario| trial(&suite, scenario, missing));
+    let trials = scenarios.iter().map(|&scenario| trial(&suite, scenario, is_missing));
     let conclusion = selection.run(trials.collect());
     match suite.end(before.as_ref()) {
         Ok(()) => conclusion.exit_code(),
@@ -100,26 +100,23 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, varia
     }
 }
 
-/// Returns the trial of a scenario. While a variable is missing, it is ignored, and fails at once if it is run.
-fn trial<S: Shared>(suite: &Arc<Suite<S>>, scenario: Scenario<S::Body>, missing: Option<&'static str>) -> Trial {
+/// Returns the trial of a scenario. While the variable is missing, it is ignored, and fails at once if it is run.
+fn trial<S: Shared>(suite: &Arc<Suite<S>>, scenario: Scenario<S::Body>, is_missing: bool) -> Trial {
     let Scenario { name, body } = scenario;
     let suite = Arc::clone(suite);
-    let run = move || match missing {
-        Some(variable) => Err(format!("it needs root, Docker and a network: set {variable}=1 to let it run").into()),
-        None => suite.try_scenario(name, body),
+    let run = move || {
+        if is_missing {
+            return Err(format!("it needs root, Docker and a network: set {VARIABLE}=1 to let it run").into());
+        }
+        suite.try_scenario(name, body)
     };
-    Trial::test(name, run).with_ignored_flag(missing.is_some())
+    Trial::test(name, run).with_ignored_flag(is_missing)
 }
 
 impl<S: Shared> Suite<S> {
     fn try_scenario(&self, name: &str, body: S::Body) -> Result<(), Failed> {
         let logs = self.logs.join(name.replace("::", "/"));
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.run_scenario(body, &logs))));
-        let outcome = outcome.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            Err(anyhow!(text.unwrap_or_else(|| "a panic".to_owned())))
-        });
+        let outcome = caught(|| self.runtime.block_on(self.run_scenario(body, &logs)));
         outcome.map_err(|error| format!("{error:#}\nlogs are in {}", logs.display()).into())
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     Cluster, Purpose, Release,
-    suite::{self, Scenario, Shared, VARIABLE},
+    suite::{self, Scenario, Shared},
 };
 use crate::{
     objects::Objects,
@@ -44,7 +44,7 @@ impl Testbed<'_> {
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
 pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
-    suite::run::<Cluster>(scenarios, logs, &[VARIABLE])
+    suite::run::<Cluster>(scenarios, logs)
 }
 
 impl Shared for Cluster {

@@ -10,40 +10,13 @@ use std::{
 
 use anyhow::{Result, ensure};
 use e2e::{
-    nodes::{Connection, TIMEOUT, Testbed, create_group},
+    nodes::{Connection, POLL_INTERVAL, TIMEOUT, Testbed, create_group},
     wait::every,
 };
-use sandbox::autoscaler::{Driver, Settings, Version, Workload};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, uids};
-
-/// A running driver, which makes Cluster Autoscaler's calls, and its notes.
-struct Autoscaler {
-    task: JoinHandle<()>,
-    notes: Arc<Mutex<Vec<String>>>,
-}
-
-impl Autoscaler {
-    /// Starts a driver that scales up for pending Pods and removes no Node.
-    fn start(testbed: &Testbed<'_>, connection: &Connection) -> Self {
-        let notes = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&notes);
-        let note = move |line: &str| kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
-        let settings = Settings {
-            pause: Duration::from_millis(300),
-            unneeded: Duration::from_secs(36_000),
-            unready: Duration::from_secs(36_000),
-            ..Settings::default()
-        };
-        let caller = sandbox::autoscaler::Caller::new(connection.caller().channel());
-        let workload = Workload::of_namespace(testbed.cluster.client(), &testbed.namespace);
-        let rng = fastrand::Rng::with_seed(0);
-        let driver = Driver::new(caller, workload, Version::new(37, 0), settings, rng, note);
-        Self { task: tokio::spawn(driver.run()), notes }
-    }
-}
+use crate::pod::{VISIBLE_WITHIN, uids};
 
 /// A task that makes calls over connections of its own, one after the other, until it is ended.
 struct Calls {
@@ -79,7 +52,7 @@ impl Calls {
     /// Waits for some more calls, ends, and fails if any failed.
     async fn end(self) -> Result<usize> {
         let until = self.made.load(Ordering::Relaxed) + 20;
-        every(INTERVAL, "some more calls", VISIBLE_WITHIN, async || {
+        every(POLL_INTERVAL, "some more calls", VISIBLE_WITHIN, async || {
             ensure!(self.made.load(Ordering::Relaxed) >= until, "{:?} calls", self.made);
             Ok(())
         })
@@ -99,17 +72,6 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     let connection = release.connection(&outside).await?;
     connection.caller().shows(&[&group.id]).await?;
     let before = connection.certificate().await?;
-    let autoscaler = Autoscaler::start(testbed, &connection);
-    create_pending(testbed, "before").await?;
-    let size = async |expected: i32| {
-        every(INTERVAL, "the size for the Pods that wait", VISIBLE_WITHIN, async || {
-            let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
-            ensure!(size == expected, "the size is {size}, not {expected}");
-            Ok(())
-        })
-        .await
-    };
-    size(1).await?;
     let calls = Calls::start(release.connection(&outside).await?, &group.id);
 
     // A new DNS name makes the chart issue another server certificate, which the kubelets update in the running Pods.
@@ -118,7 +80,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     ensure!(uids(&after) == uids(&pods), "new Pods were made for a certificate that the old ones read");
     // Each Pod has its own copy; a connection may reach any Pod.
     let mut seen_in_a_row = 0;
-    every(INTERVAL, "the new certificate at all Pods", TIMEOUT, async || {
+    every(POLL_INTERVAL, "the new certificate at all Pods", TIMEOUT, async || {
         let new = connection.certificate().await? != before;
         seen_in_a_row = if new { seen_in_a_row + 1 } else { 0 };
         ensure!(seen_in_a_row >= 20, "the new certificate was shown {seen_in_a_row} times in a row");
@@ -127,15 +89,6 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     .await?;
     let made = calls.end().await?;
     ensure!(made > 100, "only {made} calls");
-
-    // The driver has kept its connection and continues to scale.
-    create_pending(testbed, "after").await?;
-    let grown = size(2).await;
-    let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-    std::fs::write(testbed.logs.join("driver.log"), &notes)?;
-    autoscaler.task.abort();
-    grown?;
-    ensure!(!notes.contains("loop left"), "a loop of the driver has failed: {notes}");
     Ok(())
 }
 

@@ -2,14 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{TIMEOUT, Testbed, create_group},
+    nodes::{POLL_INTERVAL, TIMEOUT, Testbed, create_group},
     pool::Group,
     wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
-
-use crate::pod::INTERVAL;
 
 const GROUPS: usize = 1000;
 
@@ -25,7 +23,7 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(testbed: &Testbed<'
     expected.sort_unstable();
     caller.shows(&expected).await?;
     // A loop of Cluster Autoscaler over all of them.
-    every(INTERVAL, "all groups read", TIMEOUT, async || {
+    every(POLL_INTERVAL, "all groups read", TIMEOUT, async || {
         for group in &made {
             ensure!(caller.target_size(&group.id).await? == 1, "{}", group.id);
             ensure!(caller.instances(&group.id).await?.len() == 1, "{}", group.id);

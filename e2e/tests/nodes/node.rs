@@ -1,12 +1,10 @@
 //! Compares a kubelet's Node with the recorded one, which the sandbox's kubelets must match.
 
 use anyhow::{Result, ensure};
-use e2e::nodes::{TIMEOUT, Testbed};
+use e2e::nodes::{POLL_INTERVAL, TIMEOUT, Testbed};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use sandbox::recorded::{recorded, shape};
-
-use crate::pod::INTERVAL;
 
 pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(testbed: &Testbed<'_>) -> Result<()> {
     is_as_recorded(testbed, "ready").await?;
@@ -20,7 +18,7 @@ pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(testbed: &Testb
 
 async fn is_as_recorded(testbed: &Testbed<'_>, recording: &str) -> Result<()> {
     let nodes = Api::<Node>::all(testbed.cluster.client());
-    e2e::wait::every(INTERVAL, recording, TIMEOUT, async || {
+    e2e::wait::every(POLL_INTERVAL, recording, TIMEOUT, async || {
         for node in nodes.list(&ListParams::default()).await? {
             let mut recorded = recorded(recording);
             // The node lifecycle controller evicts nothing where no Node is ready, while the record is of one of two

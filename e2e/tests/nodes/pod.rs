@@ -8,10 +8,6 @@ use std::{
 use anyhow::{Context as _, Result};
 use e2e::nodes::Testbed;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
-
-/// The interval of polling.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(300);
 
 /// The time within which a change becomes visible in a cluster.
 pub(crate) const VISIBLE_WITHIN: Duration = Duration::from_secs(120);
@@ -42,26 +38,4 @@ pub(crate) fn process_of(testbed: &Testbed<'_>, pod: &Pod, container: &str) -> R
     let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
     tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
-}
-
-/// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
-pub(crate) async fn create_pending(testbed: &Testbed<'_>, name: &str) -> Result<()> {
-    let pod = json!({
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            // The Node of this cluster doesn't have this label, however many CPUs the machine has.
-            "nodeSelector": { "node.cluster.x-k8s.io/pool": "workers" },
-            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
-            "containers": [{
-                "name": "waits",
-                "image": testbed.cluster.images.project.name,
-                "imagePullPolicy": "Never",
-                "resources": { "requests": { "cpu": "3" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-        },
-    });
-    testbed.objects.create(pod).await?;
-    Ok(())
 }

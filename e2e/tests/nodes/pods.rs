@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{TIMEOUT, Testbed, create_group},
+    nodes::{POLL_INTERVAL, TIMEOUT, Testbed, create_group},
     provider::Caller,
     wait::every,
 };
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
-use crate::pod::{INTERVAL, process};
+use crate::pod::process;
 
 pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
@@ -98,7 +98,7 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(testbed: &Testbed<'_>) -> 
     });
     let created = testbed.objects.create(pod).await?;
     let api: Api<Pod> = Api::namespaced(testbed.cluster.client(), &testbed.namespace);
-    let running = every(INTERVAL, "both containers", TIMEOUT, async || {
+    let running = every(POLL_INTERVAL, "both containers", TIMEOUT, async || {
         let pod = api.get("autoscaler").await?;
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");

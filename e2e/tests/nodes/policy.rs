@@ -6,14 +6,14 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go,
-    nodes::{TIMEOUT, Testbed},
+    nodes::{POLL_INTERVAL, TIMEOUT, Testbed},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN, name, process, process_of};
+use crate::pod::{VISIBLE_WITHIN, name, process, process_of};
 
 const GRPC: u16 = 8086;
 const METRICS: u16 = 8080;
@@ -35,7 +35,7 @@ pub(crate) async fn an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_need
     let [autoscaler, stranger, look_alike] = &clients;
     let dns = address_of_dns(testbed).await?;
     let check = async |expected: &[(&Client, &str, u16, bool)]| {
-        every(INTERVAL, "connections as expected", VISIBLE_WITHIN, async || {
+        every(POLL_INTERVAL, "connections as expected", VISIBLE_WITHIN, async || {
             for (client, address, port, may) in expected {
                 let reached = client.reaches(testbed, address, *port);
                 ensure!(reached == *may, "{} reaches {address}:{port}: {reached}", client.name);
@@ -135,9 +135,10 @@ impl Client {
         });
         testbed.cluster.objects(namespace).create(pod).await?;
         let api: Api<Pod> = Api::namespaced(testbed.cluster.client(), namespace);
-        let process =
-            every(INTERVAL, "a client's Pod", TIMEOUT, async || process_of(testbed, &api.get(name).await?, "pause"))
-                .await?;
+        let process = every(POLL_INTERVAL, "a client's Pod", TIMEOUT, async || {
+            process_of(testbed, &api.get(name).await?, "pause")
+        })
+        .await?;
         Ok(Self { name: format!("{namespace}/{name}"), process })
     }
 

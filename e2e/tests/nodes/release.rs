@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go::{self, ReleasePrograms},
     helm::RELEASE,
-    nodes::{Testbed, create_group},
+    nodes::{POLL_INTERVAL, Testbed, create_group},
     process::Process,
     wait::every,
 };
 use serde_json::Value;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN};
+use crate::pod::VISIBLE_WITHIN;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -36,7 +36,7 @@ impl Registry {
         let mut command = Command::new(&programs.crane);
         command.args(["registry", "serve", "--address", &format!("{}:0", testbed.cluster.gateway()?)]);
         let mut process = Process::start("registry", command, &testbed.logs.join("registry.log"))?;
-        let port = every(INTERVAL, "the registry", VISIBLE_WITHIN, async || {
+        let port = every(POLL_INTERVAL, "the registry", VISIBLE_WITHIN, async || {
             process.still_running()?;
             let output = process.output();
             let port = output.lines().find_map(|line| line.split_once("serving on port ")).context("no port yet")?;

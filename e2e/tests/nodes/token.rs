@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     helm::RELEASE,
-    nodes::{Testbed, create_group},
+    nodes::{POLL_INTERVAL, Testbed, create_group},
     wait::every,
 };
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::pod::{INTERVAL, VISIBLE_WITHIN};
+use crate::pod::VISIBLE_WITHIN;
 
 /// The shortest lifetime that an API server gives a token.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -64,7 +64,7 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     ensure!(read()? != first, "the kubelet has renewed no token");
     caller.increase(&group.id, 1).await?;
     ensure!(testbed.objects.scale("MachineDeployment", &group.name).await? == 2, "the second write is missing");
-    every(INTERVAL, "a Pod that was never restarted", VISIBLE_WITHIN, async || {
+    every(POLL_INTERVAL, "a Pod that was never restarted", VISIBLE_WITHIN, async || {
         let pods = release.settled().await?;
         let statuses = pods.first().and_then(|pod| pod.status.as_ref()?.container_statuses.clone()).unwrap_or_default();
         ensure!(pods.first().and_then(|pod| pod.metadata.uid.as_ref()) == Some(&uid), "it is another Pod");

@@ -40,7 +40,7 @@ fn run() -> Result<ExitCode> {
         kube::Client::try_from(config)?
     };
     let suite = Arc::new(cases::Suite::new(client, Box::new(forget)));
-    let trials = cases::cases(true)
+    let trials = cases::cases()
         .into_iter()
         .map(|case| {
             let (runtime, suite) = (Arc::clone(&runtime), Arc::clone(&suite));

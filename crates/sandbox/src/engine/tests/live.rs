@@ -5,39 +5,6 @@ use rstest::rstest;
 use super::*;
 
 #[test]
-fn a_machine_deployment_scales_up_from_zero() {
-    let mut world = World::with_workers(TIMES, 0);
-    world.scale(2);
-    assert_eq!(world.phases(), ["Pending", "Pending"]);
-    assert_eq!(world.sets(), [("1".to_owned(), 2)]);
-    let set = &world.list("machinesets")[0];
-    assert_eq!(set.annotation(keys::DESIRED_REPLICAS), Some("2"));
-    world.pass(100);
-    assert_eq!(world.phases(), ["Running", "Running"]);
-    let deployment = world.get("machinedeployments", "workers");
-    for field in ["replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"] {
-        assert_eq!(deployment["status"][field], 2, "{field}");
-    }
-    assert_eq!(deployment["status"]["phase"], "Running");
-    assert_eq!(deployment["status"]["selector"], "cluster.x-k8s.io/deployment-name=workers");
-    assert_eq!(deployment["status"]["observedGeneration"], deployment["metadata"]["generation"]);
-    assert_eq!(deployment["metadata"]["ownerReferences"][0]["kind"], "Cluster");
-}
-
-#[test]
-fn a_machine_that_someone_deletes_is_replaced_once_it_is_gone() {
-    let mut world = World::with_workers(TIMES, 2);
-    let machines = world.names("machines");
-    world.delete("machines", &machines[0]);
-    world.settle();
-    assert_eq!(world.names("machines"), machines);
-    assert_eq!(world.list("machinesets")[0]["status"]["replicas"], 2, "it counts until it is gone");
-    world.pass(10);
-    let names = world.names("machines");
-    assert!(names.len() == 2 && names.contains(&machines[1]) && !names.contains(&machines[0]), "{names:?}");
-}
-
-#[test]
 fn a_paused_cluster_pauses_everything_of_it() {
     let mut world = World::with_workers(TIMES, 1);
     world.scale(2);
@@ -96,32 +63,6 @@ fn a_machine_goes_through_its_phases(#[values(Contract::V1Beta1, Contract::V1Bet
     let machine = &world.list("machines")[0];
     assert_eq!(condition(machine, contract, "Ready")["status"], "True");
     assert_eq!(machine["status"]["observedGeneration"], machine["metadata"]["generation"]);
-}
-
-#[test]
-fn a_node_leads_back_to_its_machine_and_has_what_its_group_promises() {
-    let mut world = World::live(Times::ZERO);
-    let mut workers = group("MachineDeployment", "workers", 1);
-    workers["metadata"]["annotations"] = json!({
-        "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
-        "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
-        "capacity.cluster-autoscaler.kubernetes.io/taints": "dedicated=batch:NoSchedule",
-    });
-    workers["spec"]["template"]["metadata"]["labels"] =
-        json!({ "node.cluster.x-k8s.io/pool": "workers", "plain": "label" });
-    world.load(workers);
-    world.settle();
-    let (machine, node) = (&world.list("machines")[0], &world.nodes()[0]);
-    assert_eq!(node["spec"]["providerID"], machine["spec"]["providerID"]);
-    assert_eq!(node.annotation(keys::NODE_MACHINE), Some(machine.name()));
-    assert_eq!(node.annotation(keys::NODE_NAMESPACE), Some(NAMESPACE));
-    assert_eq!(node.annotation(keys::NODE_OWNER_KIND), Some("MachineSet"));
-    assert_eq!(node.label("node.cluster.x-k8s.io/pool"), Some("workers"));
-    assert_eq!(node.label("plain"), None);
-    assert_eq!(node["status"]["capacity"]["cpu"], "8");
-    assert_eq!(node["status"]["allocatable"]["cpu"], "7600m");
-    assert_eq!(node["spec"]["taints"][0]["key"], "dedicated");
-    assert!(node::is_ready(node));
 }
 
 #[test]
@@ -263,21 +204,6 @@ fn a_machine_is_drained_then_terminated_then_gone_with_its_node() {
     world.pass(1);
     assert!(world.nodes().is_empty() && world.names("machines").is_empty());
     assert_eq!(world.get("machinedeployments", "workers")["status"]["replicas"], 0);
-}
-
-#[test]
-fn a_finalizer_of_someone_else_holds_a_machine() {
-    let mut world = World::with_workers(TIMES, 1);
-    let machine = world.names("machines").remove(0);
-    let finalizers = json!([keys::MACHINE_FINALIZER, "example.com/mine"]);
-    world.patch("machines", &machine, json!({ "metadata": { "finalizers": finalizers } }));
-    world.scale(0);
-    world.pass(100);
-    assert_eq!(world.get("machines", &machine)["metadata"]["finalizers"], json!(["example.com/mine"]));
-    assert_eq!(world.list("machinesets")[0]["status"]["replicas"], 1);
-    world.patch("machines", &machine, json!({ "metadata": { "finalizers": null } }));
-    world.settle();
-    assert!(world.names("machines").is_empty());
 }
 
 #[test]

@@ -33,7 +33,6 @@ type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
 pub(crate) struct Case {
     /// The name of the file and the rule, such as `reading::an_object_that_is_not_there_is_not_found`.
     pub(crate) name: &'static str,
-    needs_collector: bool,
     history: History,
     run: Run,
 }
@@ -47,18 +46,12 @@ enum History {
 
 impl Case {
     const fn new(name: &'static str, run: Run) -> Self {
-        Self { name, needs_collector: false, history: History::Kept, run }
+        Self { name, history: History::Kept, run }
     }
 
     /// Declares that the case drops the server's history, so that no other case may run at the same time.
     const fn forgets(mut self) -> Self {
         self.history = History::Forgotten;
-        self
-    }
-
-    /// Declares that the case needs a garbage collector, which deletes the dependents of a deleted object.
-    const fn with_collector(mut self) -> Self {
-        self.needs_collector = true;
         self
     }
 }
@@ -73,11 +66,10 @@ macro_rules! case {
 }
 use case;
 
-/// Returns the cases that an API server has to pass, with a garbage collector beside it or without.
+/// Returns the cases that an API server has to pass without controllers beside it.
 #[must_use]
-pub(crate) fn cases(has_collector: bool) -> Vec<Case> {
-    let all = [reading::cases(), watching::cases(), writing::cases(), patching::cases()];
-    all.concat().into_iter().filter(|case| has_collector || !case.needs_collector).collect()
+pub(crate) fn cases() -> Vec<Case> {
+    [reading::cases(), watching::cases(), writing::cases(), patching::cases()].concat()
 }
 
 /// A runner of cases on one API server, which runs them concurrently.

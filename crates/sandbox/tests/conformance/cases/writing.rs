@@ -27,7 +27,6 @@ pub(super) fn cases() -> Vec<Case> {
         case!(writing::deleting_twice_is_as_deleting_once),
         case!(writing::an_object_that_is_going_takes_changes_but_no_finalizer),
         case!(writing::a_bound_pod_is_given_time_to_end),
-        case!(writing::dependents_follow_their_owner).with_collector(),
         case!(writing::a_kind_is_served_once_it_is_established),
         case!(writing::a_kind_that_is_deleted_takes_its_objects_along),
         case!(writing::a_watch_ends_with_its_kind),
@@ -277,33 +276,6 @@ async fn a_bound_pod_is_given_time_to_end(subject: &Subject<'_>) -> Result<()> {
     subject.delete(format!("{pods}/bound")).query("gracePeriodSeconds", "0").expect(200).await?;
     subject.get(format!("{pods}/bound")).refused(404, "NotFound").await?;
     Ok(())
-}
-
-/// Creates an owner and a dependent ConfigMap.
-async fn family(subject: &Subject<'_>) -> Result<()> {
-    let owner = subject.create("owner", &json!({})).await?;
-    let mut child = config_map("child", &json!({}));
-    child["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": "owner",
-        "uid": owner["metadata"]["uid"],
-        "controller": true,
-        "blockOwnerDeletion": true,
-    }]);
-    subject.post(subject.core("configmaps"), &child).expect(201).await?;
-    Ok(())
-}
-
-async fn is_gone(subject: &Subject<'_>, path: String) -> Result<()> {
-    eventually("deleted with its owner", async || subject.get(path.as_str()).refused(404, "NotFound").await).await?;
-    Ok(())
-}
-
-async fn dependents_follow_their_owner(subject: &Subject<'_>) -> Result<()> {
-    family(subject).await?;
-    subject.delete(subject.widget("owner")).expect(200).await?;
-    is_gone(subject, subject.core("configmaps/child")).await
 }
 
 /// Defines a kind that no other case uses. Returns its definition's name and the path of its objects.
