@@ -178,7 +178,7 @@ fn history(entries: &[HistoryEntry], now: Now) -> Markup {
             @if entries.is_empty() {
                 p { "None since the program started." }
             } @else {
-                table role="table" class="folds" {
+                table role="table" class="folds history" {
                     thead role="rowgroup" { tr role="row" {
                         @for heading in ["What", "When", "How it ended", "Said"] { th role="columnheader" scope="col" { (heading) } }
                     } }

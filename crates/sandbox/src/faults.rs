@@ -16,6 +16,7 @@ pub struct Fault {
     verb: Option<String>,
     writes: bool,
     path: Option<Regex>,
+    token: Option<String>,
     skip: usize,
     times: Option<usize>,
     effect: Effect,
@@ -67,7 +68,7 @@ impl Fault {
     /// Creates a fault for all requests, which stays until it is removed.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
-        Self { method: None, verb: None, writes: false, path: None, skip: 0, times: None, effect }
+        Self { method: None, verb: None, writes: false, path: None, token: None, skip: 0, times: None, effect }
     }
 
     /// Refuses requests with a Status of this code, reason and message.
@@ -123,6 +124,13 @@ impl Fault {
         Ok(self)
     }
 
+    /// Restricts the fault to requests that don't carry this bearer token.
+    #[must_use]
+    pub fn without_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
     /// Lets the first `count` such requests pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
@@ -142,6 +150,7 @@ impl Fault {
             && self.verb.as_ref().is_none_or(|verb| verb == about.verb)
             && (!self.writes || !matches!(about.verb, "get" | "list" | "watch"))
             && self.path.as_ref().is_none_or(|path| path.is_match(about.target))
+            && self.token.as_deref().is_none_or(|token| about.token != Some(token))
     }
 }
 
@@ -152,6 +161,8 @@ pub(crate) struct About<'a> {
     pub(crate) verb: &'a str,
     /// The path with the query.
     pub(crate) target: &'a str,
+    /// The bearer token.
+    pub(crate) token: Option<&'a str>,
 }
 
 /// The faults of a server. Clones are cheap and share the same faults.

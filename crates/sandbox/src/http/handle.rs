@@ -8,7 +8,7 @@ use super::{
     Server,
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
-    route::{ContentType, Form, Query, Route, accepted, content_type},
+    route::{ContentType, Form, Query, Route, accepted, content_type, token_of},
     table::{self, Include},
     watch,
 };
@@ -278,7 +278,8 @@ fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Resul
         return Err(Refusal::method_not_allowed());
     }
     let mut review = review.filter(Value::is_object).unwrap_or_else(|| json!({}));
-    let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked));
+    let token = token_of(&parts.headers);
+    let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked, token));
     review["kind"] = json!("SelfSubjectAccessReview");
     review["apiVersion"] = json!("authorization.k8s.io/v1");
     review["status"] = match refused {
@@ -289,7 +290,7 @@ fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Resul
 }
 
 /// Returns the message of a fault that would answer such a request with 403.
-fn refused(server: &Server, asked: &Value) -> Option<String> {
+fn refused(server: &Server, asked: &Value, token: Option<&str>) -> Option<String> {
     let text = |key: &str| asked[key].as_str().unwrap_or_default();
     let (group, resource, verb) = (text("group"), text("resource"), text("verb"));
     let kinds = server.api.kinds();
@@ -318,5 +319,5 @@ fn refused(server: &Server, asked: &Value) -> Option<String> {
     parts.extend(Some(text("subresource")).filter(|part| !part.is_empty()));
     let query = if verb == "watch" { "?watch=true" } else { "" };
     let target = parts.join("/") + query;
-    server.faults.forbids(&About { method, verb, target: &target })
+    server.faults.forbids(&About { method, verb, target: &target, token })
 }

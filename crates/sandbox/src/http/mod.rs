@@ -32,6 +32,7 @@ mod watch;
 pub use answer::{Answer, Body, Cut};
 use answer::{endless_answer, nowhere, refusal_answer, typed};
 use handle::{Received, target_of};
+use route::token_of;
 
 /// The maximum size of a body, which is that of a real API server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
@@ -306,8 +307,8 @@ async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answ
         status: None,
     });
     let target = target_of(&received.parts);
-    let method = received.parts.method.as_str();
-    let active = server.faults.effects_on(&About { method, verb: received.verb, target: &target });
+    let (method, token) = (received.parts.method.as_str(), token_of(&received.parts.headers));
+    let active = server.faults.effects_on(&About { method, verb: received.verb, target: &target, token });
     let answer = with_faults(server, &received, active).await?;
     server.requests.answered(number, answer.status().as_u16());
     Ok(answer)

@@ -221,6 +221,11 @@ pub(super) fn content_type(headers: &HeaderMap) -> ContentType {
     }
 }
 
+/// Returns the client's bearer token.
+pub(super) fn token_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -248,6 +248,23 @@ async fn a_fault_strikes_only_what_it_is_for() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_fault_spares_requests_with_the_token_that_it_names() -> Result<()> {
+    let world = World::start().await?;
+    let refusal = Fault::refuse(401, "Unauthorized", "Unauthorized").without_token("new").on_path("^/api/v1/nodes")?;
+    world.server.faults().add(refusal);
+    let status = async |token: Option<&str>| -> Result<u16> {
+        let mut request = http::Request::get("/api/v1/nodes");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        Ok(world.client.send(request.body(Body::empty())?).await?.status().as_u16())
+    };
+    assert_eq!((status(None).await?, status(Some("old")).await?, status(Some("new")).await?), (401, 401, 200));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_endless_answer_has_numbered_parts_until_the_fault_is_removed() -> Result<()> {
     let world = World::start().await?;
     let rest = "x".repeat(1_000);

@@ -16,7 +16,7 @@ use super::{
     Server,
     answer::{Answer, Cut, json_answer, list_answer, opening, stream_answer},
     handle::{Received, target_of},
-    route::{Form, Query},
+    route::{Form, Query, token_of},
     table::{self, Include},
 };
 use crate::{
@@ -141,6 +141,7 @@ pub(super) fn answer_watch(
         include: Include::of(query),
         bookmarks: query.flag("allowWatchBookmarks"),
         path: target_of(&received.parts),
+        token: token_of(&received.parts.headers).map(str::to_owned),
         wake: history.subscribe(),
         history,
         faults_changed: server.faults.subscribe(),
@@ -187,8 +188,9 @@ struct Watch {
     form: Form,
     include: Include,
     bookmarks: bool,
-    /// The path of the request, for faults.
+    /// The path and the bearer token of the request, for faults.
     path: String,
+    token: Option<String>,
     opening: Bytes,
     history: Arc<History>,
     wake: watch::Receiver<u64>,
@@ -298,7 +300,7 @@ impl Watch {
     }
 
     fn meet_faults(&mut self) {
-        let about = About { method: "GET", verb: "watch", target: &self.path };
+        let about = About { method: "GET", verb: "watch", target: &self.path, token: self.token.as_deref() };
         for fault in self.server.faults.meet(&about, &mut self.met) {
             match fault {
                 WatchFault::Cut => self.state = Flow::Cutting,
