@@ -4,14 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{DynamicObject, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::Kubeconfig,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    objects::Objects,
+    objects::{self, Objects},
     wait::{SOON, eventually},
 };
 
@@ -57,8 +57,8 @@ impl Granted {
     /// Returns the release in a namespace, whose ServiceAccount has this kubeconfig.
     pub async fn of(objects: &Objects, namespace: &str, account: &Value) -> Result<Self> {
         let kubeconfig: Kubeconfig = serde_json::from_value(account.clone())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(Self { objects: objects.clone(), namespace: namespace.to_owned(), account: Client::try_from(config)? })
+        let account = objects::client(kubeconfig).await?;
+        Ok(Self { objects: objects.clone(), namespace: namespace.to_owned(), account })
     }
 
     /// Returns everything that the release's Roles and ClusterRoles grant. Its bindings must refer only to these roles.

@@ -5,8 +5,9 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::{api::autoscaling::v1::Scale, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Client,
+    Api, Client, Config,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 
@@ -324,4 +325,10 @@ impl Objects {
 #[must_use]
 pub(crate) fn infrastructure_reference(kind: &str, name: &str) -> Value {
     json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
+}
+
+/// Returns a client with the credentials of a kubeconfig.
+pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
 }

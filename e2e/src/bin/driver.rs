@@ -8,12 +8,9 @@ use anyhow::{Context as _, Result, bail};
 use e2e::{
     autoscaling::record::Recorder,
     existing::write_status,
-    objects::{Contract, Objects},
+    objects::{self, Contract, Objects},
 };
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::config::Kubeconfig;
 use sandbox::autoscaler::{Caller, Driver, Settings, Version, Workload};
 use serde_json::Value;
 
@@ -30,8 +27,7 @@ async fn main() -> Result<()> {
         Driver::new(caller, workload, version, settings, rng, |line: &str| println!("{line}")).run().await;
     };
     let kubeconfig = Kubeconfig::read_from(flags.get("kubeconfig").context("give --kubeconfig")?)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
+    let client = objects::client(kubeconfig).await?;
     let recorder = Recorder::start(channel, Path::new("/dev/null").to_owned()).await?;
     let caller = Caller::new(e2e::provider::Caller::to(&recorder.address)?.channel());
     let namespace = flags.get("namespace").context("give --namespace, of the status")?;

@@ -2,17 +2,13 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::{ByteString, api::core::v1::Node};
-use kube::{
-    Api, Client, Config,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, api::ListParams, config::Kubeconfig};
 use serde_json::{Value, json};
 
 use super::{Environment, MACHINE_VERSION, TEMPLATE_KIND};
 use crate::{
     cluster_api::{POLL_INTERVAL, TIMEOUT},
-    objects::{Objects, infrastructure_reference},
+    objects::{self, Objects, infrastructure_reference},
     wait::every,
 };
 
@@ -91,9 +87,7 @@ pub(crate) fn in_memory() -> Value {
 
 /// Returns a client with the kubeconfig that Cluster API keeps.
 async fn client(objects: &Objects, cluster: &str) -> Result<Client> {
-    let kubeconfig: Kubeconfig = serde_yaml::from_str(&kubeconfig(objects, cluster).await?)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    objects::client(Kubeconfig::from_yaml(&kubeconfig(objects, cluster).await?)?).await
 }
 
 /// Returns the kubeconfig that Cluster API keeps.

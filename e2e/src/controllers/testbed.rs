@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use kube::{Client, Config, config::KubeConfigOptions};
+use kube::{Client, config::Kubeconfig};
 use sandbox::{Sandbox, SandboxOptions};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::{
     control_plane::ControlPlane,
     existing::{Clusters, Tenant},
     infrastructure::kinds,
-    objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
+    objects::{self, Contract, INFRASTRUCTURE_GROUP, Objects},
     process::{tail, text},
     program::Programs,
     provider::Provider,
@@ -333,7 +333,5 @@ fn quick() -> sandbox::Settings {
 }
 
 async fn client(kubeconfig: &Path) -> Result<Client> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Client::try_from(config).context("a client of the sandbox")
+    objects::client(Kubeconfig::read_from(kubeconfig)?).await.context("a client of the sandbox")
 }

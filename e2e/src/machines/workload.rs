@@ -9,11 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client, Config,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, api::ListParams, config::Kubeconfig};
 use serde_json::{Value, json};
 
 use super::Management;
@@ -23,7 +19,7 @@ use crate::{
     go, helm,
     images::{Docker, output},
     nodes::POLL_INTERVAL,
-    objects::Objects,
+    objects::{self, Objects},
     wait::every,
 };
 
@@ -67,9 +63,7 @@ impl Workload {
             ensure!(state["controlPlaneInitialized"] == true, "initialization is {state}");
             let text = capd::kubeconfig(&objects, CLUSTER).await?;
             fs::write(&kubeconfig, &text)?;
-            let kubeconfig = Kubeconfig::from_yaml(&text)?;
-            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-            Ok(Client::try_from(config)?)
+            objects::client(Kubeconfig::from_yaml(&text)?).await
         })
         .await;
         let clusters = Clusters {

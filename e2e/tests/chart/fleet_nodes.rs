@@ -9,6 +9,7 @@ use e2e::{
     control_plane::ControlPlane,
     go, helm,
     installed::{Installed, kubeconfig_of},
+    objects,
     program::Programs,
     users::base64,
     wait::{SOON, eventually},
@@ -16,9 +17,8 @@ use e2e::{
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
-    Api, Client, Config,
+    Api,
     api::{DeleteParams, ListParams},
-    config::KubeConfigOptions,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -147,9 +147,7 @@ async fn a_fleet_reads_nodes_by_the_recipe_s_account_which_reads_nothing_else() 
     let account = installed.secret_in(&world.namespace, &nodes).await?;
     let account: Value = serde_yaml::from_slice(&account.get("value").context("the Secret's value")?.0)?;
     are_refused(account.clone(), &[(&world.namespace, kubeconfig), (&world.namespace, nodes)]).await?;
-    let account =
-        Config::from_custom_kubeconfig(serde_json::from_value(account)?, &KubeConfigOptions::default()).await?;
-    let (account, all) = (Client::try_from(account)?, ListParams::default());
+    let (account, all) = (objects::client(serde_json::from_value(account)?).await?, ListParams::default());
     ensure!(Api::<Node>::all(account.clone()).list(&all).await?.items.len() == 1, "it reads the Node");
     ensure!(Api::<Pod>::all(account.clone()).list(&all).await.is_err_and(is_forbidden), "it reads Pods");
     let deleted = Api::<Node>::all(account).delete("none", &DeleteParams::default()).await;

@@ -12,7 +12,7 @@ use e2e::{
     go,
     helm::{Helm, Values},
     installed::Installed,
-    objects::Contract,
+    objects::{self, Contract},
     pool::{Group, Pool},
     program::{self, Programs},
     provider::Caller,
@@ -21,10 +21,7 @@ use e2e::{
     world::World,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Api;
 use rcgen::SanType;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -116,9 +113,7 @@ pub(crate) async fn is_refused(caller: &Caller, code: Code, says: &str) -> Resul
 
 /// Ensures that an account may get none of these Secrets.
 pub(crate) async fn are_refused(account: Value, secrets: &[(&str, String)]) -> Result<()> {
-    let account: Kubeconfig = serde_json::from_value(account)?;
-    let account = Config::from_custom_kubeconfig(account, &KubeConfigOptions::default()).await?;
-    let account = Client::try_from(account)?;
+    let account = objects::client(serde_json::from_value(account)?).await?;
     for (namespace, secret) in secrets {
         let secrets: Api<Secret> = Api::namespaced(account.clone(), namespace);
         let refused = secrets.get(secret).await.err().with_context(|| format!("it gets {namespace}/{secret}"))?;
