@@ -169,12 +169,12 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = help::SCOPE)]
     pub cluster: Option<String>,
 
-    /// Scope, as in-tree: clusterapi:namespace=NS,clusterName=NAME,label=value, each item optional. A node group must
-    /// match one. Repeatable, or separated by spaces or semicolons
+    /// Scope, as in-tree: clusterapi:namespace=NS,clusterName=NAME,label=value, each item optional. Repeatable, or
+    /// separated by spaces or semicolons
     #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC", help_heading = help::SCOPE)]
     pub node_group_auto_discovery: Vec<String>,
 
-    /// Scope: everything. All node groups must belong to one workload cluster
+    /// Scope: everything, in one workload cluster
     #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool, help_heading = help::SCOPE)]
     pub all_clusters: bool,
 
@@ -192,12 +192,12 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
     pub workload_kubeconfig: Option<String>,
 
-    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
-    /// none. Default: {cluster}-kubeconfig
+    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace, or none. Default:
+    /// {cluster}-kubeconfig
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 
-    /// API group of Cluster API; most annotations and labels follow it
+    /// API group of Cluster API, and of most annotations
     #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_group: String,
 
@@ -205,17 +205,16 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_VERSION", value_name = "VERSION", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_version: Option<String>,
 
-    /// Architecture of upcoming Nodes if nothing else states it: amd64, arm64, ppc64le or s390x. Anything else means
-    /// amd64
+    /// Architecture of new Nodes if nothing else states it: amd64, arm64, ppc64le or s390x
     #[arg(long, env = "CAPI_SCALE_ZERO_DEFAULT_ARCH", value_name = "ARCH", default_value = "amd64", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub scale_zero_default_arch: String,
 
-    /// Regular expression for label keys that Cluster API syncs to Nodes, as its own flag of this name. Repeatable, or
-    /// separated by spaces
+    /// Regular expression for label keys that Cluster API syncs to Nodes, as in its own flag. Repeatable, or separated
+    /// by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub additional_sync_machine_labels: Vec<String>,
 
-    /// Resources of a new Node that pods don't get, such as cpu=100m,memory=800Mi. Annotations and real Nodes win
+    /// Resources of a new Node that pods can't use, such as cpu=100m,memory=800Mi. Annotations and real Nodes win
     #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub default_node_overhead: Option<String>,
 
@@ -226,7 +225,7 @@ pub struct IndexArgs {
     )]
     pub learn_extended_resources: bool,
 
-    /// YAML file with prices for the price expander. Reloaded when it changes; annotations win
+    /// YAML file with prices for the price expander. Annotations win
     #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE", help_heading = help::TEMPLATES, hide_short_help = true)]
     pub prices: Option<String>,
 }

@@ -18,8 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The flags of `log-level`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct LogLevelArgs {
-    /// New level (off, error, warn, info, debug, trace) or directives such as info,kube_client=debug, until the next
-    /// start. Default: show the present one
+    /// New level (off, error, warn, info, debug, trace) or directives such as info,kube_client=debug. Default: show it
     #[arg(value_name = "FILTER")]
     pub filter: Option<String>,
 

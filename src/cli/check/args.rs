@@ -27,7 +27,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT, help_heading = help::OUTPUT, hide_short_help = true)]
     pub timeout: String,
 
-    /// Host in Cluster Autoscaler's --cloud-config address, which the server's certificate must be valid for
+    /// Host in Cluster Autoscaler's --cloud-config, which the server's certificate must be valid for
     #[arg(long, value_name = "HOST", help_heading = help::GRPC)]
     pub server_name: Option<String>,
 

@@ -7,12 +7,12 @@ use crate::cli::{Color, IndexArgs, help};
 /// The flags of `explain`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// Node groups: MachineDeployment/team-a/workers, md/team-a/workers, team-a/workers or workers. Default: all, and
-    /// objects excluded by an error
+    /// Node groups, such as MachineDeployment/team-a/workers, md/team-a/workers or workers. Default: all, and objects
+    /// excluded by an error
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
-    /// Explain these manifests instead of a cluster: a file, a directory, or - for standard input. Repeatable
+    /// Explain manifests instead of a cluster: a file, a directory, or - for standard input. Repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-", help_heading = help::SELECTION)]
     pub manifests: Vec<String>,
 
@@ -24,8 +24,8 @@ pub struct ExplainArgs {
     #[arg(long, short, help_heading = help::SELECTION)]
     pub all: bool,
 
-    /// Does this pod fit an empty Node of each group? A Pod, or an object with a pod template such as a Deployment; -
-    /// for standard input
+    /// Does this Pod, or the pod template of this Deployment or Job, fit an empty Node of each group? - for standard
+    /// input
     #[arg(long, value_name = "FILE|-", help_heading = help::SELECTION)]
     pub pod: Option<String>,
 

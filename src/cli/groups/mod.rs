@@ -29,7 +29,7 @@ pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 /// The flags of `groups`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct GroupsArgs {
-    /// Node groups: an id or its end, such as team-a/workers or workers, or else a part of names, such as gpu
+    /// Node groups: an id or its end, such as team-a/workers, or else a part of names, such as gpu
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 

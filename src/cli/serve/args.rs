@@ -26,7 +26,7 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "ADDRESS", default_value = DEFAULT_LISTEN, help_heading = help::GRPC)]
     pub listen: String,
 
-    /// Octal mode of the Unix socket; who may write to it can scale and delete Machines. Default: 0600
+    /// Octal mode of the Unix socket. Default: 0600
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", value_name = "MODE", help_heading = help::GRPC, hide_short_help = true)]
     pub listen_socket_mode: Option<String>,
 
@@ -38,21 +38,19 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN, help_heading = help::OBSERVE)]
     pub http_listen: String,
 
-    /// Second address for probes, so that scrapers can't delay them; none turns it off
+    /// Second address for probes, which scrapers can't delay
     #[arg(long, env = "CAPI_AUTOSCALER_PROBE_LISTEN", value_name = "IP:PORT", default_value = NONE, help_heading = help::OBSERVE, hide_short_help = true)]
     pub probe_listen: String,
 
-    /// Address of the status page and /debug/state; none turns it off. Other addresses than loopback need
-    /// --admin-allow-remote
+    /// Address of the status page and /debug/state, or none
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_ADMIN_LISTEN, help_heading = help::OBSERVE)]
     pub admin_listen: String,
 
-    /// Allow a remote --admin-listen. It has no authentication; it shows names and messages, but no secrets
+    /// Allow a remote --admin-listen. It has no authentication, and shows no secrets
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOW_REMOTE", value_parser = parse_bool, help_heading = help::OBSERVE, hide_short_help = true)]
     pub admin_allow_remote: bool,
 
-    /// Answer on --admin-listen to this host name or IP address too, such as a proxy's. Repeatable, or separated by
-    /// spaces
+    /// Answer on --admin-listen to this host too, such as a proxy's. Repeatable, or separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", value_name = "HOST", help_heading = help::OBSERVE, hide_short_help = true)]
     pub admin_allowed_hosts: Vec<String>,
 
@@ -60,19 +58,19 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS, help_heading = help::SCALING)]
     pub max_staleness: String,
 
-    /// Log reads that take longer. Writes are always logged
+    /// Log reads that take longer
     #[arg(long, env = "CAPI_AUTOSCALER_SLOW_RPC", value_name = "DURATION", default_value = DEFAULT_SLOW_RPC, help_heading = help::OBSERVE, hide_short_help = true)]
     pub slow_rpc: String,
 
-    /// OTLP collector (gRPC) for traces, such as http://otel-collector:4317. Headers: OTEL_EXPORTER_OTLP_HEADERS
+    /// OTLP collector (gRPC) for traces, such as http://otel-collector:4317
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", help_heading = help::OBSERVE, hide_short_help = true)]
     pub otlp_endpoint: Option<String>,
 
-    /// Export sums only, no metrics per node group
+    /// Export no metrics per node group, only sums
     #[arg(long, env = "CAPI_AUTOSCALER_NO_GROUP_METRICS", value_parser = parse_bool, help_heading = help::OBSERVE, hide_short_help = true)]
     pub no_group_metrics: bool,
 
-    /// Answer reads and refuse writes, saying what would have been written. Keeps Cluster Autoscaler from scaling down
+    /// Refuse writes, saying what would be written, and keep Cluster Autoscaler from scaling down
     #[arg(long, env = "CAPI_AUTOSCALER_READ_ONLY", value_parser = parse_bool, help_heading = help::SCALING)]
     pub read_only: bool,
 
@@ -80,22 +78,21 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool, help_heading = help::SCALING, hide_short_help = true)]
     pub no_events: bool,
 
-    /// At the min size, refuse to delete Machines that never became a Node. By default they are replaced, one at a time
+    /// At the min size, don't replace Machines that never became a Node
     #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool, help_heading = help::SCALING, hide_short_help = true)]
     pub no_replacement: bool,
 
-    /// How long a Machine may lack capacity before that is an error: a duration, 0 or never. Exhausted quotas are
-    /// errors at once. A group's annotation wins
+    /// How long a Machine may lack capacity before that is an error: a duration, 0 or never. An annotation wins
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE", value_name = "DURATION", default_value = DEFAULT_CAPACITY_ERROR_GRACE, help_heading = help::SCALING)]
     pub capacity_error_grace: String,
 
-    /// Further text that means a temporary lack of capacity, found as whole words in reason or message of
-    /// InfrastructureReady, in any case. Repeatable, or separated by semicolons
+    /// Further text in the condition InfrastructureReady that means a temporary lack of capacity. Repeatable, or
+    /// separated by semicolons
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_WORDS", value_name = "TEXT", help_heading = help::SCALING, hide_short_help = true)]
     pub capacity_error_words: Vec<String>,
 
-    /// What deleting a Node of a MachinePool without Machines does: lower the size, so that the infrastructure provider
-    /// chooses the instance, or refuse
+    /// Deletions in a MachinePool without Machines: lower the size, so that its infrastructure provider chooses the
+    /// instance, or refuse
     #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "WHAT", default_value = DEFAULT_MACHINE_POOL_DELETES, help_heading = help::SCALING, hide_short_help = true)]
     pub machine_pool_deletes: String,
 

@@ -15,7 +15,7 @@ use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct TlsArgs {
-    /// PEM file with the server's certificate chain; turns on TLS. Reloaded when it changes
+    /// PEM file with the server's certificate chain; turns on TLS
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CERT_FILE", value_name = "FILE", help_heading = help::GRPC)]
     pub tls_cert_file: Option<String>,
 
@@ -27,17 +27,15 @@ pub struct TlsArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE", help_heading = help::GRPC)]
     pub tls_client_ca_file: Vec<String>,
 
-    /// Admit only clients with this subject alternative name, a DNS name or URI. Repeatable, or separated by spaces
+    /// Admit only clients with this subject alternative name (DNS or URI). Repeatable, or separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME", help_heading = help::GRPC)]
     pub tls_allowed_client_names: Vec<String>,
 
-    /// Admit clients with this subject alternative name for reads only, whatever other names they have. Repeatable, or
-    /// separated by spaces
+    /// Admit clients with this subject alternative name for reads only. Repeatable, or separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME", help_heading = help::GRPC, hide_short_help = true)]
     pub tls_read_only_client_names: Vec<String>,
 
-    /// Allow a remote --listen without TLS or without client certificates: everyone who reaches it can scale and delete
-    /// Machines
+    /// Allow a remote --listen without TLS or client certificates: everyone who reaches it can delete Machines
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool, help_heading = help::GRPC, hide_short_help = true)]
     pub listen_allow_insecure: bool,
 

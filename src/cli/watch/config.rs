@@ -200,9 +200,8 @@ fn rules(args: &WatchArgs) -> Result<Vec<Rule>, UsageError> {
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct WatchArgs {
-    /// Kinds, by plural, singular, short name or kind, with group and version if needed: machines, md,
-    /// Machine.cluster.x-k8s.io. Separated by spaces or commas. Default: Cluster API's kinds; with --target workload,
-    /// Nodes
+    /// Kinds, such as machines, md or Machine.cluster.x-k8s.io, separated by spaces or commas. Default: Cluster API's
+    /// kinds; with --target workload, Nodes
     #[arg(value_name = "RESOURCE")]
     pub resources: Vec<String>,
 
@@ -219,7 +218,7 @@ pub struct WatchArgs {
     #[arg(short = 'l', long, value_name = "SELECTOR", help_heading = help::SELECTION)]
     pub selector: Option<String>,
 
-    /// Field selector, as far as the API server supports it, such as metadata.name=one
+    /// Field selector that the API server supports, such as metadata.name=one
     #[arg(long, value_name = "SELECTOR", help_heading = help::SELECTION)]
     pub field_selector: Option<String>,
 
@@ -235,8 +234,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = help::OUTPUT, hide_short_help = true)]
     pub color: Color,
 
-    /// Ignore changes at this JSON pointer, in which * stands for any key or item: /status/conditions/*/message.
-    /// Repeatable
+    /// Ignore changes at this JSON pointer, such as /status/conditions/*/message. Repeatable
     #[arg(long, value_name = "PATH", help_heading = help::OUTPUT)]
     pub ignore: Vec<String>,
 
@@ -278,8 +276,8 @@ pub struct WatchArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_kubeconfig: Option<String>,
 
-    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
-    /// none. Default: {cluster}-kubeconfig
+    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace, or none. Default:
+    /// {cluster}-kubeconfig
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 
