@@ -197,7 +197,7 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 
-    /// API group of Cluster API, and of most annotations
+    /// API group of Cluster API
     #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
     pub capi_group: String,
 
