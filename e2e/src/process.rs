@@ -59,6 +59,12 @@ impl Process {
         &self.log
     }
 
+    /// Returns its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns its output so far.
     #[must_use]
     pub fn output(&self) -> String {

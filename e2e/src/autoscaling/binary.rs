@@ -20,6 +20,20 @@ pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";
 /// The start of a binary's first message, before its version.
 const GREETING: &str = "Cluster Autoscaler ";
 
+/// The source of a Cluster Autoscaler's node groups.
+#[derive(Clone, Copy, Debug)]
+pub enum CloudProvider<'a> {
+    /// A server of the protocol, as this content of the file for `--cloud-config` says.
+    ExternalGrpc(&'a Value),
+    /// Its own provider for Cluster API.
+    ClusterApi {
+        /// A kubeconfig of the management cluster.
+        management: &'a Value,
+        /// The specs of `--node-group-auto-discovery`.
+        discovery: &'a [String],
+    },
+}
+
 /// A binary of Cluster Autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
@@ -70,18 +84,39 @@ impl Binary {
         cloud_config: &Value,
         settings: Settings,
     ) -> Result<Process> {
+        let provider = CloudProvider::ExternalGrpc(cloud_config);
+        self.start_with(directory, kubeconfig, provider, settings, free_port()?, &[])
+    }
+
+    /// Starts the binary with any provider, its metrics at a port, and further flags, which override those of the
+    /// settings.
+    pub fn start_with(
+        &self,
+        directory: &Path,
+        kubeconfig: &Value,
+        provider: CloudProvider<'_>,
+        settings: Settings,
+        port: u16,
+        flags: &[&str],
+    ) -> Result<Process> {
+        let (name, content, discovery) = match provider {
+            CloudProvider::ExternalGrpc(content) => ("externalgrpc", content, [].as_slice()),
+            CloudProvider::ClusterApi { management, discovery } => ("clusterapi", management, discovery),
+        };
         let config = directory.join("cloud-config.yaml");
-        fs::write(&config, cloud_config.to_string())?;
+        fs::write(&config, content.to_string())?;
         let access = directory.join("cluster-autoscaler.kubeconfig");
         fs::write(&access, kubeconfig.to_string())?;
         let mut command = Command::new(&self.path);
         command
             .env_clear()
             // It writes its status into kube-system; otherwise it would not call Cleanup at its end.
-            .args(["--cloud-provider=externalgrpc", "--leader-elect=false", "--namespace=kube-system"])
+            .args(["--leader-elect=false", "--namespace=kube-system"])
+            .arg(format!("--cloud-provider={name}"))
             .arg(format!("--cloud-config={}", config.display()))
+            .args(discovery.iter().map(|spec| format!("--node-group-auto-discovery={spec}")))
             .arg(format!("--kubeconfig={}", access.display()))
-            .arg(format!("--address=127.0.0.1:{}", free_port()?))
+            .arg(format!("--address=127.0.0.1:{port}"))
             .arg(format!("--expander={}", settings.expander.as_str()))
             .args(duration("scan-interval", PAUSE))
             .args(duration("scale-down-unneeded-time", settings.unneeded))
@@ -94,7 +129,8 @@ impl Binary {
             .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])
             .args(["--unremovable-node-recheck-timeout=1s", "--node-delete-delay-after-taint=0s"])
             .args(["--max-graceful-termination-sec=1", "--kube-client-qps=200", "--kube-client-burst=400"])
-            .args(["--v=4", "--logtostderr=true"]);
+            .args(["--v=4", "--logtostderr=true"])
+            .args(flags);
         Process::start("Cluster Autoscaler", command, &directory.join("cluster-autoscaler.log"))
     }
 }

@@ -13,7 +13,7 @@ mod transcript;
 
 use std::time::Duration;
 
-pub use binary::Binary;
+pub use binary::{Binary, CloudProvider};
 pub use sandbox::autoscaler::{Expander, Version};
 
 /// The autoscaler of a scenario.
@@ -61,7 +61,8 @@ const BACKOFF: Duration = Duration::from_secs(3600);
 
 impl Settings {
     /// Returns the driver's settings. The other times are as short as those of the binaries.
-    pub(crate) fn of_driver(self) -> sandbox::autoscaler::Settings {
+    #[must_use]
+    pub fn of_driver(self) -> sandbox::autoscaler::Settings {
         let second = Duration::from_secs(1);
         sandbox::autoscaler::Settings {
             // The driver computes less than Cluster Autoscaler.

@@ -29,6 +29,7 @@ pub struct Workers {
     taints: Vec<Value>,
     kubelet_labels: Map<String, Value>,
     capacity: Value,
+    allocatable: Option<String>,
     publishes_capacity: bool,
     sized: bool,
     machines: bool,
@@ -47,6 +48,7 @@ impl Workers {
             taints: Vec::new(),
             kubelet_labels: Map::new(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
+            allocatable: None,
             publishes_capacity: false,
             sized: false,
             machines: false,
@@ -86,6 +88,13 @@ impl Workers {
     pub fn publishing(mut self, capacity: Value) -> Self {
         self.capacity = capacity;
         self.publishes_capacity = true;
+        self
+    }
+
+    /// Sets the CPU that its Nodes leave to Pods, where that isn't all.
+    #[must_use]
+    pub fn allocatable(mut self, cpu: &str) -> Self {
+        self.allocatable = Some(cpu.to_owned());
         self
     }
 
@@ -155,7 +164,11 @@ impl Workers {
                     "metadata": { "name": self.name },
                     "spec": {
                         "publishesCapacity": self.publishes_capacity,
-                        "template": { "spec": { "capacity": self.capacity, "nodeLabels": self.kubelet_labels } },
+                        "template": { "spec": {
+                            "capacity": self.capacity,
+                            "allocatableCpu": self.allocatable,
+                            "nodeLabels": self.kubelet_labels,
+                        } },
                     },
                 });
                 if self.publishes_capacity && testbed.is_simulated() {

@@ -128,6 +128,7 @@ fn new_node(machine: &DynamicObject) -> NewNode {
         name: format!("{namespace}-{}", name_of(machine)),
         provider_id: provider_id(machine),
         capacity: machine.data["spec"]["capacity"].clone(),
+        allocatable_cpu: machine.data["spec"]["allocatableCpu"].clone(),
         labels: machine.data["spec"]["nodeLabels"].clone(),
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct NewNode {
     pub(super) provider_id: String,
     /// The capacity; null means a default.
     pub(super) capacity: Value,
+    /// The CPU that is left to Pods; null means all of it.
+    pub(super) allocatable_cpu: Value,
     /// The labels in its kubelet's configuration.
     pub(super) labels: Value,
 }
@@ -51,9 +53,13 @@ pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
     for (resource, quantity) in new.capacity.as_object().into_iter().flatten() {
         capacity[resource] = quantity.clone();
     }
+    let mut allocatable = capacity.clone();
+    if new.allocatable_cpu.is_string() {
+        allocatable["cpu"] = new.allocatable_cpu.clone();
+    }
     let status = json!({
         "capacity": capacity,
-        "allocatable": capacity,
+        "allocatable": allocatable,
         "nodeInfo": {
             "architecture": "amd64",
             "operatingSystem": "linux",

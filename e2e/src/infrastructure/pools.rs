@@ -64,6 +64,7 @@ async fn serve_node(world: &World, pool: &DynamicObject, number: usize) -> Resul
         name: node_name(pool, number),
         provider_id: provider_id(pool, number),
         capacity: pool.data["spec"]["capacity"].clone(),
+        allocatable_cpu: Value::Null,
         labels: pool.data["spec"]["nodeLabels"].clone(),
     };
     nodes::register(&world.settings.workload, &node).await.context("a Node of a pool")?;

@@ -1,0 +1,67 @@
+//! Wrong or unusual objects of one node group.
+
+use anyhow::Result;
+use e2e::{controllers::groups::Workers, infrastructure::kinds};
+use serde_json::json;
+
+use super::{Outcome, PATIENCE, growing};
+use crate::stage::Stage;
+
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+
+pub(super) async fn bad_annotation(stage: &Stage) -> Result<Outcome> {
+    Workers::new("typo").sized().annotate(MIN, "three").create(&stage.testbed).await?;
+    Workers::new("workers").sized().create(&stage.testbed).await?;
+    grows(stage).await
+}
+
+/// Clusters lose a template by a mistake in Git, and in a ClusterClass by a rename.
+pub(super) async fn missing_template(stage: &Stage) -> Result<Outcome> {
+    let orphan = Workers::new("orphan").create(&stage.testbed).await?;
+    stage.testbed.objects.delete("LoopbackMachineTemplate", &orphan.name).await?;
+    Workers::new("workers").sized().create(&stage.testbed).await?;
+    grows(stage).await
+}
+
+/// Nothing follows such a template here, so that no Machine comes: the size is what is looked at.
+pub(super) async fn irregular_plural(stage: &Stage) -> Result<Outcome> {
+    let objects = &stage.testbed.objects;
+    kinds::install(objects, &["OxMachineTemplate"]).await?;
+    let template = json!({
+        "kind": "OxMachineTemplate",
+        "metadata": { "name": "workers" },
+        "spec": { "template": { "spec": {} } },
+        "status": { "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" } },
+    });
+    objects.create(template).await?;
+    let group = Workers::new("workers").create(&stage.testbed).await?;
+    let reference = json!({ "kind": "OxMachineTemplate", "name": "workers" });
+    let template = json!({ "spec": { "template": { "spec": { "infrastructureRef": reference } } } });
+    objects.patch(group.kind, &group.name, template).await?;
+    let mut run = stage.autoscale(growing()).await?;
+    stage.pod("web", "3").await?;
+    run.turn();
+    let grown = run
+        .within(PATIENCE, async || {
+            let size = objects.scale(group.kind, &group.name).await?;
+            anyhow::ensure!(size == 1, "the node group has {size} replicas");
+            Ok(())
+        })
+        .await;
+    Ok(Outcome::after("grown", grown))
+}
+
+pub(super) async fn integer_capacity(stage: &Stage) -> Result<Outcome> {
+    let capacity = json!({ "cpu": 4, "memory": "16Gi", "pods": 110 });
+    Workers::new("workers").publishing(capacity).create(&stage.testbed).await?;
+    grows(stage).await
+}
+
+/// Judges whether a Pod gets a Node.
+pub(super) async fn grows(stage: &Stage) -> Result<Outcome> {
+    let mut run = stage.autoscale(growing()).await?;
+    stage.pod("web", "3").await?;
+    run.turn();
+    let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
+    Ok(Outcome::after("the Pod runs", runs))
+}

@@ -1,0 +1,224 @@
+//! Many node groups, and an API server that isn't there.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result};
+use e2e::{
+    autoscaling::{PAUSE, Settings},
+    control_plane::ControlPlane,
+    controllers::groups::Workers,
+    crds::Installed,
+    objects::{Contract, Objects},
+    users::User,
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::{Value, json};
+
+use super::{Outcome, PATIENCE, growing};
+use crate::stage::{Access, Side, Stage, requests};
+
+pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
+    Workers::new("workers").sized().create(&stage.testbed).await?;
+    let mut run = stage.autoscale(growing()).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    stage.environment.management.stop_api_server();
+    run.turn();
+    tokio::time::sleep(10 * PAUSE).await;
+    stage.environment.management.start_api_server().await?;
+    stage.pod("web", "3").await?;
+    let runs = run.within(2 * PATIENCE, async || stage.runs("web").await).await;
+    Ok(Outcome::after("the Pod runs", runs))
+}
+
+const PODS: usize = 200;
+
+/// Ten node groups; each Pod needs a Node of its own.
+pub(super) async fn two_hundred_nodes(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let mut groups = Vec::new();
+    for number in 0..10 {
+        groups.push(Workers::new(&format!("workers-{number}")).sized().bounds(0, 30).create(testbed).await?);
+    }
+    let settings = Settings { unneeded: Duration::from_secs(5), provision: Duration::from_secs(600), ..growing() };
+    let mut run = stage.autoscale(settings).await?;
+    let before = stage.requests()?;
+    let pods = (0..PODS).map(|number| async move { stage.pod(&format!("web-{number}"), "3").await });
+    stream::iter(pods).buffer_unordered(10).try_collect::<Vec<()>>().await?;
+    let sizes = async || -> Result<i32> {
+        let mut all = 0;
+        for group in &groups {
+            all += testbed.objects.scale(group.kind, &group.name).await?;
+        }
+        Ok(all)
+    };
+    let run_all = run.within(6 * PATIENCE, async || {
+        let pods = testbed.workload.list("Pod", "").await?;
+        let running = pods.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
+        anyhow::ensure!(running == PODS, "{running} Pods run, of {} Nodes", sizes().await?);
+        Ok(())
+    });
+    let up = match run_all.await {
+        Ok(((), took)) => took,
+        Err(last) => return Ok(Outcome::bad(last)),
+    };
+    let nodes = sizes().await?;
+    run.turn();
+    let pods = (0..PODS).map(|number| async move { testbed.workload.delete("Pod", &format!("web-{number}")).await });
+    stream::iter(pods).buffer_unordered(10).try_collect::<Vec<()>>().await?;
+    let gone = run.within(6 * PATIENCE, async || {
+        let left = testbed.objects.list("Machine", "").await?.len();
+        anyhow::ensure!(left == 0, "{left} Machines are left, and the sizes are {}", sizes().await?);
+        Ok(())
+    });
+    Ok(match gone.await {
+        Ok(((), down)) => Outcome::good(format!(
+            "up in {} s to {nodes} Nodes, down in {} s, {} requests",
+            up.as_secs(),
+            down.as_secs(),
+            stage.requests()? - before
+        )),
+        Err(last) => Outcome::bad(last),
+    })
+}
+
+const GROUPS: usize = 200;
+const MACHINES: usize = 25;
+const NAMESPACE: &str = "team-a";
+const CLUSTER: &str = "prod";
+/// The loops that are measured.
+const LOOPS: usize = 3;
+
+/// No controllers run: objects are written as those leave them. Cluster Autoscaler's own requests, for Pods and Nodes of
+/// the workload cluster, aren't counted.
+pub(super) async fn idle_loop(stage: &Stage) -> Result<Outcome> {
+    let start = |contract, installed| ControlPlane::start(Arc::clone(&stage.components), contract, installed);
+    let management = start(Contract::V1Beta2, Installed::All).await?;
+    let workload = start(Contract::V1Beta2, Installed::Nothing).await?;
+    fill(&management.objects(NAMESPACE), &workload.objects("default")).await?;
+    let user = User::provider(0);
+    if stage.side == Side::InTree {
+        management.objects(NAMESPACE).create(everything(&user)).await?;
+    }
+    let access = Access {
+        management: management.kubeconfig(&user),
+        workload: workload.kubeconfig(&User::administrator()),
+        specs: vec![format!("clusterapi:namespace={NAMESPACE},clusterName={CLUSTER}")],
+    };
+    // Cluster Autoscaler's defaults.
+    let flags = ["--kube-client-qps=5", "--kube-client-burst=10"];
+    let mut run = stage.start(&access, growing(), &flags).await?;
+    let limit = Duration::from_secs(400);
+    run.wait_for_loops(2, limit).await?;
+    let main = |what: &str| format!("cluster_autoscaler_function_duration_seconds_{what}{{function=\"main\"}}");
+    let look = async |run: &crate::stage::Run| -> Result<(f64, f64, usize)> {
+        Ok((run.metric(&main("sum")).await?, run.metric(&main("count")).await?, requests(&management, &user)?))
+    };
+    let (seconds, loops, before) = look(&run).await?;
+    run.wait_for_loops(LOOPS, limit).await?;
+    let (seconds_after, loops_after, after) = look(&run).await?;
+    let loops = loops_after - loops;
+    let per_loop = f64::from(u32::try_from(after - before)?) / loops;
+    let (autoscaler, provider) = run.memory()?;
+    let memory = match stage.side {
+        Side::InTree => format!("{autoscaler:.0} MiB"),
+        Side::Here | Side::HereTwice => format!("{autoscaler:.0} MiB and {provider:.0} MiB"),
+    };
+    let seen = format!(
+        "{:.1} s and {per_loop:.0} requests to the management cluster a loop; {memory}",
+        (seconds_after - seconds) / loops
+    );
+    Ok(Outcome { good: per_loop < 1.0, seen })
+}
+
+fn everything(user: &User) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    json!({
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": "in-tree" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": user.name }],
+    })
+}
+
+/// Writes the node groups with their Machines and Nodes, all of them running.
+async fn fill(management: &Objects, workload: &Objects) -> Result<()> {
+    management.create(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
+    management.create(cluster()).await?;
+    let groups = (0..GROUPS).map(|number| fill_group(management, workload, number));
+    stream::iter(groups).buffer_unordered(20).try_collect::<Vec<()>>().await.map(drop)
+}
+
+fn cluster() -> Value {
+    json!({
+        "kind": "Cluster",
+        "metadata": { "name": CLUSTER },
+        "spec": { "controlPlaneEndpoint": { "host": "127.0.0.1", "port": 6443 } },
+        "status": { "phase": "Provisioned" },
+    })
+}
+
+async fn fill_group(management: &Objects, workload: &Objects, number: usize) -> Result<()> {
+    let name = format!("workers-{number:03}");
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": CLUSTER, "pool": name });
+    let template = json!({
+        "metadata": { "labels": labels },
+        "spec": {
+            "clusterName": CLUSTER,
+            "bootstrap": { "dataSecretName": "none" },
+            "infrastructureRef": {
+                "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DevMachineTemplate", "name": name,
+            },
+        },
+    });
+    let spec = json!({
+        "clusterName": CLUSTER,
+        "replicas": MACHINES,
+        "selector": { "matchLabels": { "pool": name } },
+        "template": template,
+    });
+    let annotations = json!({
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
+    });
+    let metadata = json!({ "name": name, "labels": labels, "annotations": annotations });
+    let status = json!({ "replicas": MACHINES, "readyReplicas": MACHINES, "availableReplicas": MACHINES });
+    let deployment = json!({ "kind": "MachineDeployment", "metadata": metadata, "spec": spec, "status": status });
+    let deployment = management.create(deployment).await?;
+    let owner = |kind: &str, uid: Option<String>| -> Result<Value> {
+        let uid = uid.context("an object without uid")?;
+        Ok(json!([{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "uid": uid, "controller": true,
+        }]))
+    };
+    let owners = owner("MachineDeployment", deployment.metadata.uid)?;
+    let metadata = json!({ "name": name, "labels": labels, "ownerReferences": owners });
+    let set = json!({ "kind": "MachineSet", "metadata": metadata, "spec": spec, "status": status });
+    let set = management.create(set).await?;
+    let owners = owner("MachineSet", set.metadata.uid)?;
+    for index in 0..MACHINES {
+        let machine = format!("{name}-{index:02}");
+        let provider_id = format!("made-up:///{machine}");
+        let mut spec = template["spec"].clone();
+        spec["providerID"] = json!(provider_id);
+        let object = json!({
+            "kind": "Machine",
+            "metadata": { "name": machine, "labels": labels, "ownerReferences": owners },
+            "spec": spec,
+            "status": { "phase": "Running", "nodeRef": { "name": machine } },
+        });
+        management.create(object).await?;
+        let quantities = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+        let node = json!({
+            "kind": "Node",
+            "metadata": { "name": machine, "labels": { "kubernetes.io/hostname": machine } },
+            "spec": { "providerID": provider_id },
+            "status": {
+                "capacity": quantities,
+                "allocatable": quantities,
+                "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "" }],
+            },
+        });
+        workload.create(node).await?;
+    }
+    Ok(())
+}

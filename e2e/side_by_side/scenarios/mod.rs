@@ -1,0 +1,199 @@
+//! The scenarios: what a user expects, and how it is judged.
+
+mod failures;
+mod faults;
+mod load;
+mod places;
+mod removals;
+
+use std::{fmt::Display, time::Duration};
+
+use anyhow::Result;
+use e2e::autoscaling::Settings;
+use futures::future::LocalBoxFuture;
+use serde::Serialize;
+
+use crate::stage::Stage;
+
+/// A situation that both providers are put in.
+#[derive(Serialize)]
+pub(crate) struct Scenario {
+    /// Its name, to select it by.
+    pub(crate) name: &'static str,
+    /// What a user expects.
+    pub(crate) expected: &'static str,
+    /// The public issues about it: numbers in kubernetes/autoscaler, others with their repository.
+    pub(crate) issues: &'static [&'static str],
+    #[serde(skip)]
+    pub(crate) body: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<Outcome>>,
+}
+
+/// The end of a scenario. An error instead says that the scenario couldn't be run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// True if what is expected happened.
+    pub(crate) good: bool,
+    /// What was seen.
+    pub(crate) seen: String,
+}
+
+impl Outcome {
+    pub(crate) fn good(seen: impl Into<String>) -> Self {
+        Self { good: true, seen: seen.into() }
+    }
+
+    pub(crate) fn bad(seen: impl Into<String>) -> Self {
+        Self { good: false, seen: seen.into() }
+    }
+
+    /// Judges a wait by its time.
+    pub(crate) fn after<T>(what: impl Display, waited: Result<(T, Duration), String>) -> Self {
+        match waited {
+            Ok((_, took)) => Self::good(format!("{what} after {} s", took.as_secs())),
+            Err(last) => Self::bad(last),
+        }
+    }
+}
+
+/// The time within which a Node for a Pod is expected: Machines take a second, a loop one or two.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Settings with which no Node is removed.
+pub(crate) fn growing() -> Settings {
+    Settings { unneeded: Duration::from_secs(3600), ..Settings::default() }
+}
+
+macro_rules! scenario {
+    ($name:literal, $body:path, [$($issue:literal),*], $expected:literal) => {
+        Scenario { name: $name, expected: $expected, issues: &[$($issue),*], body: |stage| Box::pin($body(stage)) }
+    };
+}
+
+/// All of them, those that take longest first.
+pub(crate) static SCENARIOS: &[Scenario] = &[
+    scenario!("bad-annotation", faults::bad_annotation, [], "a node group with a typo in its min size stops no other"),
+    scenario!(
+        "missing-template",
+        faults::missing_template,
+        ["5912", "6490"],
+        "a node group whose infrastructure template is gone stops no other"
+    ),
+    scenario!(
+        "plural-of-template",
+        faults::irregular_plural,
+        ["8330"],
+        "a kind of template with an irregular plural scales from zero by its `status.capacity`"
+    ),
+    scenario!("integer-capacity", faults::integer_capacity, [], "`status.capacity` with an integer scales from zero"),
+    scenario!(
+        "template-labels",
+        places::template_labels,
+        ["8712"],
+        "from zero, a Pod finds the label that Cluster API will propagate to the Node"
+    ),
+    scenario!(
+        "template-taints",
+        places::template_taints,
+        ["9239"],
+        "from zero, a node group with a taint isn't grown for a Pod that doesn't tolerate it"
+    ),
+    scenario!(
+        "stock-out",
+        failures::stock_out,
+        ["5417"],
+        "a node group without capacity is left for another, before the provision time is over"
+    ),
+    scenario!(
+        "hanging-deletion",
+        failures::hanging_deletion,
+        ["7928"],
+        "a Machine that hangs in deletion stops no other node group"
+    ),
+    scenario!(
+        "failed-machine",
+        failures::failed_with_provider_id,
+        ["7950", "7976"],
+        "a Machine that failed after it got its providerID stops no other node group"
+    ),
+    scenario!(
+        "failed-creation",
+        failures::failed_creation,
+        ["deckhouse/deckhouse#18154", "gardener/autoscaler#396"],
+        "a node group whose Machines can't be made is left for another, before the provision time is over"
+    ),
+    scenario!(
+        "dead-at-minimum",
+        failures::dead_at_minimum,
+        ["10059"],
+        "a Machine that never joins is replaced at the min size too"
+    ),
+    scenario!(
+        "starting-nodes",
+        failures::starting_nodes,
+        ["10245"],
+        "one Node is bought for one Pod, in a node group with options of its own too"
+    ),
+    scenario!("load-gone", failures::load_gone, ["9120"], "a scale-up that failed is taken back when its Pod is gone"),
+    scenario!(
+        "fifty-removals",
+        removals::fifty_at_once,
+        ["3104", "4634", "7872"],
+        "fifty idle Nodes go, and no busy one"
+    ),
+    scenario!(
+        "rollout",
+        removals::rollout,
+        ["8494"],
+        "in a rollout idle Nodes are removed without costing a new Machine"
+    ),
+    scenario!(
+        "deleted-by-others",
+        removals::deleted_by_others,
+        [],
+        "Machines that somebody deletes while a node group grows come again"
+    ),
+    scenario!(
+        "forms-of-provider-id",
+        removals::forms_of_provider_id,
+        [],
+        "a busy Node stays although its Machine's providerID has another slash, and goes when it is idle"
+    ),
+    scenario!(
+        "overhead",
+        places::overhead,
+        ["2809"],
+        "no Node is bought for a Pod that fits its capacity but not its allocatable"
+    ),
+    scenario!("paused", places::paused, ["9345"], "Nodes of a paused Cluster aren't removed"),
+    scenario!("two-namespaces", places::two_namespaces, [], "node groups of the same name in two namespaces both grow"),
+    scenario!(
+        "size-put-back",
+        places::size_put_back,
+        [],
+        "a size that somebody keeps putting back stops no other node group"
+    ),
+    scenario!(
+        "refusing-policy",
+        places::refusing_policy,
+        [],
+        "a node group whose size a policy refuses to change is left for another"
+    ),
+    scenario!(
+        "api-server-restart",
+        load::api_server_restart,
+        [],
+        "a node group grows after the management API server restarted"
+    ),
+    scenario!(
+        "two-hundred-nodes",
+        load::two_hundred_nodes,
+        [],
+        "200 Pods get a Node each in ten node groups, and the Nodes go with them"
+    ),
+    scenario!(
+        "idle-loop",
+        load::idle_loop,
+        ["6333", "6784"],
+        "an idle loop over 200 node groups with 25 Machines each makes no request to the management cluster"
+    ),
+];

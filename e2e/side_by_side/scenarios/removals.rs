@@ -1,0 +1,182 @@
+//! Nodes that go.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    autoscaling::Settings,
+    controllers::{
+        groups::Workers,
+        machines::{HOOK, Machine, names},
+        testbed::POLL_INTERVAL,
+    },
+    wait::every,
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::json;
+
+use super::{Outcome, PATIENCE};
+use crate::stage::Stage;
+
+const IDLE: usize = 50;
+const BUSY: usize = 5;
+
+/// The busy Nodes are those of the group's oldest Machines, and so the ones that Cluster API would rather keep.
+pub(super) async fn fifty_at_once(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let count = IDLE + BUSY;
+    let group = Workers::new("workers").sized().bounds(0, 100).replicas(i32::try_from(count)?).create(testbed).await?;
+    let machines = every(POLL_INTERVAL, "all Machines", 4 * PATIENCE, async || {
+        let machines = testbed.machines(&group).await?;
+        ensure!(machines.len() == count && machines.iter().all(Machine::runs), "{} Machines", machines.len());
+        testbed.initialized(&machines).await?;
+        Ok(machines)
+    })
+    .await?;
+    for number in 0..BUSY {
+        stage.pod(&format!("web-{number}"), "3").await?;
+    }
+    let pods = every(POLL_INTERVAL, "busy Nodes", PATIENCE, async || {
+        for number in 0..BUSY {
+            stage.runs(&format!("web-{number}")).await?;
+        }
+        testbed.workload.list("Pod", "").await
+    })
+    .await?;
+    let busy: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.data["spec"]["nodeName"].as_str()).collect();
+    let kept = machines.iter().filter(|machine| machine.node.as_deref().is_some_and(|node| busy.contains(node)));
+    let kept: BTreeSet<String> = kept.map(|machine| machine.name.clone()).collect();
+
+    let mut run = stage.autoscale(Settings { unneeded: Duration::from_secs(2), ..Settings::default() }).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    run.turn();
+    let before = stage.requests()?;
+    let gone = run
+        .within(4 * PATIENCE, async || {
+            let left = testbed.machines(&group).await?;
+            let size = testbed.objects.scale(group.kind, &group.name).await?;
+            ensure!(left.len() == BUSY, "{} Machines are left, and the size is {size}", left.len());
+            Ok(left)
+        })
+        .await;
+    let requests = stage.requests()? - before;
+    Ok(match gone {
+        Ok((left, _)) if names(&left) != kept => {
+            let wrong = kept.difference(&names(&left)).count();
+            Outcome::bad(format!("{wrong} busy Nodes went"))
+        }
+        Ok((_, took)) => Outcome::good(format!("gone after {} s by {requests} requests", took.as_secs())),
+        Err(last) => Outcome::bad(last),
+    })
+}
+
+/// A hook holds the drain of the old Machines, as a slow drain does. Each new Machine that goes is one that the rollout
+/// makes again.
+pub(super) async fn rollout(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().replicas(3).create(testbed).await?;
+    let old = testbed.running(&group, 3).await?;
+    let hold = async |value: serde_json::Value| -> Result<()> {
+        let annotate = |machine: &Machine| {
+            let (name, value) = (machine.name.clone(), json!({ HOOK: value }));
+            async move { testbed.objects.annotate("Machine", &name, value).await }
+        };
+        stream::iter(old.iter().map(annotate)).buffered(3).try_collect::<Vec<()>>().await.map(drop)
+    };
+    hold(json!("held")).await?;
+    testbed.roll(&group).await?;
+    let begun =
+        |machines: &[Machine]| machines.iter().any(|machine| machine.runs() && !names(&old).contains(&machine.name));
+    testbed.machines_that(&group, "a new Machine", begun).await?;
+    let mut run = stage.autoscale(Settings { unneeded: Duration::from_secs(2), ..Settings::default() }).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    run.turn();
+    let mut new = BTreeSet::new();
+    let quiet = run
+        .stays(Duration::from_secs(30), async || {
+            let machines = testbed.machines(&group).await?;
+            let now: BTreeSet<String> =
+                machines.iter().filter(|machine| machine.runs()).map(|machine| machine.name.clone()).collect();
+            let now: BTreeSet<String> = now.difference(&names(&old)).cloned().collect();
+            let gone = new.difference(&now).count();
+            new.extend(now);
+            ensure!(gone == 0, "a new Machine was removed");
+            Ok(())
+        })
+        .await;
+    if let Err(last) = quiet {
+        return Ok(Outcome::bad(last));
+    }
+    hold(serde_json::Value::Null).await?;
+    let gone = run
+        .within(2 * PATIENCE, async || {
+            let left = testbed.machines(&group).await?.len();
+            ensure!(left == 0, "{left} Machines are left");
+            Ok(())
+        })
+        .await;
+    Ok(Outcome::after("all Nodes are gone", gone))
+}
+
+/// Somebody deletes Machines while the group grows: Cluster API makes them again.
+pub(super) async fn deleted_by_others(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().create(testbed).await?;
+    let mut run = stage.autoscale(Settings { unneeded: Duration::from_secs(3600), ..Settings::default() }).await?;
+    for number in 0..5 {
+        stage.pod(&format!("web-{number}"), "3").await?;
+    }
+    let grown = run.within(PATIENCE, async || {
+        let machines = testbed.machines(&group).await?;
+        ensure!(machines.len() == 5, "{} Machines", machines.len());
+        Ok(machines)
+    });
+    let (machines, _) = match grown.await {
+        Ok(grown) => grown,
+        Err(last) => return Ok(Outcome::bad(last)),
+    };
+    for machine in &machines[..2] {
+        testbed.objects.remove("Machine", &machine.name).await?;
+    }
+    run.turn();
+    let runs = run
+        .within(2 * PATIENCE, async || {
+            let size = testbed.objects.scale(group.kind, &group.name).await?;
+            let running = testbed.machines(&group).await?.iter().filter(|machine| machine.runs()).count();
+            ensure!(size == 5 && running == 5, "{running} of {size} Machines run");
+            Ok(())
+        })
+        .await;
+    Ok(Outcome::after("five Nodes run", runs))
+}
+
+/// The Machine's providerID differs from its Node's in a slash, as some infrastructure providers write it.
+pub(super) async fn forms_of_provider_id(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().bounds(0, 1).replicas(1).create(testbed).await?;
+    let machine = testbed.running(&group, 1).await?.remove(0);
+    let id = machine.provider_id.context("a running Machine without providerID")?.replace(":///", ":////");
+    testbed.objects.patch("LoopbackMachine", &machine.name, json!({ "spec": { "providerID": id } })).await?;
+    let has_form = |machines: &[Machine]| machines.len() == 1 && machines[0].provider_id.as_ref() == Some(&id);
+    testbed.machines_that(&group, "the other form of the id", has_form).await?;
+    stage.pod("web", "3").await?;
+    let settings =
+        Settings { unneeded: Duration::from_secs(2), provision: Duration::from_secs(1), ..Settings::default() };
+    let mut run = stage.autoscale(settings).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    run.turn();
+    let quiet = run
+        .stays(Duration::from_secs(20), async || {
+            let machines = testbed.machines(&group).await?;
+            let stays = machines.iter().any(|one| one.name == machine.name && !one.deleting);
+            ensure!(stays, "its busy Machine was removed");
+            Ok(())
+        })
+        .await;
+    if let Err(last) = quiet {
+        return Ok(Outcome::bad(last));
+    }
+    testbed.workload.delete("Pod", "web").await?;
+    let gone = run.within(PATIENCE, async || Ok(testbed.running(&group, 0).await?)).await;
+    Ok(Outcome::after("it stays while busy, and goes idle", gone))
+}
