@@ -1,6 +1,6 @@
 //! Wrong or unusual objects of one node group.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use e2e::{controllers::groups::Workers, infrastructure::kinds};
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub(super) async fn irregular_plural(stage: &Stage) -> Result<Outcome> {
     let grown = run
         .within(PATIENCE, async || {
             let size = objects.scale(group.kind, &group.name).await?;
-            anyhow::ensure!(size == 1, "the node group has {size} replicas");
+            ensure!(size == 1, "the node group has {size} replicas");
             Ok(())
         })
         .await;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::{PAUSE, Settings},
     control_plane::ControlPlane,
@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use super::{Outcome, PATIENCE, growing};
 use crate::stage::{Access, Side, Stage, requests};
 
+/// The size is what is looked at: how soon Cluster API's controllers follow after a restart is their own.
 pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
-    Workers::new("workers").sized().create(&stage.testbed).await?;
+    let group = Workers::new("workers").sized().create(&stage.testbed).await?;
     let mut run = stage.autoscale(growing()).await?;
     run.wait_for_loops(2, PATIENCE).await?;
     stage.environment.management.stop_api_server();
@@ -26,8 +27,12 @@ pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
     tokio::time::sleep(10 * PAUSE).await;
     stage.environment.management.start_api_server().await?;
     stage.pod("web", "3").await?;
-    let runs = run.within(2 * PATIENCE, async || stage.runs("web").await).await;
-    Ok(Outcome::after("the Pod runs", runs))
+    let grown = run.within(PATIENCE, async || {
+        let size = stage.testbed.objects.scale(group.kind, &group.name).await?;
+        ensure!(size == 1, "the node group has {size} replicas");
+        Ok(())
+    });
+    Ok(Outcome::after("grown", grown.await))
 }
 
 const PODS: usize = 200;
@@ -54,7 +59,7 @@ pub(super) async fn two_hundred_nodes(stage: &Stage) -> Result<Outcome> {
     let run_all = run.within(6 * PATIENCE, async || {
         let pods = testbed.workload.list("Pod", "").await?;
         let running = pods.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
-        anyhow::ensure!(running == PODS, "{running} Pods run, of {} Nodes", sizes().await?);
+        ensure!(running == PODS, "{running} Pods run, of {} Nodes", sizes().await?);
         Ok(())
     });
     let up = match run_all.await {
@@ -67,7 +72,7 @@ pub(super) async fn two_hundred_nodes(stage: &Stage) -> Result<Outcome> {
     stream::iter(pods).buffer_unordered(10).try_collect::<Vec<()>>().await?;
     let gone = run.within(6 * PATIENCE, async || {
         let left = testbed.objects.list("Machine", "").await?.len();
-        anyhow::ensure!(left == 0, "{left} Machines are left, and the sizes are {}", sizes().await?);
+        ensure!(left == 0, "{left} Machines are left, and the sizes are {}", sizes().await?);
         Ok(())
     });
     Ok(match gone.await {

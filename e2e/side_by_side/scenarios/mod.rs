@@ -2,6 +2,7 @@
 
 mod failures;
 mod faults;
+mod features;
 mod load;
 mod places;
 mod removals;
@@ -69,7 +70,7 @@ macro_rules! scenario {
     };
 }
 
-/// All of them, those that take longest first.
+/// All of them, in the order of the table.
 pub(crate) static SCENARIOS: &[Scenario] = &[
     scenario!("bad-annotation", faults::bad_annotation, [], "a node group with a typo in its min size stops no other"),
     scenario!(
@@ -178,6 +179,19 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         [],
         "a node group whose size a policy refuses to change is left for another"
     ),
+    scenario!(
+        "balance",
+        features::balance,
+        [],
+        "`--balance-similar-node-groups` spreads four Pods over two node groups"
+    ),
+    scenario!(
+        "priority-expander",
+        features::priority_expander,
+        [],
+        "the priority expander chooses by the names of node groups"
+    ),
+    scenario!("price-expander", features::price_expander, [], "the price expander chooses the cheaper node group"),
     scenario!(
         "api-server-restart",
         load::api_server_restart,
