@@ -138,6 +138,17 @@ impl Stage {
 
     /// The same in any clusters, with further flags of Cluster Autoscaler.
     pub(crate) async fn start(&self, access: &Access, settings: Settings, flags: &[&str]) -> Result<Run> {
+        self.start_side(self.side, access, settings, flags).await
+    }
+
+    /// Starts Cluster Autoscaler with the provider of either side.
+    pub(crate) async fn start_side(
+        &self,
+        side: Side,
+        access: &Access,
+        settings: Settings,
+        flags: &[&str],
+    ) -> Result<Run> {
         let directory = self.testbed.directory();
         let metrics = free_port()?;
         let [management, workload] = [("management", &access.management), ("workload", &access.workload)]
@@ -150,18 +161,19 @@ impl Stage {
         let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
         let programs = Programs::new(self.program.clone(), directory.to_owned());
         let mut replicas = Vec::new();
-        for _ in 0..self.side.replicas() {
+        for _ in 0..side.replicas() {
             let mut replica = programs.launch(&management.0, &ours, &[])?;
             replica.ready().await?;
             replicas.push(replica);
         }
         let front = Front::open(replicas.iter().map(Provider::port).collect()).await?;
-        let caller = self.start_autoscaler(access, &front.address, settings, metrics, flags)?;
+        let caller = self.start_autoscaler(side, access, &front.address, settings, metrics, flags)?;
         Ok(Run { caller, metrics, replicas, front })
     }
 
     fn start_autoscaler(
         &self,
+        side: Side,
         access: &Access,
         address: &str,
         settings: Settings,
@@ -186,7 +198,7 @@ impl Stage {
             }
         };
         let address = json!({ "address": address, "grpc_timeout": "30s" });
-        let provider = match self.side {
+        let provider = match side {
             Side::InTree => CloudProvider::ClusterApi { management: &access.management, discovery: &access.specs },
             Side::Here | Side::HereTwice => CloudProvider::ExternalGrpc(&address),
         };
@@ -196,12 +208,9 @@ impl Stage {
 
     /// Ends Cluster Autoscaler, and starts another. The program keeps running.
     pub(crate) async fn restart_autoscaler(&self, mut run: Run, settings: Settings) -> Result<Run> {
-        if let Running::Binary(process) = &mut run.caller {
-            process.terminate()?;
-            process.ended(Duration::from_secs(30)).await?;
-        }
+        run.end_autoscaler().await?;
         let metrics = free_port()?;
-        let caller = self.start_autoscaler(&self.access(), &run.front.address, settings, metrics, &[])?;
+        let caller = self.start_autoscaler(self.side, &self.access(), &run.front.address, settings, metrics, &[])?;
         Ok(Run { caller, metrics, ..run })
     }
 
@@ -294,6 +303,15 @@ impl Run {
             self.front.skip();
             self.replicas.remove(0);
         }
+    }
+
+    /// Ends Cluster Autoscaler as a container runtime does.
+    pub(crate) async fn end_autoscaler(&mut self) -> Result<()> {
+        if let Running::Binary(process) = &mut self.caller {
+            process.terminate()?;
+            process.ended(Duration::from_secs(30)).await?;
+        }
+        Ok(())
     }
 
     /// Waits until `look` succeeds, and returns its value and the time it took. An error says what was seen last.

@@ -34,12 +34,13 @@ pub(super) async fn stock_out(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::after("the Pod runs in the other", runs))
 }
 
-/// The infrastructure refuses to make a machine, for a reason other than capacity.
+/// The infrastructure refuses to make a machine, for a reason other than capacity. It might still succeed, as far as
+/// Cluster API's contract tells, so that only the provision time ends the waiting.
 pub(super) async fn failed_creation(stage: &Stage) -> Result<Outcome> {
     let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     Workers::new("first").publishing(capacity("4")).that("fail").create(&stage.testbed).await?;
     Workers::new("second").publishing(capacity("16")).create(&stage.testbed).await?;
-    let mut run = stage.autoscale(Settings { provision: Duration::from_secs(120), ..growing() }).await?;
+    let mut run = stage.autoscale(Settings { provision: Duration::from_secs(20), ..growing() }).await?;
     stage.pod("web", "3").await?;
     run.turn();
     let runs = run.within(PATIENCE, async || stage.runs("web").await).await;

@@ -120,7 +120,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "failed-creation",
         failures::failed_creation,
         ["deckhouse/deckhouse#18154", "gardener/autoscaler#396"],
-        "a node group whose Machines can't be made is left for another, before the provision time is over"
+        "a node group whose Machines can't be made is left for another after the provision time of 20 s"
     ),
     scenario!(
         "dead-at-minimum",
@@ -178,6 +178,12 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         places::refusing_policy,
         [],
         "a node group whose size a policy refuses to change is left for another"
+    ),
+    scenario!(
+        "switch-and-back",
+        places::switch_and_back,
+        [],
+        "a switch from in-tree and back removes nothing, and the node group grows before, between and after"
     ),
     scenario!(
         "balance",

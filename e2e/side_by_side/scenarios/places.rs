@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::Workers, testbed::Testbed},
+    controllers::{groups::Workers, machines::names, testbed::Testbed},
 };
 use serde_json::json;
 
 use super::{Outcome, PATIENCE, faults::grows, growing};
-use crate::stage::{Access, Stage};
+use crate::stage::{Access, Side, Stage};
 
 pub(super) async fn template_labels(stage: &Stage) -> Result<Outcome> {
     let label = "node.cluster.x-k8s.io/pool";
@@ -194,4 +194,30 @@ pub(super) async fn overhead(stage: &Stage) -> Result<Outcome> {
         })
         .await;
     Ok(quiet.map_or_else(Outcome::bad, |()| Outcome::good("none is bought")))
+}
+
+/// In-tree, the side that is looked at, and in-tree again, each of which has to grow the group by one.
+pub(super) async fn switch_and_back(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().replicas(2).create(testbed).await?;
+    let first = testbed.running(&group, 2).await?;
+    stage.pod("web-0", "3").await?;
+    stage.pod("web-1", "3").await?;
+    let settings = Settings { unneeded: Duration::from_secs(20), ..Settings::default() };
+    for (number, side) in [(2, Side::InTree), (3, stage.side), (4, Side::InTree)] {
+        let mut run = stage.start_side(side, &stage.access(), settings, &[]).await?;
+        run.wait_for_loops(3, PATIENCE).await?;
+        let pod = format!("web-{number}");
+        stage.pod(&pod, "3").await?;
+        run.turn();
+        if let Err(last) = run.within(PATIENCE, async || stage.runs(&pod).await).await {
+            return Ok(Outcome::bad(format!("with {}, {last}", side.as_str())));
+        }
+        run.end_autoscaler().await?;
+    }
+    let left = testbed.machines(&group).await?;
+    let gone = names(&first).difference(&names(&left)).count();
+    ensure!(left.len() >= 5, "{} Machines for five Pods", left.len());
+    let seen = format!("{} Nodes for five Pods, {gone} of the first two gone", left.len());
+    Ok(Outcome { good: gone == 0 && left.len() == 5, seen })
 }
