@@ -5,7 +5,6 @@ mod control;
 mod filter;
 mod lines;
 mod numbers;
-mod screen;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +25,13 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use self::{control::LogControl, screen::Screen};
 use self::{
+    control::LogControl,
     filter::{may_be_shown, parse},
     lines::{Form, Lines},
     numbers::Numbers,
 };
-use super::UsageError;
+use super::usage::{UsageError, wrong};
 
 const DEFAULT_LEVEL: &str = "info";
 
@@ -82,12 +81,7 @@ impl LogArgs {
     /// Returns the filter of the flag, as text and parsed.
     pub(super) fn filter(&self) -> Result<(String, EnvFilter), UsageError> {
         let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { self.log_level.trim() };
-        let filter = parse(level).map_err(|reason| UsageError::Value {
-            flag: "--log-level",
-            variable: "CAPI_AUTOSCALER_LOG_LEVEL",
-            value: self.log_level.clone(),
-            reason,
-        })?;
+        let filter = parse(level).map_err(|reason| wrong("--log-level", &self.log_level, reason))?;
         Ok((level.to_owned(), filter))
     }
 
@@ -96,15 +90,14 @@ impl LogArgs {
         let (level, filter) = self.filter()?;
         let terminal = io::stderr().is_terminal();
         let text = self.log_format.is_text(terminal);
-        let screen = if terminal && text { Screen::with_bars() } else { Screen::plain() };
         let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
-        let (form, to) = (if text { Form::Text } else { Form::Json }, screen.clone());
-        let lines = fmt::layer().with_writer(move || Lines { form, to: to.clone() });
+        let form = if text { Form::Text } else { Form::Json };
+        let lines = fmt::layer().with_writer(move || Lines { form, to: io::stderr() });
         let lines = if text { lines.with_ansi(terminal).boxed() } else { json(lines).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
         // An error means that another logger was started before, such as by a test; this filter then has no effect.
         drop(started);
-        Ok(LogControl::new(level, screen, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
+        Ok(LogControl::new(level, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
     }
 }
 

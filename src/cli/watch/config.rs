@@ -15,21 +15,19 @@ use rules::{LabelSelector, capi::DEFAULT_GROUP};
 
 use crate::cli::{
     Color, UsageError, help,
-    printing::given,
+    usage::given,
     values::{capi_group, capi_version, is_dns, management, source},
 };
 
 /// The configuration of `watch`.
 #[derive(Clone, Debug)]
-pub struct WatchConfig {
+pub(in crate::cli) struct WatchConfig {
     /// The objects that are watched, and the notifications.
-    pub stream: Config,
-    /// The form in which changes are shown.
-    pub output: Output,
-    /// The choice of colours.
-    pub color: Color,
+    pub(super) stream: Config,
+    pub(super) output: Output,
+    pub(super) color: Color,
     /// True if the objects that exist at the start are shown.
-    pub show_initial: bool,
+    pub(super) show_initial: bool,
 }
 
 impl TryFrom<WatchArgs> for WatchConfig {

@@ -14,12 +14,7 @@ use serde_json::{Map, Value};
 
 use rules::text::visible_json;
 
-use super::{
-    ChangedBy, Snapshot,
-    managers::{self, Evidence},
-    pattern::unescape,
-    redact::Redacted,
-};
+use super::{ChangedBy, Snapshot, managers, pattern::unescape, redact::Redacted};
 
 /// The version of the form of the JSON lines. A version may gain fields; none changes its meaning or disappears.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -113,9 +108,7 @@ impl Change {
         if patch.0.is_empty() {
             return None;
         }
-        let pointers = pointers_of(&patch);
-        let evidence = Evidence { old: &old.managers, new: &new.managers, object: &new.value, pointers: &pointers };
-        let changed_by = evidence.changed_by();
+        let changed_by = managers::authors(&old.managers, &new.managers);
         let (old, new) = (Some(old), Some(new));
         Some(Self { identity, action: Action::Modified, patch, changed_by, problem: None, old, new })
     }
@@ -147,7 +140,7 @@ impl Change {
     /// Returns the JSON pointers at which the object changed; empty for a delete.
     #[must_use]
     pub fn pointers(&self) -> Vec<String> {
-        pointers_of(&self.patch)
+        self.patch.0.iter().map(|operation| operation.path().to_string()).collect()
     }
 
     /// Iterates over the states of the object, the newest first.
@@ -261,11 +254,6 @@ fn patch_between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
 /// was.
 fn changed_marks<'a>(old: &'a Redacted, new: &'a Redacted) -> impl Iterator<Item = &'a String> {
     new.iter().filter(|(pointer, digest)| old.get(*pointer).is_some_and(|old| old != *digest)).map(|(p, _)| p)
-}
-
-/// Returns the pointers at which a patch changes something.
-fn pointers_of(patch: &Patch) -> Vec<String> {
-    patch.0.iter().map(|operation| operation.path().to_string()).collect()
 }
 
 /// The keys that may name an item of a list, in order of preference.
