@@ -15,7 +15,7 @@ mod texts;
 
 pub use self::{
     groups::annotations,
-    objects::{objects, watches},
+    objects::objects,
     requests::requests,
     texts::{duration, provider_id, quantity, taint},
 };
@@ -24,7 +24,7 @@ pub use self::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a folder of its name in `crates/fuzz/corpus-kept`.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 7] = [
     ("annotations", annotations),
     ("quantity", quantity),
     ("duration", duration),
@@ -32,5 +32,4 @@ pub const TARGETS: [Target; 8] = [
     ("provider_id", provider_id),
     ("requests", requests),
     ("objects", objects),
-    ("watches", watches),
 ];

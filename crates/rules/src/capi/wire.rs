@@ -10,7 +10,6 @@ use serde::{
     de::{Deserializer, MapAccess, SeqAccess, Visitor, value},
 };
 use serde_json::Value;
-use shared_informer::{Identified, Identity, IdentityText, from_object};
 
 use super::{Keys, Owner};
 
@@ -123,17 +122,10 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "Spec: Deserialize<'de>, Status: Deserialize<'de>"))]
 pub(super) struct Object<'a, Spec, Status> {
-    #[serde(borrow, default, deserialize_with = "from_object")]
+    #[serde(borrow, default)]
     pub(super) metadata: Metadata<'a>,
     pub(super) spec: Option<Spec>,
     pub(super) status: Option<Status>,
-}
-
-impl<Spec, Status> Identified for Object<'_, Spec, Status> {
-    fn identity(&self) -> Identity<'_> {
-        let Metadata { namespace, name, uid, resource_version, .. } = &self.metadata;
-        Identity { namespace, name, uid, resource_version }
-    }
 }
 
 /// Deserializes the JSON of an object as one of these types.
@@ -147,14 +139,6 @@ pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
-    #[serde(borrow, default)]
-    namespace: IdentityText<'a>,
-    #[serde(borrow, default)]
-    name: IdentityText<'a>,
-    #[serde(borrow, default)]
-    uid: IdentityText<'a>,
-    #[serde(borrow, default)]
-    resource_version: IdentityText<'a>,
     #[serde(borrow)]
     pub(super) labels: Option<Texts<'a>>,
     #[serde(borrow)]
