@@ -87,13 +87,11 @@ impl LiveState {
                 let name = node.meta.key.name.clone();
                 let old = self.nodes.insert(name.clone(), Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
-                self.drop_counts_of_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
                 let old = self.nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
-                self.drop_counts_of_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -181,7 +179,6 @@ impl LiveState {
         self.owner_changed(id, old.as_deref(), None);
         self.observed_owner_changed(old.as_deref(), None);
         self.set_wanted(id, None);
-        self.counts.remove(id);
         if !keep {
             self.groups.remove(id);
         }
@@ -209,10 +206,6 @@ impl LiveState {
             }
         }
         self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
-        if old.map(|old| &old.provider_ids) != new.map(|new| &new.provider_ids) {
-            // A Node may lead to another Machine now.
-            self.counts.clear();
-        }
         if id.kind != ScalableKind::MachineSet {
             return;
         }
@@ -232,7 +225,6 @@ impl LiveState {
             }
             self.resample(&group);
         }
-        self.counts.clear();
     }
 
     fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
@@ -276,7 +268,6 @@ impl LiveState {
                 self.pool_machines_changed(owner);
             }
         }
-        self.drop_counts_of_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
     }
 
@@ -286,7 +277,6 @@ impl LiveState {
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.unrelate_machine(&old, None);
-            self.drop_counts_of_machine(Some(&old), None);
         }
     }
 

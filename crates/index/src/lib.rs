@@ -7,7 +7,6 @@ mod answer;
 mod apply;
 mod change;
 mod command;
-mod count;
 mod evaluate;
 pub mod families;
 mod feed;

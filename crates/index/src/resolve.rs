@@ -290,12 +290,7 @@ impl LiveState {
 
     /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
-        let machines = self.siblings_of(id).flat_map(BTreeMap::values);
-        #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-        let machines = machines.inspect(|_| {
-            self.visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        });
-        machines
+        self.siblings_of(id).flat_map(BTreeMap::values)
     }
 
     /// Iterates over the Machines of a group, per MachineSet.

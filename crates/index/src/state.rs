@@ -4,7 +4,7 @@
 //!   objects may arrive in any order.
 //! - The same objects in any order give the same state, and nothing is left of objects that are gone. A property test
 //!   holds both.
-//! - What is kept to be found quickly, such as a count, is dropped when it may be wrong, and then found anew.
+//! - What is kept to be found quickly, such as the lowest prices, is dropped when it may be wrong, and then found anew.
 //! - An object that is wrong changes one group; the others go on.
 //! - Nothing here waits: no I/O, no await, and a lock is held for one change or one answer.
 
@@ -22,7 +22,6 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
-    count::Counts,
     group::{FailedDelete, Group},
     learned::{Observations, Resources},
     log::{FirstSync, GroupLines},
@@ -90,17 +89,6 @@ impl Index {
     }
 }
 
-/// Other crates get this counter only in debug builds, so that it doesn't slow their benches.
-#[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-impl Index {
-    /// Returns the number of Machines that were iterated over for their group.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn visits(&self) -> usize {
-        self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
-
 /// All known objects with their relations.
 #[derive(Debug)]
 pub(super) struct LiveState {
@@ -120,7 +108,6 @@ pub(super) struct LiveState {
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool, by name. None has an empty map.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<ArcStr, Arc<Machine>>>,
-    pub(super) counts: Counts,
     pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
@@ -159,9 +146,6 @@ pub(super) struct LiveState {
     /// The number of evaluations of the rules.
     #[cfg(test)]
     pub(super) evaluations: usize,
-    /// The number of visits to a Machine for its group.
-    #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-    pub(super) visits: std::sync::atomic::AtomicUsize,
 }
 
 impl LiveState {
@@ -178,7 +162,6 @@ impl LiveState {
             unidentified: BTreeSet::new(),
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            counts: Counts::default(),
             holders: Holders::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: Multimap::default(),
@@ -201,8 +184,6 @@ impl LiveState {
             forbidden_namespaces: BTreeSet::new(),
             #[cfg(test)]
             evaluations: 0,
-            #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-            visits: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -214,7 +195,6 @@ impl LiveState {
             ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("counts", self.counts.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
