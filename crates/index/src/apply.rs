@@ -124,7 +124,9 @@ impl LiveState {
     }
 
     fn set_template(&mut self, key: &TemplateKey, template: Option<Template>) {
-        self.templates.set(key, template);
+        if !self.shares_templates {
+            self.templates.set(&key.0, &key.1, template);
+        }
         self.evaluate_all(self.groups_by_template.to_vec(key));
     }
 
@@ -228,18 +230,11 @@ impl LiveState {
     }
 
     fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
-        let is_other = old != new;
         if let Some(old) = old {
             self.groups_by_kind.remove(&old.0, id);
             self.groups_by_template.remove(&old, id);
-            if is_other && self.groups_by_template.get(&old).next().is_none() {
-                self.templates.release(&old);
-            }
         }
         if let Some(new) = new {
-            if is_other && self.groups_by_template.get(&new).next().is_none() {
-                self.templates.refer(&new);
-            }
             self.groups_by_kind.insert(new.0.clone(), id.clone());
             self.groups_by_template.insert(new, id.clone());
         }

@@ -37,6 +37,6 @@ pub use self::{
     metrics::{GroupMetrics, GroupSeries, encode_groups},
     resolve::{Member, NodeQuery, Resolved},
     state::{Index, PinnedGroup},
-    templates::{SharedTemplates, Template, TemplateReader},
+    templates::{SharedTemplates, Template},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},
 };

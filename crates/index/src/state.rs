@@ -27,7 +27,7 @@ use super::{
     log::{FirstSync, GroupLines},
     multimap::Multimap,
     relations::{ByKey, Holders, Tail, TemplateKey},
-    templates::{SharedTemplates, TemplateReader, Templates},
+    templates::SharedTemplates,
 };
 
 /// The live state of one workload cluster.
@@ -38,7 +38,7 @@ pub struct Index {
     pub(super) first_sync: Mutex<Option<FirstSync>>,
     /// The lines of the log about single groups.
     pub(super) group_lines: Mutex<GroupLines>,
-    /// Notified when the result of [`Index::wanted_kinds`] changes.
+    /// Notified when the result of [`Index::wanted_kinds`] may have changed.
     pub(super) wanted: watch::Sender<()>,
     /// Notified when [`Index::take_observed`] has another group to return.
     pub(super) observed: watch::Sender<()>,
@@ -66,21 +66,10 @@ impl Index {
 
     /// Shares the templates with other indexes. Changes of templates then only say that they were stored there.
     #[must_use]
-    pub fn sharing(mut self, templates: &Arc<SharedTemplates>) -> Self {
-        self.inner.get_mut().live.templates = Templates::shared(templates);
+    pub fn sharing(mut self, templates: Arc<SharedTemplates>) -> Self {
+        let live = &mut self.inner.get_mut().live;
+        (live.templates, live.shares_templates) = (templates, true);
         self
-    }
-
-    /// Returns this index among the readers of shared templates; `None` if it shares none.
-    #[must_use]
-    pub fn template_reader(&self) -> Option<TemplateReader> {
-        self.inner.read().live.templates.reader()
-    }
-
-    /// Lets the changes of shared templates not concern this index any more.
-    pub fn release_templates(&self) {
-        let live = &mut self.inner.write().live;
-        live.templates.release_all(live.groups_by_template.keys());
     }
 
     /// Returns the keys that `of` finds in the index.
@@ -98,7 +87,9 @@ pub(super) struct LiveState {
     pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
     /// The Nodes by name.
     pub(super) nodes: HashMap<ArcStr, Arc<Node>>,
-    pub(super) templates: Templates,
+    pub(super) templates: Arc<SharedTemplates>,
+    /// True if the templates are stored by whoever shares them.
+    pub(super) shares_templates: bool,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
@@ -124,9 +115,7 @@ pub(super) struct LiveState {
     /// The labels of observed Nodes.
     pub(super) observations: Observations,
     pub(super) groups_by_kind: Multimap<KindRef, GroupId>,
-    /// The kinds that groups in scope name, with the number of groups per namespace.
-    pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
-    /// True if a kind was added or removed in a namespace since the last notification.
+    /// True if a group has named another kind since the last notification.
     pub(super) wanted_changed: bool,
     /// The lowest price of each resource among the served groups, once it was asked for since the last change of a
     /// price.
@@ -156,7 +145,8 @@ impl LiveState {
             clusters: HashMap::new(),
             machines: HashMap::new(),
             nodes: HashMap::new(),
-            templates: Templates::default(),
+            templates: Arc::default(),
+            shares_templates: false,
             kinds: HashMap::new(),
             shortages: HashMap::new(),
             unidentified: BTreeSet::new(),
@@ -173,7 +163,6 @@ impl LiveState {
             resources: Resources::default(),
             observations: Observations::default(),
             groups_by_kind: Multimap::default(),
-            wanted: BTreeMap::new(),
             wanted_changed: false,
             cheapest_units: OnceLock::new(),
             due: BTreeSet::new(),
@@ -206,7 +195,6 @@ impl LiveState {
             ("resources", self.resources.is_empty()),
             ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
-            ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("cheapest_units", self.cheapest_units.get().is_none_or(Option::is_none)),
             ("deleted_groups", self.deleted_groups.is_empty()),
