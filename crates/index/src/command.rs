@@ -12,9 +12,10 @@ use rules::{
 use tokio::{sync::watch, time};
 
 use super::{
-    group::{FailedDelete, Held, Hold, Increase, Overwritten, OwnSize},
-    resolve::Member,
+    group::{FailedDelete, Held, Hold, Increase},
+    members::Member,
     state::{Index, LiveState},
+    versions::{Overwritten, OwnSize},
 };
 
 /// The state of a group that a command needs before it writes.

@@ -18,10 +18,11 @@ use rules::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    group::{Group, Held, Hold, Served, WrittenSize},
+    group::{Group, Held, Hold, Served},
+    members::Member,
     relations::cluster_key,
-    resolve::Member,
     state::{Index, Inner},
+    versions::WrittenSize,
 };
 
 /// The groups, and the objects that aren't groups, unordered. Each is consistent in itself; a change during the
