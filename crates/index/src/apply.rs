@@ -40,8 +40,8 @@ impl Index {
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !live.observed.is_empty() {
-            self.observed.send_replace(());
+        if !live.written_sizes.is_empty() {
+            self.written_sizes.send_replace(());
         }
         live.take_notices()
     }

@@ -40,8 +40,8 @@ pub struct Index {
     pub(super) group_lines: Mutex<GroupLines>,
     /// Notified when the result of [`Index::wanted_kinds`] may have changed.
     pub(super) wanted: watch::Sender<()>,
-    /// Notified when [`Index::take_observed`] has another group to return.
-    pub(super) observed: watch::Sender<()>,
+    /// Notified when [`Index::take_written_sizes`] has another group to return.
+    pub(super) written_sizes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Index {
             first_sync: Mutex::new(None),
             group_lines: Mutex::default(),
             wanted: watch::Sender::new(()),
-            observed: watch::Sender::new(()),
+            written_sizes: watch::Sender::new(()),
         }
     }
 
@@ -125,7 +125,7 @@ pub(super) struct LiveState {
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
-    pub(super) observed: BTreeSet<GroupId>,
+    pub(super) written_sizes: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that are still served, until the next Refresh.
@@ -167,7 +167,7 @@ impl LiveState {
             cheapest_units: OnceLock::new(),
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
-            observed: BTreeSet::new(),
+            written_sizes: BTreeSet::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),
