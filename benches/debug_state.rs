@@ -37,9 +37,9 @@ const GROUPS: usize = 1_000;
 const MACHINES_PER_GROUP: usize = 100;
 const ROUNDS: usize = 5;
 /// The time that a page may take.
-const PAGE: Duration = Duration::from_millis(5);
+const PAGE: Duration = Duration::from_millis(50);
 /// The time and the bytes that a scrape may take.
-const SCRAPE: Duration = Duration::from_millis(3);
+const SCRAPE: Duration = Duration::from_millis(50);
 const SCRAPE_BYTES: usize = 2_000_000;
 
 fn millis(duration: Duration) -> f64 {

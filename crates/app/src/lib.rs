@@ -79,7 +79,7 @@ impl App {
         let runtime = Handle::current();
         let registry = new_registry();
         let certificates = certificates(config.tls.clone(), &registry, shutdown.stopping())?;
-        let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
+        let (traces, sender) = start_traces(config.otlp.as_ref(), &registry)?;
         let (options, tasks) = (config.provider(rules), Spawner::from(&runtime));
         let provider = Provider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
         let (source, stopping) = (config.management.clone(), shutdown.stopping());
@@ -220,15 +220,14 @@ fn certificates(
     Ok(Some(Certificates::follow(files, metrics, stopping).context("TLS")?))
 }
 
-/// Starts traces if there is an endpoint, and returns them with the task that sends them.
+/// Starts traces if there is an endpoint, and returns them with what sends them.
 fn start_traces(
     endpoint: Option<&OtlpEndpoint>,
     registry: &SharedRegistry,
-    runtime: &Handle,
 ) -> anyhow::Result<(Traces, Option<scale::traces::Sender>)> {
     let Some(endpoint) = endpoint else { return Ok((Traces::default(), None)) };
     let metrics = TraceMetrics::register(&mut registry.write());
-    let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
+    let (traces, sender) = Traces::start(endpoint, metrics)?;
     info!(%endpoint, "sending traces");
     Ok((traces, Some(sender)))
 }

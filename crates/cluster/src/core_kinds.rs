@@ -15,7 +15,7 @@ use shared_informer::{Namespaces, Projection};
 
 use super::{
     dispatch::{ByCluster, CoreObject, Dispatch},
-    follow::{Followed, Health, Outage, cause},
+    follow::{Followed, KindHealth, Outage, cause},
     management::Management,
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
@@ -35,7 +35,7 @@ pub(super) const LOG: &str = "cluster::workload";
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The health of a kind by name, or the reason for which it isn't followed yet.
-pub(super) type NamedHealth = (&'static str, Result<Health, String>);
+pub(super) type NamedHealth = (&'static str, Result<KindHealth, String>);
 
 /// The core kinds, followed into the indexes.
 pub(super) struct CoreKinds {
@@ -201,7 +201,7 @@ impl CoreKinds {
     }
 
     /// Returns the reason for which another kind than the core kinds isn't in sync.
-    pub(super) fn problem(&self, health: Result<Health, String>) -> Option<String> {
+    pub(super) fn problem(&self, health: Result<KindHealth, String>) -> Option<String> {
         match health {
             Err(why) => Some(why),
             Ok(health) => health.problem(&self.left_out.load(), self.max_staleness, Instant::now()),
@@ -305,7 +305,7 @@ impl CoreKinds {
 
 impl FollowedKinds {
     /// Returns the health of each kind by name; `None` if it isn't followed.
-    fn healths(&self) -> [(&'static str, Option<Health>); 5] {
+    fn healths(&self) -> [(&'static str, Option<KindHealth>); 5] {
         [
             (CLUSTERS, health(self.clusters.as_ref())),
             (MACHINE_DEPLOYMENTS, health(self.machine_deployments.as_ref())),
@@ -359,6 +359,6 @@ fn is_served(resources: &CoreResources, name: &str) -> bool {
     }
 }
 
-fn health<T: CoreObject>(followed: Option<&Followed<T, Dispatch>>) -> Option<Health> {
+fn health<T: CoreObject>(followed: Option<&Followed<T, Dispatch>>) -> Option<KindHealth> {
     followed.map(Followed::health)
 }

@@ -20,7 +20,7 @@ use index::{FedKeys, Feed, Index, IndexFeed, Sink};
 
 /// The health of a followed kind.
 #[derive(Clone, Debug)]
-pub(super) struct Health {
+pub(super) struct KindHealth {
     /// True if the sink has received the whole first list.
     pub(super) synced: bool,
     /// True if the sink has received everything that the informer holds.
@@ -29,7 +29,7 @@ pub(super) struct Health {
     pub(super) scopes: Vec<ScopeStatus>,
 }
 
-impl Health {
+impl KindHealth {
     /// Returns the list or watch that has been broken for longest, except in the namespaces of `left_out`.
     pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
         let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
@@ -68,7 +68,7 @@ impl Health {
 }
 
 /// Returns the reason why a kind can't be read now; `None` if it can, or if that is forbidden, which concerns it alone.
-pub(super) fn cause<'a>(health: &'a Result<Health, String>, left_out: &BTreeSet<String>) -> Option<&'a str> {
+pub(super) fn cause<'a>(health: &'a Result<KindHealth, String>, left_out: &BTreeSet<String>) -> Option<&'a str> {
     match health {
         Err(why) => Some(why),
         Ok(health) => {
@@ -91,13 +91,13 @@ const RUNBOOK: &str = "see docs/how-to/runbook.md#capiautoscalerprovideroutofsyn
 
 impl Outage {
     /// Returns the outage if all of these kinds have the same cause, and there are several.
-    pub(super) fn of(kinds: &[(&str, Result<Health, String>)], left_out: &BTreeSet<String>) -> Option<Self> {
+    pub(super) fn of(kinds: &[(&str, Result<KindHealth, String>)], left_out: &BTreeSet<String>) -> Option<Self> {
         let mut causes = kinds.iter().map(|(_, health)| cause(health, left_out));
         let first = causes.next()??;
         if kinds.len() < 2 || causes.any(|cause| cause != Some(first)) {
             return None;
         }
-        let since = |health: &Result<Health, String>| {
+        let since = |health: &Result<KindHealth, String>| {
             let health = health.as_ref().ok().filter(|health| health.synced)?;
             Some(health.broken(left_out)?.since)
         };
@@ -175,10 +175,10 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         self.registration.has_synced()
     }
 
-    pub(super) fn health(&self) -> Health {
+    pub(super) fn health(&self) -> KindHealth {
         // The scopes are read first, so that `idle` covers everything that they report.
         let scopes = self.informer.scopes();
-        Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
+        KindHealth { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
     }
 
     /// Stops waiting for the first list of these namespaces.

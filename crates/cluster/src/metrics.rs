@@ -2,45 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet},
-};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use shared_informer::Status;
 
 use super::Fleet;
 use index::families::{count, counter, gauge};
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct InformerLabels {
-    cluster: &'static str,
-    resource: String,
-    namespaces: String,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct EventLabels {
-    cluster: &'static str,
-    resource: String,
-    namespaces: String,
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct ListLabels {
-    cluster: &'static str,
-    resource: String,
-    namespaces: String,
-    cause: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct HandlerLabels {
-    cluster: &'static str,
-    resource: String,
-    namespaces: String,
-    handler: String,
-}
 
 type Value = (&'static str, &'static str, fn(&Status) -> i64);
 
@@ -110,19 +76,19 @@ impl Collector for InformerMetrics {
         let informers = &self.0.informers();
         let encoder = &mut encoder;
         for (name, help, value) in GAUGES {
-            let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
+            let rows = informers.iter().map(|(cluster, status)| (labels(cluster, status), value(status)));
             gauge(encoder, name, help, rows)?;
         }
         let now = Instant::now();
         for (name, help, when) in AGES {
             let rows = informers.iter().filter_map(|(cluster, status)| {
                 let age = now.saturating_duration_since(when(status)?).as_secs();
-                Some((informer_labels(cluster, status), count(age)))
+                Some((labels(cluster, status), count(age)))
             });
             gauge(encoder, name, help, rows)?;
         }
         for (name, help, value) in COUNTERS {
-            let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
+            let rows = informers.iter().map(|(cluster, status)| (labels(cluster, status), value(status)));
             counter(encoder, name, help, rows)?;
         }
         let queues = informers.iter().flat_map(|(cluster, status)| queues(cluster, status));
@@ -135,7 +101,7 @@ impl Collector for InformerMetrics {
                 ("deleted", counts.deleted),
                 ("bookmark", counts.bookmarks),
             ]
-            .map(|(kind, value)| (event_labels(cluster, status, kind), value))
+            .map(|(kind, value)| (labels_with(cluster, status, ("kind", kind)), value))
         });
         counter(encoder, "informer_events", "Events, by resource and kind", events)?;
         let lists = informers.iter().flat_map(|(cluster, status)| {
@@ -146,33 +112,30 @@ impl Collector for InformerMetrics {
                 ("expired_token", counts.expired_token),
                 ("error", counts.error),
             ]
-            .map(|(cause, value)| (list_labels(cluster, status, cause), value))
+            .map(|(cause, value)| (labels_with(cluster, status, ("cause", cause)), value))
         });
         counter(encoder, "informer_lists", "Lists begun, by resource and cause", lists)
     }
 }
 
-fn informer_labels(cluster: &'static str, status: &Status) -> InformerLabels {
-    InformerLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone() }
+/// Labels, as names and values.
+type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
+
+fn labels<'a>(cluster: &'static str, status: &'a Status) -> Labels<'a, 3> {
+    [("cluster", cluster), ("resource", &status.resource), ("namespaces", &status.namespaces)]
+}
+
+fn labels_with<'a>(cluster: &'static str, status: &'a Status, own: (&'static str, &'a str)) -> Labels<'a, 4> {
+    let [cluster, resource, namespaces] = labels(cluster, status);
+    [cluster, resource, namespaces, own]
 }
 
 /// Returns the number of queued events per handler name; handlers with the same name are summed.
-fn queues(cluster: &'static str, status: &Status) -> impl Iterator<Item = (HandlerLabels, i64)> {
-    let mut queued: BTreeMap<String, u64> = BTreeMap::new();
+fn queues<'a>(cluster: &'static str, status: &'a Status) -> impl Iterator<Item = (Labels<'a, 4>, i64)> {
+    let mut queued: BTreeMap<&str, u64> = BTreeMap::new();
     for handler in &status.handlers {
-        *queued.entry(handler.name.to_string()).or_default() += handler.queued as u64;
+        *queued.entry(&handler.name).or_default() += handler.queued as u64;
     }
-    let (resource, namespaces) = (status.resource.clone(), status.namespaces.clone());
-    queued.into_iter().map(move |(handler, queued)| {
-        let (resource, namespaces) = (resource.clone(), namespaces.clone());
-        (HandlerLabels { cluster, resource, namespaces, handler }, count(queued))
-    })
-}
-
-fn event_labels(cluster: &'static str, status: &Status, kind: &'static str) -> EventLabels {
-    EventLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone(), kind }
-}
-
-fn list_labels(cluster: &'static str, status: &Status, cause: &'static str) -> ListLabels {
-    ListLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone(), cause }
+    let row = move |(handler, queued)| (labels_with(cluster, status, ("handler", handler)), count(queued));
+    queued.into_iter().map(row)
 }

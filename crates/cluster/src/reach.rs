@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 use shared_informer::ScopeStatus;
 
-use super::follow::Health;
+use super::follow::KindHealth;
 
 /// The time after the start during which a 403 may be temporary: new RBAC permissions take a moment to reach every API
 /// server.
@@ -39,7 +39,7 @@ pub(super) struct Patience {
 pub(super) fn out_of_reach(
     names: &BTreeSet<String>,
     before: &BTreeMap<String, String>,
-    kinds: &[Health],
+    kinds: &[KindHealth],
     patience: Patience,
     now: Instant,
 ) -> BTreeMap<String, String> {
@@ -62,7 +62,7 @@ pub(super) fn out_of_reach(
 }
 
 /// Returns true if the index holds all objects of a kind in a namespace.
-fn reads(kind: &Health, namespace: &str) -> bool {
+fn reads(kind: &KindHealth, namespace: &str) -> bool {
     let mut scopes = kind.scopes.iter().filter(|scope| scope.namespace.as_deref() == Some(namespace));
     kind.idle && scopes.all(|scope| scope.listed && !scope.lists && scope.broken.is_none())
 }
@@ -87,7 +87,7 @@ mod tests {
 
     /// Returns the health of a kind: for each namespace, if it is listed, and for how many seconds it has been
     /// forbidden.
-    fn kind(began: Instant, scopes: &[(&str, bool, Option<u64>)]) -> Health {
+    fn kind(began: Instant, scopes: &[(&str, bool, Option<u64>)]) -> KindHealth {
         let scope = |(name, listed, forbidden): &(&str, bool, Option<u64>)| ScopeStatus {
             namespace: Some((*name).to_owned()),
             listed: *listed,
@@ -98,7 +98,7 @@ mod tests {
                 forbidden_since: Some(began + Duration::from_secs(1_000 - seconds)),
             }),
         };
-        Health { synced: true, idle: true, scopes: scopes.iter().map(scope).collect() }
+        KindHealth { synced: true, idle: true, scopes: scopes.iter().map(scope).collect() }
     }
 
     fn left_out(before: &[&str], kinds: &[&[(&str, bool, Option<u64>)]], starts: bool) -> Vec<String> {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_namespace_comes_back_once_the_index_has_it() {
         let now = Instant::now();
-        let busy = Health { idle: false, ..kind(now, &[("a", true, None)]) };
+        let busy = KindHealth { idle: false, ..kind(now, &[("a", true, None)]) };
         let before = BTreeMap::from([("a".to_owned(), String::new())]);
         let names = ["a", "b"].map(str::to_owned).into();
         let patience = Patience { starts: false, max_staleness: MAX };

@@ -1,11 +1,10 @@
 //! The templates: each kind is followed once, and each template kept once, whatever the number of workload clusters.
-//! The change of a template goes to the indexes whose groups refer to it, and the state of a kind to those that name
-//! it.
+//! The change of a template goes to all indexes, which look for their groups that refer to it, and the state of a kind
+//! to those whose groups name it.
 
-#[cfg(test)]
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ptr,
     sync::Arc,
 };
 
@@ -14,21 +13,19 @@ use parking_lot::Mutex;
 use rules::capi::{InfrastructureTemplate, KindRef, Meta, ObjectKey};
 use tokio::sync::watch;
 
-use index::{Change, Index, IndexFeed as _, KindState, SharedTemplates, Sink, Tag, Template, TemplateReader};
+use index::{Change, Index, IndexFeed as _, KindState, SharedTemplates, Sink, Tag, Template};
 use rules::Rules;
 
 /// The namespaces of the groups that name each kind, as an index has them.
 type Wanted = BTreeMap<KindRef, BTreeSet<ArcStr>>;
 
 /// The templates of all workload clusters.
+#[derive(Default)]
 pub(super) struct TemplateStore {
     shared: Arc<SharedTemplates>,
     kinds: Mutex<Kinds>,
-    /// Notified when the kinds that groups name, or their namespaces, change.
+    /// Notified when the kinds that groups name, or their namespaces, may have changed.
     changed: watch::Sender<()>,
-    /// The number of changes of templates that went to an index.
-    #[cfg(test)]
-    pub(super) deliveries: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -36,30 +33,14 @@ struct Kinds {
     /// The state of each kind that is followed, or can't be.
     known: BTreeMap<KindRef, KindState>,
     /// The indexes, with the kinds that the groups of each name.
-    indexes: HashMap<TemplateReader, (Arc<Index>, Wanted)>,
-    /// The indexes whose groups name a kind, by the kind and the namespace.
-    readers: BTreeMap<KindRef, BTreeMap<ArcStr, BTreeSet<TemplateReader>>>,
-}
-
-impl Default for TemplateStore {
-    fn default() -> Self {
-        Self {
-            shared: Arc::default(),
-            kinds: Mutex::default(),
-            changed: watch::Sender::new(()),
-            #[cfg(test)]
-            deliveries: AtomicUsize::new(0),
-        }
-    }
+    indexes: Vec<(Arc<Index>, Wanted)>,
 }
 
 impl TemplateStore {
     /// Returns an index that shares the templates. It has to be [removed](TemplateStore::remove) in the end.
     pub(super) fn index(&self, rules: Rules) -> Arc<Index> {
-        let index = Arc::new(Index::new(rules).in_first_sync().sharing(&self.shared));
-        if let Some(reader) = index.template_reader() {
-            self.kinds.lock().indexes.insert(reader, (Arc::clone(&index), Wanted::new()));
-        }
+        let index = Arc::new(Index::new(rules).in_first_sync().sharing(Arc::clone(&self.shared)));
+        self.kinds.lock().indexes.push((Arc::clone(&index), Wanted::new()));
         index
     }
 
@@ -76,57 +57,37 @@ impl TemplateStore {
     }
 
     pub(super) fn set_wanted(&self, index: &Index) {
-        let mut kinds = self.kinds.lock();
-        let Some(reader) = index.template_reader() else { return };
+        let Kinds { known, indexes } = &mut *self.kinds.lock();
+        let Some((_, wanted)) = indexes.iter_mut().find(|(other, _)| ptr::eq(other.as_ref(), index)) else { return };
         let now = index.wanted_kinds();
-        let Some((_, wanted)) = kinds.indexes.get_mut(&reader) else { return };
-        let before = std::mem::replace(wanted, now.clone());
-        let mut changed = false;
-        for (kind, namespace) in pairs(&before).filter(|pair| !has(&now, *pair)) {
-            changed |= kinds.end(kind, namespace, reader);
-        }
-        for kind in before.keys().filter(|kind| !now.contains_key(*kind)) {
+        for kind in wanted.keys().filter(|kind| !now.contains_key(*kind)) {
             index.apply(Change::KindGone(kind.clone()));
         }
-        for (kind, namespace) in pairs(&now).filter(|pair| !has(&before, *pair)) {
-            changed |= kinds.begin(kind, namespace, reader);
-        }
-        for kind in now.keys().filter(|kind| !before.contains_key(*kind)) {
-            if let Some(state) = kinds.known.get(kind) {
+        for kind in now.keys().filter(|kind| !wanted.contains_key(*kind)) {
+            if let Some(state) = known.get(kind) {
                 index.apply(Change::Kind(kind.clone(), state.clone()));
             }
         }
-        drop(kinds);
-        if changed {
-            self.changed.send_replace(());
-        }
+        *wanted = now;
+        self.changed.send_replace(());
     }
 
     /// Supplies an index no longer.
     pub(super) fn remove(&self, index: &Index) {
-        let mut kinds = self.kinds.lock();
-        let reader = index.template_reader();
-        let removed = reader.and_then(|reader| Some((reader, kinds.indexes.remove(&reader)?)));
-        index.release_templates();
-        let Some((reader, (_, before))) = removed else { return };
-        let mut changed = false;
-        for (kind, namespace) in pairs(&before) {
-            changed |= kinds.end(kind, namespace, reader);
-        }
-        drop(kinds);
-        if changed {
-            self.changed.send_replace(());
-        }
+        self.kinds.lock().indexes.retain(|(other, _)| !ptr::eq(other.as_ref(), index));
+        self.changed.send_replace(());
     }
 
     /// Returns the kinds that groups name, with the namespaces of these groups.
     pub(super) fn wanted_kinds(&self) -> Wanted {
-        let kinds = self.kinds.lock();
-        let readers = kinds.readers.iter();
-        readers.map(|(kind, of_kind)| (kind.clone(), of_kind.keys().cloned().collect())).collect()
+        let mut all = Wanted::new();
+        for (kind, namespaces) in self.kinds.lock().indexes.iter().flat_map(|(_, wanted)| wanted) {
+            all.entry(kind.clone()).or_default().extend(namespaces.iter().cloned());
+        }
+        all
     }
 
-    /// Returns a receiver that is notified when these kinds change.
+    /// Returns a receiver that is notified when these kinds may have changed.
     pub(super) fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -142,8 +103,7 @@ impl TemplateStore {
             self.shared.forget(kind);
             Change::KindGone(kind.clone())
         };
-        let readers: BTreeSet<_> = kinds.readers.get(kind).into_iter().flat_map(BTreeMap::values).flatten().collect();
-        for (index, _) in readers.into_iter().filter_map(|reader| kinds.indexes.get(reader)) {
+        for (index, _) in kinds.indexes.iter().filter(|(_, wanted)| wanted.contains_key(kind)) {
             index.apply(change.clone());
         }
     }
@@ -151,54 +111,18 @@ impl TemplateStore {
     /// Returns true if no template is kept, and no index is known.
     #[cfg(test)]
     pub(super) fn keeps_nothing(&self) -> bool {
-        let kinds = self.kinds.lock();
-        self.shared.is_empty() && kinds.indexes.is_empty() && kinds.readers.is_empty()
+        self.shared.is_empty() && self.kinds.lock().indexes.is_empty()
     }
 
-    /// Stores a template, or removes it, and applies this change to the indexes whose groups refer to it.
+    /// Stores a template, or removes it, and applies this change to the indexes.
     fn set(&self, kind: &KindRef, key: &ObjectKey, template: Option<Template>, change: &Change) {
         // Locked to the end, so that an index that was removed doesn't change any more.
         let kinds = self.kinds.lock();
-        for (index, _) in self.shared.set(kind, key, template).iter().filter_map(|reader| kinds.indexes.get(reader)) {
-            #[cfg(test)]
-            self.deliveries.fetch_add(1, Ordering::Relaxed);
+        self.shared.set(kind, key, template);
+        for (index, _) in &kinds.indexes {
             index.apply(change.clone());
         }
     }
-}
-
-impl Kinds {
-    /// Adds a reader of a kind in a namespace. Returns true if it is the first one.
-    fn begin(&mut self, kind: &KindRef, namespace: &ArcStr, reader: TemplateReader) -> bool {
-        let readers = self.readers.entry(kind.clone()).or_default().entry(namespace.clone()).or_default();
-        let is_first = readers.is_empty();
-        readers.insert(reader);
-        is_first
-    }
-
-    /// Removes a reader of a kind in a namespace. Returns true if it was the last one.
-    fn end(&mut self, kind: &KindRef, namespace: &ArcStr, reader: TemplateReader) -> bool {
-        let Some(of_kind) = self.readers.get_mut(kind) else { return false };
-        let Some(readers) = of_kind.get_mut(namespace) else { return false };
-        readers.remove(&reader);
-        let is_last = readers.is_empty();
-        if is_last {
-            of_kind.remove(namespace);
-            if of_kind.is_empty() {
-                self.readers.remove(kind);
-            }
-        }
-        is_last
-    }
-}
-
-/// Returns the kinds with each of their namespaces.
-fn pairs(wanted: &Wanted) -> impl Iterator<Item = (&KindRef, &ArcStr)> {
-    wanted.iter().flat_map(|(kind, namespaces)| namespaces.iter().map(move |namespace| (kind, namespace)))
-}
-
-fn has(wanted: &Wanted, (kind, namespace): (&KindRef, &ArcStr)) -> bool {
-    wanted.get(kind).is_some_and(|namespaces| namespaces.contains(namespace))
 }
 
 impl Sink<InfrastructureTemplate> for TemplateStore {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{
     core_kinds::LOG,
-    follow::{Followed, Health},
+    follow::{Followed, KindHealth},
     management::Management,
 };
 use connect::{Pace, WorkloadSource};
@@ -115,7 +115,7 @@ impl WorkloadNodes {
 
     /// Returns the health of the Nodes, or the reason for which they aren't followed yet, unless they
     /// [are off](WorkloadNodes::are_off).
-    pub(super) fn health(&self) -> Result<Health, String> {
+    pub(super) fn health(&self) -> Result<KindHealth, String> {
         match &*self.connection.lock() {
             Connection::Pending(why) => Err(why.clone()),
             Connection::Connected(connected) => Ok(connected.nodes.health()),

@@ -15,22 +15,20 @@ mod texts;
 
 pub use self::{
     groups::annotations,
-    objects::{objects, watches},
+    objects::objects,
     requests::requests,
-    texts::{duration, provider_id, quantity, taint},
+    texts::{provider_id, quantity, taint},
 };
 
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a folder of its name in `crates/fuzz/corpus-kept`.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 6] = [
     ("annotations", annotations),
     ("quantity", quantity),
-    ("duration", duration),
     ("taint", taint),
     ("provider_id", provider_id),
     ("requests", requests),
     ("objects", objects),
-    ("watches", watches),
 ];

@@ -3,8 +3,7 @@
 use std::str;
 
 use rules::{
-    GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, quantity::Format, taints,
-    template_node_groups,
+    GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, quantity::Format, taints, template_node_groups,
 };
 
 /// Parses two quantities, one per line.
@@ -31,13 +30,6 @@ pub fn quantity(data: &[u8]) {
     assert_eq!(left.cmp(&right), right.cmp(&left).reverse());
     assert_eq!(left < right, right - left > Quantity::ZERO);
     assert!(left > right || (left.value() <= right.value() && left.milli_value() <= right.milli_value()));
-}
-
-/// Parses a duration.
-pub fn duration(data: &[u8]) {
-    let Ok(duration) = str::from_utf8(data).unwrap_or_default().parse::<GoDuration>() else { return };
-    let printed = duration.to_string();
-    assert_eq!(printed.parse(), Ok(duration), "{printed}");
 }
 
 /// Parses a list of taints in the annotation's form.

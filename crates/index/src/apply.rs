@@ -40,8 +40,8 @@ impl Index {
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !live.observed.is_empty() {
-            self.observed.send_replace(());
+        if !live.written_sizes.is_empty() {
+            self.written_sizes.send_replace(());
         }
         live.take_notices()
     }
@@ -87,13 +87,11 @@ impl LiveState {
                 let name = node.meta.key.name.clone();
                 let old = self.nodes.insert(name.clone(), Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
-                self.drop_counts_of_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
                 let old = self.nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
-                self.drop_counts_of_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -126,7 +124,9 @@ impl LiveState {
     }
 
     fn set_template(&mut self, key: &TemplateKey, template: Option<Template>) {
-        self.templates.set(key, template);
+        if !self.shares_templates {
+            self.templates.set(&key.0, &key.1, template);
+        }
         self.evaluate_all(self.groups_by_template.to_vec(key));
     }
 
@@ -181,7 +181,6 @@ impl LiveState {
         self.owner_changed(id, old.as_deref(), None);
         self.observed_owner_changed(old.as_deref(), None);
         self.set_wanted(id, None);
-        self.counts.remove(id);
         if !keep {
             self.groups.remove(id);
         }
@@ -209,10 +208,6 @@ impl LiveState {
             }
         }
         self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
-        if old.map(|old| &old.provider_ids) != new.map(|new| &new.provider_ids) {
-            // A Node may lead to another Machine now.
-            self.counts.clear();
-        }
         if id.kind != ScalableKind::MachineSet {
             return;
         }
@@ -232,22 +227,14 @@ impl LiveState {
             }
             self.resample(&group);
         }
-        self.counts.clear();
     }
 
     fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
-        let is_other = old != new;
         if let Some(old) = old {
             self.groups_by_kind.remove(&old.0, id);
             self.groups_by_template.remove(&old, id);
-            if is_other && self.groups_by_template.get(&old).next().is_none() {
-                self.templates.release(&old);
-            }
         }
         if let Some(new) = new {
-            if is_other && self.groups_by_template.get(&new).next().is_none() {
-                self.templates.refer(&new);
-            }
             self.groups_by_kind.insert(new.0.clone(), id.clone());
             self.groups_by_template.insert(new, id.clone());
         }
@@ -276,7 +263,6 @@ impl LiveState {
                 self.pool_machines_changed(owner);
             }
         }
-        self.drop_counts_of_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
     }
 
@@ -286,7 +272,6 @@ impl LiveState {
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.unrelate_machine(&old, None);
-            self.drop_counts_of_machine(Some(&old), None);
         }
     }
 

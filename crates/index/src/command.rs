@@ -12,9 +12,10 @@ use rules::{
 use tokio::{sync::watch, time};
 
 use super::{
-    group::{FailedDelete, Held, Hold, Increase, Overwritten, OwnSize},
-    resolve::Member,
+    group::{FailedDelete, Held, Hold, Increase},
+    members::Member,
     state::{Index, LiveState},
+    versions::{Overwritten, OwnSize},
 };
 
 /// The state of a group that a command needs before it writes.
@@ -160,8 +161,8 @@ impl Drop for SizeWrite<'_> {
         group.size_writes = group.size_writes.saturating_sub(1);
         group.check_shown_size();
         if group.overwritten.is_some() {
-            live.observed.insert(self.id.clone());
-            self.index.observed.send_replace(());
+            live.written_sizes.insert(self.id.clone());
+            self.index.written_sizes.send_replace(());
         }
     }
 }
@@ -181,13 +182,13 @@ impl LiveState {
         set?.held_back.as_deref()
     }
 
-    /// Marks a group as observed if its size, written by this process, was overwritten, or if the creation of its
-    /// Machines has stopped or resumed.
+    /// Notes a group whose size, written by this process, was overwritten, or for which the creation of Machines has
+    /// stopped or resumed.
     pub(super) fn check_size(&mut self, id: GroupId, old: Option<&ScalableResource>, new: &ScalableResource) {
         let Some(group) = self.groups.get(&id) else { return };
         let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
         if group.overwritten.is_some() || (group.own_size.is_some() && has_turned) {
-            self.observed.insert(id);
+            self.written_sizes.insert(id);
         }
     }
 }
@@ -212,21 +213,21 @@ impl Index {
             }
             // The watch may have been quicker.
             group.check_shown_size();
-            live.observed.insert(id.clone());
-            self.observed.send_replace(());
+            live.written_sizes.insert(id.clone());
+            self.written_sizes.send_replace(());
         }
     }
 
-    /// Returns a receiver that is notified when [`Index::take_observed`] has groups to return.
+    /// Returns a receiver that is notified when [`Index::take_written_sizes`] has groups to return.
     #[must_use]
-    pub fn observed(&self) -> watch::Receiver<()> {
-        self.observed.subscribe()
+    pub fn written_sizes(&self) -> watch::Receiver<()> {
+        self.written_sizes.subscribe()
     }
 
-    /// Returns the groups with observations of their sizes since the last call.
+    /// Returns the groups whose size was written, overwritten or held back since the last call.
     #[must_use]
-    pub fn take_observed(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().live.observed)
+    pub fn take_written_sizes(&self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.inner.write().live.written_sizes)
     }
 
     /// Takes the size with which another writer has replaced this process's.

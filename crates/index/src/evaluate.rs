@@ -35,7 +35,7 @@ impl Index {
         self.inner.read().live.wanted_kinds()
     }
 
-    /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] changes.
+    /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
     #[must_use]
     pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.wanted.subscribe()
@@ -57,7 +57,8 @@ impl Index {
             Some(KindState::Synced | KindState::Unreadable(_)) => true,
             Some(KindState::Pending) | None => false,
         };
-        inner.live.due.is_empty() && inner.live.wanted.keys().all(has_settled)
+        inner.live.due.is_empty()
+            && inner.live.groups.values().filter_map(|group| group.wants.as_ref()).all(has_settled)
     }
 }
 
@@ -220,41 +221,28 @@ fn template_name(id: &GroupId) -> String {
     format!("{}-template", id.key.name)
 }
 
-// The kinds of infrastructure templates that groups in scope name, counted by namespace, so that the follower of these
+// The kinds of infrastructure templates that groups in scope name, with their namespaces, so that the follower of these
 // kinds can limit the cost of each namespace.
 
 impl LiveState {
     /// Returns the infrastructure template kinds that groups name, with the namespaces of these groups.
     pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
-        let named = self.wanted.iter();
-        named.map(|(kind, namespaces)| (kind.clone(), namespaces.keys().cloned().collect())).collect()
+        let mut wanted = BTreeMap::<KindRef, BTreeSet<ArcStr>>::new();
+        for (id, group) in &self.groups {
+            if let Some(kind) = &group.wants {
+                wanted.entry(kind.clone()).or_default().insert(id.key.namespace.clone());
+            }
+        }
+        wanted
     }
 
-    /// Replaces the template kind of a group in the counts.
+    /// Replaces the template kind of a group.
     pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let old = std::mem::replace(&mut group.wants, kind.clone());
-        if old == kind {
-            return;
-        }
-        let namespace = &id.key.namespace;
-        if let Some(kind) = kind {
-            let count = self.wanted.entry(kind).or_default().entry(namespace.clone()).or_default();
-            *count += 1;
-            self.wanted_changed |= *count == 1;
-        }
-        if let Some(old) = old
-            && let Some(namespaces) = self.wanted.get_mut(&old)
-            && let Some(count) = namespaces.get_mut(namespace)
+        if let Some(group) = self.groups.get_mut(id)
+            && group.wants != kind
         {
-            *count -= 1;
-            if *count == 0 {
-                self.wanted_changed = true;
-                namespaces.remove(namespace);
-                if namespaces.is_empty() {
-                    self.wanted.remove(&old);
-                }
-            }
+            group.wants = kind;
+            self.wanted_changed = true;
         }
     }
 }

@@ -7,13 +7,13 @@ mod answer;
 mod apply;
 mod change;
 mod command;
-mod count;
 mod evaluate;
 pub mod families;
 mod feed;
 mod group;
 mod learned;
 mod log;
+mod members;
 mod metrics;
 mod multimap;
 #[cfg(any(test, feature = "test-support"))]
@@ -26,6 +26,7 @@ mod state;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod view;
 
 pub use self::{
@@ -33,11 +34,13 @@ pub use self::{
     change::{Change, KindState},
     command::ScaleView,
     feed::{FedKeys, Feed, IndexFeed, Sink, Tag},
-    group::{Hold, Overwritten, Served, WrittenSize},
+    group::{Hold, Served},
     log::Notice,
+    members::Member,
     metrics::{GroupMetrics, GroupSeries, encode_groups},
-    resolve::{Member, NodeQuery, Resolved},
+    resolve::{NodeQuery, Resolved},
     state::{Index, PinnedGroup},
-    templates::{SharedTemplates, Template, TemplateReader},
+    templates::{SharedTemplates, Template},
+    versions::{Overwritten, WrittenSize},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},
 };

@@ -90,13 +90,8 @@ impl<K: Clone + Eq + Hash + Ord, V: Clone + Ord> Multimap<K, V> {
         self.get(key).cloned().collect()
     }
 
-    /// Iterates over the keys.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
-        self.least.keys()
-    }
-
     /// Returns true if there are no values.
-    #[cfg(any(test, feature = "test-support"))]
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.least.is_empty() && self.others.is_empty()
     }

@@ -4,7 +4,7 @@
 //!   objects may arrive in any order.
 //! - The same objects in any order give the same state, and nothing is left of objects that are gone. A property test
 //!   holds both.
-//! - What is kept to be found quickly, such as a count, is dropped when it may be wrong, and then found anew.
+//! - What is kept to be found quickly, such as the lowest prices, is dropped when it may be wrong, and then found anew.
 //! - An object that is wrong changes one group; the others go on.
 //! - Nothing here waits: no I/O, no await, and a lock is held for one change or one answer.
 
@@ -22,13 +22,12 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
-    count::Counts,
     group::{FailedDelete, Group},
     learned::{Observations, Resources},
     log::{FirstSync, GroupLines},
     multimap::Multimap,
     relations::{ByKey, Holders, Tail, TemplateKey},
-    templates::{SharedTemplates, TemplateReader, Templates},
+    templates::SharedTemplates,
 };
 
 /// The live state of one workload cluster.
@@ -39,10 +38,10 @@ pub struct Index {
     pub(super) first_sync: Mutex<Option<FirstSync>>,
     /// The lines of the log about single groups.
     pub(super) group_lines: Mutex<GroupLines>,
-    /// Notified when the result of [`Index::wanted_kinds`] changes.
+    /// Notified when the result of [`Index::wanted_kinds`] may have changed.
     pub(super) wanted: watch::Sender<()>,
-    /// Notified when [`Index::take_observed`] has another group to return.
-    pub(super) observed: watch::Sender<()>,
+    /// Notified when [`Index::take_written_sizes`] has another group to return.
+    pub(super) written_sizes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -61,43 +60,21 @@ impl Index {
             first_sync: Mutex::new(None),
             group_lines: Mutex::default(),
             wanted: watch::Sender::new(()),
-            observed: watch::Sender::new(()),
+            written_sizes: watch::Sender::new(()),
         }
     }
 
     /// Shares the templates with other indexes. Changes of templates then only say that they were stored there.
     #[must_use]
-    pub fn sharing(mut self, templates: &Arc<SharedTemplates>) -> Self {
-        self.inner.get_mut().live.templates = Templates::shared(templates);
+    pub fn sharing(mut self, templates: Arc<SharedTemplates>) -> Self {
+        let live = &mut self.inner.get_mut().live;
+        (live.templates, live.shares_templates) = (templates, true);
         self
-    }
-
-    /// Returns this index among the readers of shared templates; `None` if it shares none.
-    #[must_use]
-    pub fn template_reader(&self) -> Option<TemplateReader> {
-        self.inner.read().live.templates.reader()
-    }
-
-    /// Lets the changes of shared templates not concern this index any more.
-    pub fn release_templates(&self) {
-        let live = &mut self.inner.write().live;
-        live.templates.release_all(live.groups_by_template.keys());
     }
 
     /// Returns the keys that `of` finds in the index.
     pub(super) fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
         of(&self.inner.read().live)
-    }
-}
-
-/// Other crates get this counter only in debug builds, so that it doesn't slow their benches.
-#[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-impl Index {
-    /// Returns the number of Machines that were iterated over for their group.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn visits(&self) -> usize {
-        self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -110,7 +87,9 @@ pub(super) struct LiveState {
     pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
     /// The Nodes by name.
     pub(super) nodes: HashMap<ArcStr, Arc<Node>>,
-    pub(super) templates: Templates,
+    pub(super) templates: Arc<SharedTemplates>,
+    /// True if the templates are stored by whoever shares them.
+    pub(super) shares_templates: bool,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
@@ -120,7 +99,6 @@ pub(super) struct LiveState {
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool, by name. None has an empty map.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<ArcStr, Arc<Machine>>>,
-    pub(super) counts: Counts,
     pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
@@ -137,9 +115,7 @@ pub(super) struct LiveState {
     /// The labels of observed Nodes.
     pub(super) observations: Observations,
     pub(super) groups_by_kind: Multimap<KindRef, GroupId>,
-    /// The kinds that groups in scope name, with the number of groups per namespace.
-    pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
-    /// True if a kind was added or removed in a namespace since the last notification.
+    /// True if a group has named another kind since the last notification.
     pub(super) wanted_changed: bool,
     /// The lowest price of each resource among the served groups, once it was asked for since the last change of a
     /// price.
@@ -149,7 +125,7 @@ pub(super) struct LiveState {
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
-    pub(super) observed: BTreeSet<GroupId>,
+    pub(super) written_sizes: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that are still served, until the next Refresh.
@@ -159,9 +135,6 @@ pub(super) struct LiveState {
     /// The number of evaluations of the rules.
     #[cfg(test)]
     pub(super) evaluations: usize,
-    /// The number of visits to a Machine for its group.
-    #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-    pub(super) visits: std::sync::atomic::AtomicUsize,
 }
 
 impl LiveState {
@@ -172,13 +145,13 @@ impl LiveState {
             clusters: HashMap::new(),
             machines: HashMap::new(),
             nodes: HashMap::new(),
-            templates: Templates::default(),
+            templates: Arc::default(),
+            shares_templates: false,
             kinds: HashMap::new(),
             shortages: HashMap::new(),
             unidentified: BTreeSet::new(),
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            counts: Counts::default(),
             holders: Holders::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: Multimap::default(),
@@ -190,19 +163,16 @@ impl LiveState {
             resources: Resources::default(),
             observations: Observations::default(),
             groups_by_kind: Multimap::default(),
-            wanted: BTreeMap::new(),
             wanted_changed: false,
             cheapest_units: OnceLock::new(),
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
-            observed: BTreeSet::new(),
+            written_sizes: BTreeSet::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),
             #[cfg(test)]
             evaluations: 0,
-            #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
-            visits: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -214,7 +184,6 @@ impl LiveState {
             ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("counts", self.counts.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
@@ -226,7 +195,6 @@ impl LiveState {
             ("resources", self.resources.is_empty()),
             ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
-            ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("cheapest_units", self.cheapest_units.get().is_none_or(Option::is_none)),
             ("deleted_groups", self.deleted_groups.is_empty()),

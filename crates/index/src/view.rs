@@ -18,10 +18,11 @@ use rules::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    group::{Group, Held, Hold, Served, WrittenSize},
+    group::{Group, Held, Hold, Served},
+    members::Member,
     relations::cluster_key,
-    resolve::Member,
     state::{Index, Inner},
+    versions::WrittenSize,
 };
 
 /// The groups, and the objects that aren't groups, unordered. Each is consistent in itself; a change during the
@@ -149,6 +150,14 @@ impl Index {
 }
 
 impl Inner {
+    /// Returns the instances of a live group by state.
+    fn counts_of(&self, id: &GroupId, group: &Group, size: i32) -> InstanceCounts {
+        match self.live.pool_view(id, group) {
+            Some(view) => InstanceCounts::of_provider_ids(size, view.pool.provider_ids.len(), view.has_error()),
+            None => InstanceCounts::of_machines(size, self.live.members_of(id)),
+        }
+    }
+
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.excluded, &group.served) {
             (Some(excluded), _) => Err(excluded.clone()),
@@ -171,7 +180,7 @@ impl Inner {
             machines,
             shortage,
         });
-        let counts = if is_live { self.live.counts_of(id, group, size) } else { InstanceCounts::default() };
+        let counts = if is_live { self.counts_of(id, group, size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
             standing,

@@ -7,7 +7,7 @@ use crate::capi::CAPACITY_PREFIX;
 use arcstr::ArcStr;
 use serde::Serialize;
 
-use super::{Problem, ProblemKind, Quantity, Source, problem::EntryProblems, resource_list::device_count};
+use super::{Problem, ProblemKind, Quantity, Source, problem::parse_list, resource_list::device_count};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -15,9 +15,6 @@ pub(super) const DRA_DRIVER: &str = "dra-driver";
 pub(super) const CSI_DRIVER: &str = "csi-driver";
 /// The suffix of the capacity annotation that counts the devices.
 const GPU_COUNT: &str = "gpu-count";
-
-/// The maximum number of volume limits that are kept.
-const MOST_LIMITS: usize = 100;
 
 /// The maximum number of devices in a ResourceSlice.
 const MOST_DEVICES: i64 = 128;
@@ -87,27 +84,12 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Prob
     });
     let mut csi: Vec<Driver> = Vec::new();
     if let Some((key, text)) = get(CSI_DRIVER) {
-        let mut invalid = EntryProblems::new(ProblemKind::Capacity, key);
-        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            match volume_limit(entry) {
-                Ok(_) if csi.len() >= MOST_LIMITS => {
-                    let rule =
-                        format!("only the first {MOST_LIMITS} drivers are read; this one and all after it are ignored");
-                    invalid.read_up_to(entry, &rule);
-                    break;
-                }
-                Ok((name, limit)) => {
-                    csi.retain(|other| other.name != name);
-                    csi.push(driver(DriverKind::Csi, name, limit, key));
-                }
-                Err(rule) => {
-                    if invalid.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
-                        break;
-                    }
-                }
-            }
+        let (limits, invalid) = parse_list((ProblemKind::Capacity, key, "drivers"), text, volume_limit);
+        for (name, limit) in limits {
+            csi.retain(|other| other.name != name);
+            csi.push(driver(DriverKind::Csi, &name, limit, key));
         }
-        problems.extend(invalid.into_vec());
+        problems.extend(invalid);
     }
     (dra.into_iter().chain(csi).collect(), problems)
 }
@@ -133,14 +115,14 @@ fn device_number(name: &str, devices: Option<&str>) -> Result<Option<u32>, Strin
     Ok((devices > 0).then_some(devices))
 }
 
-fn volume_limit(entry: &str) -> Result<(&str, u32), String> {
+fn volume_limit(entry: &str) -> Result<(String, u32), String> {
     let (name, limit) = entry.split_once('=').ok_or("it must be written name=limit, such as ebs.csi.aws.com=25")?;
     if !is_driver_name(name) {
         return Err(format!("the text before the = must be a driver's name such as ebs.csi.aws.com: {DRIVER_NAME}"));
     }
     let limit = limit.parse::<i32>().ok().and_then(|limit| u32::try_from(limit).ok());
     let limit = limit.ok_or("the limit must be a whole number of volumes from 0 to 2147483647")?;
-    Ok((name, limit))
+    Ok((name.to_owned(), limit))
 }
 
 const DRIVER_NAME: &str =

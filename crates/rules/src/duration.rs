@@ -1,48 +1,21 @@
-//! Go's durations: the texts that `time.ParseDuration` accepts, with its exact results, and the text that
-//! `Duration.String` prints. Annotations that override autoscaling times use them.
+//! Go's durations, as annotations that override autoscaling times and the program's flags have them.
 
 use std::{fmt, str::FromStr};
 
+use jiff::{
+    SignedDuration,
+    fmt::friendly::{Designator, Direction, Spacing, SpanPrinter},
+};
 use thiserror::Error;
-
-#[cfg(test)]
-mod tests;
-
-/// The magnitude of `i64::MIN`, which only a negative duration can have.
-const LIMIT: u64 = 1 << 63;
-
-/// The units and their nanoseconds, with both signs for micro (U+00B5 and U+03BC).
-const UNITS: [(&str, u64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("\u{b5}s", 1_000),
-    ("\u{3bc}s", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
 
 /// A span of time in nanoseconds, as Go's `time.Duration`.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GoDuration(i64);
 
-/// The reason why a text is no duration.
+/// The error of a text that is no duration.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum DurationError {
-    /// A number is missing; a sign is allowed only at the very start.
-    #[error("it has to be numbers with units, such as 10m, 1h30m or 90s")]
-    Malformed,
-    /// A number has no unit.
-    #[error("a number lacks its unit: use h, m, s, ms, us or ns, as in 10m")]
-    MissingUnit,
-    /// A unit is unknown.
-    #[error("{0:?} is no unit of time: use h, m, s, ms, us or ns")]
-    UnknownUnit(String),
-    /// The duration exceeds some 292 years.
-    #[error("it is longer than 2562047h47m16.854775807s, the longest duration")]
-    TooLong,
-}
+#[error("it has to be numbers with the units h, m, s, ms, us or ns, such as 10m, 1h30m or 90s, of at most 292 years")]
+pub struct DurationError;
 
 impl GoDuration {
     /// Returns a duration of this many nanoseconds.
@@ -61,122 +34,101 @@ impl GoDuration {
 impl FromStr for GoDuration {
     type Err = DurationError;
 
+    /// jiff also reads words, spaces and ISO 8601, which Cluster Autoscaler's other providers would refuse.
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let (negative, mut rest) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        if rest == "0" {
+        if matches!(text, "0" | "+0" | "-0") {
             return Ok(Self(0));
         }
-        if rest.is_empty() {
-            return Err(DurationError::Malformed);
+        if text.contains(|c: char| !"0123456789.+-hmsnu\u{b5}".contains(c)) {
+            return Err(DurationError);
         }
-        let mut total: u64 = 0;
-        while !rest.is_empty() {
-            let part;
-            (part, rest) = parse_part(rest)?;
-            total = total.checked_add(part).filter(|total| *total <= LIMIT).ok_or(DurationError::TooLong)?;
-        }
-        if negative {
-            return Ok(Self(0_i64.checked_sub_unsigned(total).unwrap_or(i64::MIN)));
-        }
-        i64::try_from(total).map(Self).map_err(|_| DurationError::TooLong)
+        let duration: SignedDuration = text.parse().map_err(|_| DurationError)?;
+        i64::try_from(duration.as_nanos()).map(Self).map_err(|_| DurationError)
     }
-}
-
-/// Returns the nanoseconds of the first number with its unit, and the rest of the text.
-fn parse_part(text: &str) -> Result<(u64, &str), DurationError> {
-    let (whole, rest) = split_digits(text);
-    let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
-    if whole.is_empty() && fraction.is_empty() {
-        return Err(DurationError::Malformed);
-    }
-    let (unit, rest) = rest.split_at(rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len()));
-    if unit.is_empty() {
-        return Err(DurationError::MissingUnit);
-    }
-    let Some((_, nanos)) = UNITS.iter().find(|(known, _)| *known == unit) else {
-        return Err(DurationError::UnknownUnit(unit.chars().take(20).collect()));
-    };
-    whole
-        .bytes()
-        .try_fold(0_u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-        .and_then(|whole| whole.checked_mul(*nanos))
-        .and_then(|whole| whole.checked_add(fraction_nanos(fraction, *nanos)))
-        .filter(|nanos| *nanos <= LIMIT)
-        .map(|nanos| (nanos, rest))
-        .ok_or(DurationError::TooLong)
-}
-
-fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
-}
-
-/// Returns the fraction of a unit, truncated (not rounded) to nanoseconds. Go computes it in floating point and
-/// ignores digits that don't fit into 63 bits; the same is done here, so that every text has Go's result to the
-/// nanosecond.
-fn fraction_nanos(digits: &str, unit: u64) -> u64 {
-    let mut value: u64 = 0;
-    let mut scale = 1.0_f64;
-    for digit in digits.bytes() {
-        if value > (LIMIT - 1) / 10 {
-            break;
-        }
-        let next = value * 10 + u64::from(digit - b'0');
-        if next > LIMIT {
-            break;
-        }
-        value = next;
-        scale *= 10.0;
-    }
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let nanos = (value as f64 * (unit as f64 / scale)) as u64;
-    nanos
 }
 
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.0.unsigned_abs();
-        if self.0 < 0 {
-            f.write_str("-")?;
-        }
-        match nanos {
-            0 => f.write_str("0s"),
-            1..1_000 => write!(f, "{nanos}ns"),
-            1_000..1_000_000 => write!(f, "{}\u{b5}s", Decimal(nanos, 3)),
-            1_000_000..1_000_000_000 => write!(f, "{}ms", Decimal(nanos, 6)),
-            1_000_000_000.. => {
-                let minutes = nanos / 60_000_000_000;
-                let (hours, minutes) = (minutes / 60, minutes % 60);
-                if hours > 0 {
-                    write!(f, "{hours}h")?;
-                }
-                if hours > 0 || minutes > 0 {
-                    write!(f, "{minutes}m")?;
-                }
-                write!(f, "{}s", Decimal(nanos % 60_000_000_000, 9))
-            }
-        }
+        let printer = SpanPrinter::new().designator(Designator::Compact).spacing(Spacing::None);
+        let printer = printer.direction(Direction::Sign);
+        f.write_str(&printer.duration_to_string(&SignedDuration::from_nanos(self.0)))
     }
 }
 
-/// A value divided by a power of ten, without trailing zeros.
-struct Decimal(u64, u32);
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
 
-impl fmt::Display for Decimal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = 10_u64.pow(self.1);
-        write!(f, "{}", self.0 / unit)?;
-        let mut fraction = self.0 % unit;
-        if fraction == 0 {
-            return Ok(());
+    use super::*;
+
+    const MILLI: i64 = 1_000_000;
+    const SECOND: i64 = 1_000 * MILLI;
+    const MINUTE: i64 = 60 * SECOND;
+    const HOUR: i64 = 60 * MINUTE;
+
+    #[rstest]
+    #[case("0", 0)]
+    #[case("-0", 0)]
+    #[case("+0", 0)]
+    #[case("0s", 0)]
+    #[case("5s", 5 * SECOND)]
+    #[case("-5s", -5 * SECOND)]
+    #[case("+5m", 5 * MINUTE)]
+    #[case("1478s", 1_478 * SECOND)]
+    #[case("5.6s", 5 * SECOND + 600 * MILLI)]
+    #[case("1.0040s", SECOND + 4 * MILLI)]
+    #[case("1.5h", 90 * MINUTE)]
+    #[case("10ns", 10)]
+    #[case("11us", 11_000)]
+    #[case::micro_sign("12\u{b5}s", 12_000)]
+    #[case("13ms", 13 * MILLI)]
+    #[case("3h30m", 3 * HOUR + 30 * MINUTE)]
+    #[case::as_go_prints_it("10m0s", 10 * MINUTE)]
+    #[case("-2m3.4s", -(2 * MINUTE + 3 * SECOND + 400 * MILLI))]
+    #[case("1h2m3s4ms5us6ns", HOUR + 2 * MINUTE + 3 * SECOND + 4 * MILLI + 5_006)]
+    #[case("87600h", 87_600 * HOUR)]
+    #[case::the_largest_as_it_is_printed("2562047h47m16.854775807s", i64::MAX)]
+    #[case::the_least_as_it_is_printed("-2562047h47m16.854775808s", i64::MIN)]
+    fn a_duration_is_read_as_in_go(#[case] text: &str, #[case] nanos: i64) {
+        assert_eq!(text.parse(), Ok(GoDuration::from_nanos(nanos)));
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::a_sign_alone("-")]
+    #[case::a_unit_alone("s")]
+    #[case::a_point_and_a_unit(".s")]
+    #[case::two_signs("+-1s")]
+    #[case::leading_space(" 1s")]
+    #[case::trailing_space("1h ")]
+    #[case::space_within("1h 30m")]
+    #[case::a_word("hello")]
+    #[case::no_unit("3")]
+    #[case::no_unit_at_the_end("1h30")]
+    #[case::two_points("1.5.5s")]
+    #[case::days("1d")]
+    #[case::a_longer_unit("10min")]
+    #[case::iso_8601("PT10M")]
+    #[case::upper_case("1S")]
+    #[case::a_sign_within("1h-30m")]
+    #[case::beyond_the_largest("9223372036854775808ns")]
+    #[case::hours("3000000h")]
+    #[case::beyond_u64("99999999999999999999999999h")]
+    fn other_texts_are_errors(#[case] text: &str) {
+        assert_eq!(text.parse::<GoDuration>(), Err(DurationError));
+    }
+
+    proptest! {
+        #[test]
+        fn a_duration_is_read_as_it_is_printed(nanos in any::<i64>()) {
+            let duration = GoDuration::from_nanos(nanos);
+            prop_assert_eq!(duration.to_string().parse(), Ok(duration), "{}", duration);
         }
-        let mut width = self.1 as usize;
-        while fraction.is_multiple_of(10) {
-            fraction /= 10;
-            width -= 1;
+
+        #[test]
+        fn nothing_near_a_duration_panics(text in "[+-]?([0-9]{0,22}(\\.[0-9]{0,30})?(ns|us|µs|ms|s|m|h|d)?){0,4}") {
+            let _ = text.parse::<GoDuration>();
         }
-        write!(f, ".{fraction:0width$}")
     }
 }

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 use k8s_pb::api::core::v1 as wire;
 
 use super::{
     PodNeeds, Quantity, Requests, Taint, TaintEffect,
-    pod::{Operator, Requirement, Term, Toleration, TolerationValue},
     resource_list::{CPU, PODS},
 };
 
@@ -80,14 +80,14 @@ pub enum Obstacle {
 }
 
 /// The reason why a term of a node affinity doesn't match.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Unmet {
     /// The term has no requirement and so matches no Node.
     Empty,
     /// The Node's label or name doesn't meet a requirement.
     Requirement {
         /// The requirement.
-        requirement: Requirement,
+        requirement: NodeSelectorRequirement,
         /// The Node's value.
         has: Option<String>,
     },
@@ -125,27 +125,32 @@ fn counted(resource: &str, amount: Quantity) -> i64 {
 }
 
 /// Returns the reason why a term doesn't match the Node; `None` if it does.
-fn unmet(term: &Term, node: &EmptyNode) -> Option<Unmet> {
-    if term.labels.is_empty() && term.fields.is_empty() {
+fn unmet(term: &NodeSelectorTerm, node: &EmptyNode) -> Option<Unmet> {
+    let labels = term.match_expressions.iter().flatten();
+    let labels = labels.map(|it| (it, node.labels.get(&it.key).map(String::as_str)));
+    let fields = term.match_fields.iter().flatten();
+    let fields = fields.map(|it| (it, (it.key == NAME_FIELD).then_some(node.name.as_str())));
+    let mut requirements = labels.chain(fields).peekable();
+    if requirements.peek().is_none() {
         return Some(Unmet::Empty);
     }
-    let labels = term.labels.iter().map(|it| (it, node.labels.get(&it.key).map(String::as_str)));
-    let fields = term.fields.iter().map(|it| (it, (it.key == NAME_FIELD).then_some(node.name.as_str())));
-    labels
-        .chain(fields)
-        .find(|(requirement, has)| !is_met(&requirement.operator, *has))
+    requirements
+        .find(|(requirement, has)| !is_met(requirement, *has))
         .map(|(requirement, has)| Unmet::Requirement { requirement: requirement.clone(), has: has.map(str::to_owned) })
 }
 
-fn is_met(operator: &Operator, has: Option<&str>) -> bool {
-    let number = || has.and_then(|has| has.parse::<i64>().ok());
-    match operator {
-        Operator::In(values) => has.is_some_and(|has| values.iter().any(|value| value == has)),
-        Operator::NotIn(values) => has.is_none_or(|has| values.iter().all(|value| value != has)),
-        Operator::Exists => has.is_some(),
-        Operator::DoesNotExist => has.is_none(),
-        Operator::Gt(least) => number().is_some_and(|number| number > *least),
-        Operator::Lt(most) => number().is_some_and(|number| number < *most),
+fn is_met(requirement: &NodeSelectorRequirement, has: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
+    let numbers = || number(has).zip(number(values.first().map(String::as_str)));
+    match requirement.operator.as_str() {
+        "In" => has.is_some_and(|has| values.iter().any(|value| value == has)),
+        "NotIn" => has.is_none_or(|has| values.iter().all(|value| value != has)),
+        "Exists" => has.is_some(),
+        "DoesNotExist" => has.is_none(),
+        "Gt" => numbers().is_some_and(|(has, least)| has > least),
+        "Lt" => numbers().is_some_and(|(has, most)| has < most),
+        _ => false,
     }
 }
 
@@ -157,26 +162,27 @@ fn keeps_away(taint: &Taint) -> bool {
 }
 
 fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    let is_any_or =
+        |text: &Option<String>, of_taint: &str| text.as_deref().is_none_or(|it| it.is_empty() || it == of_taint);
     tolerations.iter().any(|toleration| {
-        toleration.key.as_ref().is_none_or(|key| *key == taint.key)
-            && toleration.effect.as_deref().is_none_or(|effect| effect == taint.effect.as_str())
-            && match &toleration.value {
-                TolerationValue::Any => true,
-                TolerationValue::Equal(value) => *value == taint.value,
-            }
+        is_any_or(&toleration.key, &taint.key)
+            && is_any_or(&toleration.effect, taint.effect.as_str())
+            && (toleration.operator.as_deref() == Some("Exists")
+                || toleration.value.as_deref().unwrap_or_default() == taint.value)
     })
 }
 
-impl fmt::Display for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::In(values) => write!(f, "in ({})", values.join(", ")),
-            Self::NotIn(values) => write!(f, "not in ({})", values.join(", ")),
-            Self::Exists => f.write_str("set"),
-            Self::DoesNotExist => f.write_str("not set"),
-            Self::Gt(least) => write!(f, "more than {least}"),
-            Self::Lt(most) => write!(f, "less than {most}"),
-        }
+/// Returns the values that meet a requirement, for people.
+fn wanted(requirement: &NodeSelectorRequirement) -> String {
+    let values = requirement.values.as_deref().unwrap_or_default().join(", ");
+    match requirement.operator.as_str() {
+        "In" => format!("in ({values})"),
+        "NotIn" => format!("not in ({values})"),
+        "Exists" => "set".to_owned(),
+        "DoesNotExist" => "not set".to_owned(),
+        "Gt" => format!("more than {values}"),
+        "Lt" => format!("less than {values}"),
+        other => format!("{other} ({values})"),
     }
 }
 
@@ -205,8 +211,8 @@ impl fmt::Display for Obstacle {
                     f.write_str(if index == 0 { "" } else { "; or " })?;
                     match unmet {
                         Unmet::Empty => f.write_str("a term without requirements fits no Node")?,
-                        Unmet::Requirement { requirement: Requirement { key, operator }, has } => {
-                            write!(f, "{key} has to be {operator}, {}", or_none(has))?;
+                        Unmet::Requirement { requirement, has } => {
+                            write!(f, "{} has to be {}, {}", requirement.key, wanted(requirement), or_none(has))?;
                         }
                     }
                 }

@@ -176,17 +176,6 @@ impl Shortage {
     }
 }
 
-/// The contribution of a Machine to the instance counts of its group: the result of [`of_machine`] without the texts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Counted {
-    /// Its state.
-    pub state: InstanceState,
-    /// True if it has an error.
-    pub has_error: bool,
-    /// True if no placeholder replaces it: see [`holds_its_place`].
-    pub holds_its_place: bool,
-}
-
 /// The numbers of a group's instances, by state.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -202,6 +191,24 @@ pub struct InstanceCounts {
 }
 
 impl InstanceCounts {
+    /// Returns the counts of a group of this size with these Machines, as [`of_group`] has them.
+    #[must_use]
+    pub fn of_machines<'a>(size: i32, members: impl Iterator<Item = MachineView<'a>>) -> Self {
+        let (mut counts, mut holding) = (Self::default(), 0);
+        for member in members {
+            let (state, has_error) = state_of(member);
+            match state {
+                InstanceState::Running => counts.running += 1,
+                InstanceState::Creating => counts.creating += 1,
+                InstanceState::Deleting => counts.deleting += 1,
+            }
+            counts.failed += u64::from(has_error);
+            holding += usize::from(holds_its_place(member.machine, member.node.is_some()));
+        }
+        counts.creating += u64::from(missing(size, holding));
+        counts
+    }
+
     /// Returns the counts of a MachinePool of this size, whose list has this many provider ids.
     #[must_use]
     pub fn of_provider_ids(size: i32, listed: usize, has_error: bool) -> Self {
@@ -318,8 +325,7 @@ fn is_error_now(member: &MachineView<'_>, grace: Grace, now: Timestamp) -> bool 
 
 /// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its
 /// instance as one that may still come.
-#[must_use]
-pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
+fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
     !machine.deleting || has_known_node
 }
 
@@ -329,8 +335,7 @@ pub fn placeholders(id: &GroupId, size: i32, present: usize) -> impl Iterator<It
 }
 
 /// Returns the number of replicas beyond the `present` ones, which is that of placeholders.
-#[must_use]
-pub fn missing(size: i32, present: usize) -> u32 {
+fn missing(size: i32, present: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
     size.saturating_sub(u32::try_from(present).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
 }
@@ -415,18 +420,16 @@ impl<'a> Role<'a> {
     }
 }
 
-/// Returns the contribution of a Machine to the instance counts of its group.
-#[must_use]
-pub fn counted(member: MachineView<'_>) -> Counted {
-    let (state, has_error) = match Role::of(member) {
+/// Returns the state of a Machine as an instance, and if it has an error.
+fn state_of(member: MachineView<'_>) -> (InstanceState, bool) {
+    match Role::of(member) {
         Role::FailedAndDeleting => (InstanceState::Deleting, true),
         Role::Failed => (InstanceState::Creating, true),
         Role::Deleting => (InstanceState::Deleting, false),
         Role::Pending => (InstanceState::Creating, member.shortage.is_some()),
         Role::Unrecognized => (InstanceState::Creating, false),
         Role::Joined(_) => (InstanceState::Running, false),
-    };
-    Counted { state, has_error, holds_its_place: holds_its_place(member.machine, member.node.is_some()) }
+    }
 }
 
 /// Returns the instance of a Machine. [`of_group`] decides if its error is sent.
@@ -453,7 +456,7 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
         Role::Unrecognized => (placeholder::pending(key), None),
         Role::Joined(id) => return of_provider_id(id),
     };
-    Instance { id, state: counted(member).state, error }
+    Instance { id, state: state_of(member).0, error }
 }
 
 /// Returns an instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.

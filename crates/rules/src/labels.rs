@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::{
     Problem, ProblemKind,
-    problem::{EntryProblems, cut},
+    problem::{cut, parse_list},
 };
 
 /// The label of a Node's architecture.
@@ -22,10 +22,6 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// The suffix of the capacity annotation that holds labels.
 pub const LABELS: &str = "labels";
-
-/// The maximum number of an annotation's labels that are kept. An annotation has space for 4,000, and a label takes
-/// fifty times its bytes in a template.
-const MOST_LABELS: usize = 100;
 
 const NODE_ROLE: &str = "node-role.kubernetes.io";
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
@@ -45,37 +41,17 @@ pub(crate) fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
 }
 
 /// Parses the labels of an annotation `key=value,…`. The last of equal keys counts; an invalid entry is a problem.
-/// Space around an entry and empty entries are ignored.
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Problem>) {
-    let mut labels = BTreeMap::new();
-    let mut problems = EntryProblems::new(ProblemKind::Labels, annotation);
-    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        match parse_entry(entry) {
-            Ok((key, value)) if labels.len() < MOST_LABELS || labels.contains_key(key) => {
-                labels.insert(key.to_owned(), value.to_owned());
-            }
-            Ok(_) => {
-                let rule =
-                    format!("only the first {MOST_LABELS} labels are read; this one and all after it are ignored");
-                problems.read_up_to(entry, &rule);
-                break;
-            }
-            Err(rule) => {
-                if problems.invalid(entry, &format!("{rule}; this label is ignored")).is_break() {
-                    break;
-                }
-            }
-        }
-    }
-    (labels, problems.into_vec())
+    let (labels, problems) = parse_list((ProblemKind::Labels, annotation, "labels"), text, parse_entry);
+    (labels.into_iter().collect(), problems)
 }
 
-fn parse_entry(entry: &str) -> Result<(&str, &str), &'static str> {
+fn parse_entry(entry: &str) -> Result<(String, String), &'static str> {
     let (key, value) = entry.split_once('=').ok_or("a label is written key=value")?;
     check_key(key)?;
     check_value(value)?;
-    Ok((key, value))
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Returns those of a template's metadata labels that reach the Node, and a problem for every one that is invalid.
@@ -367,10 +343,10 @@ mod tests {
     #[test]
     fn as_many_labels_are_kept_as_a_node_may_have() {
         let entries = |count: usize| (0..count).map(|n| format!("l{n}=")).collect::<Vec<_>>().join(",");
-        let (labels, problems) = parse("key", &format!("{},l0=new", entries(MOST_LABELS)));
-        assert_eq!((labels.len(), labels["l0"].as_str(), problems), (MOST_LABELS, "new", Vec::new()));
+        let (labels, problems) = parse("key", &format!("{},l0=new", entries(99)));
+        assert_eq!((labels.len(), labels["l0"].as_str(), problems), (99, "new", Vec::new()));
         let (labels, problems) = parse("key", &entries(4_000));
-        assert_eq!((labels.len(), problems.len()), (MOST_LABELS, 1));
+        assert_eq!((labels.len(), problems.len()), (100, 1));
         assert!(problems[0].message.contains("\"l100=\""), "{problems:?}");
     }
 

@@ -1,6 +1,6 @@
 //! Problems of a group, worded once for the log, metrics and all other outputs.
 
-use std::{borrow::Cow, fmt, ops::ControlFlow};
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -84,41 +84,38 @@ impl Problem {
     }
 }
 
-/// The maximum number of invalid entries of an annotation, after which it isn't read further. An annotation has space
-/// for 8,000, and a change of a template evaluates all groups that have it.
-const MOST_INVALID: usize = 100;
+/// The maximum number of entries of an annotation that are kept, and of invalid ones after which it isn't read further. An
+/// annotation has space for 8,000, an entry takes fifty times its bytes in a template, and a change of a template
+/// evaluates all groups that have it.
+const MOST_ENTRIES: usize = 100;
 
-/// The problems of an annotation that holds a list.
-pub(crate) struct EntryProblems<'a> {
-    kind: ProblemKind,
-    annotation: &'a str,
-    found: Vec<Problem>,
-}
-
-impl<'a> EntryProblems<'a> {
-    pub(crate) fn new(kind: ProblemKind, annotation: &'a str) -> Self {
-        Self { kind, annotation, found: Vec::new() }
+/// Parses the entries of an annotation that holds a list, separated by commas. An invalid one is a problem, and affects no
+/// other. Space around an entry and empty entries are ignored. `items` names what the entries are.
+pub(crate) fn parse_list<T, E: fmt::Display>(
+    (kind, annotation, items): (ProblemKind, &str, &str),
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> (Vec<T>, Vec<Problem>) {
+    let (mut valid, mut problems) = (Vec::new(), Vec::new());
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let end = match parse(entry) {
+            Ok(value) if valid.len() < MOST_ENTRIES => {
+                valid.push(value);
+                continue;
+            }
+            Ok(_) => format!("only the first {MOST_ENTRIES} {items} are read"),
+            Err(rule) if problems.len() < MOST_ENTRIES => {
+                problems.push(Problem::annotation_entry(kind, annotation, entry, &format!("{rule}; it is ignored")));
+                continue;
+            }
+            Err(_) => format!("{MOST_ENTRIES} entries before it are invalid"),
+        };
+        // Before the others: of many problems the first are shown.
+        let rule = format!("{end}; this one and all after it are ignored");
+        problems.insert(0, Problem::annotation_entry(kind, annotation, entry, &rule));
+        break;
     }
-
-    /// Adds the first of the entries that aren't read, before the others: of many problems the first are shown.
-    pub(crate) fn read_up_to(&mut self, entry: &str, rule: &str) {
-        self.found.insert(0, Problem::annotation_entry(self.kind, self.annotation, entry, rule));
-    }
-
-    /// Adds an invalid entry. Returns `Break` if the annotation isn't to be read further.
-    pub(crate) fn invalid(&mut self, entry: &str, rule: &str) -> ControlFlow<()> {
-        if self.found.len() < MOST_INVALID {
-            self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
-            return ControlFlow::Continue(());
-        }
-        let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are ignored");
-        self.read_up_to(entry, &rule);
-        ControlFlow::Break(())
-    }
-
-    pub(crate) fn into_vec(self) -> Vec<Problem> {
-        self.found
-    }
+    (valid, problems)
 }
 
 /// The maximum number of problems of one object that are reported.
@@ -186,9 +183,9 @@ mod tests {
     #[case::resources(|key: &str, text: &str| resource_list::parse(key, text, |_, _| Ok(())).1)]
     #[case::drivers(drivers_of)]
     fn after_many_invalid_entries_an_annotation_is_read_no_further(#[case] parse: fn(&str, &str) -> Vec<Problem>) {
-        assert_eq!(parse("key", &"?,".repeat(MOST_INVALID)).len(), MOST_INVALID);
+        assert_eq!(parse("key", &"?,".repeat(MOST_ENTRIES)).len(), MOST_ENTRIES);
         let problems = parse("key", &"?,".repeat(8_000));
-        assert_eq!(problems.len(), MOST_INVALID + 1);
+        assert_eq!(problems.len(), MOST_ENTRIES + 1);
         let first = problems[0].to_string();
         assert!(first.contains("100 entries before it are invalid; this one and all after it are ignored"), "{first}");
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Problem, ProblemKind, Quantity, SourcedMap, labels, problem::EntryProblems, quantity::Format};
+use super::{Problem, ProblemKind, Quantity, SourcedMap, labels, problem::parse_list, quantity::Format};
 
 /// The resource of processor cores.
 pub const CPU: &str = "cpu";
@@ -23,44 +23,21 @@ pub type Capacity = SourcedMap<Quantity>;
 /// Amounts of resources, by name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// The maximum number of an annotation's resources that are kept. An annotation has space for 4,000, and a resource
-/// takes fifty times its bytes in a template.
-const MOST_RESOURCES: usize = 100;
-
-/// Parses the resources of an annotation. The last of equal names counts; an invalid entry is a problem. Space around
-/// an entry and empty entries are ignored. `allowed` checks a resource further.
+/// Parses the resources of an annotation. The last of equal names counts; an invalid entry is a problem. `allowed` checks
+/// a resource further.
 #[must_use]
 pub(super) fn parse(
     annotation: &str,
     text: &str,
     allowed: fn(&str, Quantity) -> Result<(), String>,
 ) -> (ResourceList, Vec<Problem>) {
-    let mut resources = ResourceList::new();
-    let mut problems = EntryProblems::new(ProblemKind::Capacity, annotation);
-    for entry in entries(text) {
-        let judged = parse_entry(entry).and_then(|(name, quantity)| {
-            allowed(name, quantity)?;
-            Ok((name.to_owned(), quantity))
-        });
-        match judged {
-            Ok((name, quantity)) if resources.len() < MOST_RESOURCES || resources.contains_key(&name) => {
-                resources.insert(name, quantity);
-            }
-            Ok(_) => {
-                let rule = format!(
-                    "only the first {MOST_RESOURCES} resources are read; this one and all after it are ignored"
-                );
-                problems.read_up_to(entry, &rule);
-                break;
-            }
-            Err(rule) => {
-                if problems.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
-                    break;
-                }
-            }
-        }
-    }
-    (resources, problems.into_vec())
+    let parse = |entry: &str| {
+        let (name, quantity) = parse_entry(entry)?;
+        allowed(name, quantity)?;
+        Ok::<_, String>((name.to_owned(), quantity))
+    };
+    let (resources, problems) = parse_list((ProblemKind::Capacity, annotation, "resources"), text, parse);
+    (resources.into_iter().collect(), problems)
 }
 
 /// Parses the resources of a flag.
@@ -214,10 +191,10 @@ mod tests {
     #[test]
     fn as_many_resources_are_kept_as_a_node_may_have() {
         let entries = |count: usize| (0..count).map(|n| format!("r{n}=1")).collect::<Vec<_>>().join(",");
-        let (list, problems) = parse("key", &format!("{},r0=2", entries(MOST_RESOURCES)), |_, _| Ok(()));
-        assert_eq!((list.len(), list["r0"].to_string().as_str(), problems), (MOST_RESOURCES, "2", Vec::new()));
-        let (list, problems) = parse("key", &entries(MOST_RESOURCES + 2), |_, _| Ok(()));
-        assert_eq!((list.len(), problems.len()), (MOST_RESOURCES, 1));
+        let (list, problems) = parse("key", &format!("{},r0=2", entries(99)), |_, _| Ok(()));
+        assert_eq!((list.len(), list["r0"].to_string().as_str(), problems), (99, "2", Vec::new()));
+        let (list, problems) = parse("key", &entries(102), |_, _| Ok(()));
+        assert_eq!((list.len(), problems.len()), (100, 1));
         assert!(
             problems[0].message.contains("\"r100=1\"") && problems[0].message.contains("first 100"),
             "{problems:?}"

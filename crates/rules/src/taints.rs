@@ -7,14 +7,11 @@ use crate::capi::{MachineTaint, Propagation};
 
 use super::{
     Problem, ProblemKind, labels,
-    problem::{EntryProblems, cut},
+    problem::{cut, parse_list},
 };
 
 /// The suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
-/// The maximum number of an annotation's taints that are read. An annotation has space for a thousand, and each taint
-/// is compared with all before it.
-const MOST_TAINTS: usize = 100;
 
 /// A taint of a Node.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -103,28 +100,15 @@ impl Taint {
 }
 
 /// Parses the taints of an annotation `key=value:Effect,…`. The last of those with the same key and effect counts; an
-/// invalid entry is a problem. Space around an entry and empty entries are ignored.
+/// invalid entry is a problem.
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
+    let (found, problems) = parse_list((ProblemKind::Taints, annotation, "taints"), text, Taint::from_str);
     let mut taints = Vec::new();
-    let mut problems = EntryProblems::new(ProblemKind::Taints, annotation);
-    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        match entry.parse() {
-            Ok(taint) if taints.len() < MOST_TAINTS => put(&mut taints, taint),
-            Ok(_) => {
-                let rule =
-                    format!("only the first {MOST_TAINTS} taints are read; this one and all after it are ignored");
-                problems.read_up_to(entry, &rule);
-                break;
-            }
-            Err(rule) => {
-                if problems.invalid(entry, &format!("{rule}; this taint is ignored")).is_break() {
-                    break;
-                }
-            }
-        }
+    for taint in found {
+        put(&mut taints, taint);
     }
-    (taints, problems.into_vec())
+    (taints, problems)
 }
 
 fn put(taints: &mut Vec<Taint>, taint: Taint) {
@@ -225,9 +209,9 @@ mod tests {
     fn of_more_taints_than_any_node_has_the_first_are_read() {
         let text = |count: usize| (0..count).map(|n| format!("t{n}:NoExecute")).collect::<Vec<_>>().join(",");
         let (taints, problems) = parse("key", &text(100));
-        assert_eq!((taints.len(), problems), (MOST_TAINTS, vec![]));
+        assert_eq!((taints.len(), problems), (100, vec![]));
         let (taints, problems) = parse("key", &text(20_000));
-        assert_eq!((taints.len(), problems.len()), (MOST_TAINTS, 1));
+        assert_eq!((taints.len(), problems.len()), (100, 1));
         assert!(problems[0].message.contains("t100:NoExecute"), "{problems:?}");
     }
 

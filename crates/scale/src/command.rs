@@ -27,12 +27,6 @@ impl NodeName {
     pub(super) fn text(&self) -> &str {
         if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
     }
-
-    /// Returns the length of its texts in bytes.
-    fn bytes(&self) -> usize {
-        let annotations = self.annotations.iter().map(|(key, value)| key.len() + value.len());
-        self.name.len() + self.provider_id.len() + annotations.sum::<usize>()
-    }
 }
 
 /// The caller that waits for a command's result.
@@ -88,9 +82,6 @@ pub(super) enum Command {
     Delete(Delete),
 }
 
-/// The numbers of Nodes and of bytes of text from which on a command is large.
-const LARGE: (usize, usize) = (100, 64 << 10);
-
 impl Command {
     /// Returns true if nobody waits for the result any more.
     pub(super) fn is_abandoned(&self) -> bool {
@@ -99,13 +90,6 @@ impl Command {
                 caller.is_gone()
             }
         }
-    }
-
-    /// Returns true for a command that takes much memory while it waits.
-    pub(super) fn is_large(&self) -> bool {
-        let Self::Delete(Delete { nodes, .. }) = self else { return false };
-        let (most_nodes, most_bytes) = LARGE;
-        nodes.len() > most_nodes || nodes.iter().map(NodeName::bytes).sum::<usize>() > most_bytes
     }
 
     pub(super) fn into_caller(self) -> Caller {

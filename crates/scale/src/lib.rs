@@ -144,8 +144,8 @@ impl Scale {
             repeats: Repeats::default(),
         });
         if !options.read_only {
-            let observed = index.observed();
-            shared.spawner.spawn(put_back::run(Arc::downgrade(&shared), index, observed, ended.clone()));
+            let written = index.written_sizes();
+            shared.spawner.spawn(put_back::run(Arc::downgrade(&shared), index, written, ended.clone()));
         }
         Self { shared, client: None, _observer: Arc::new(ended.drop_guard()) }
     }

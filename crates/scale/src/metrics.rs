@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
@@ -81,48 +80,19 @@ impl EventResult {
     }
 }
 
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct CommandLabels {
-    command: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct RepeatLabels {
-    command: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct WriteLabels {
-    write: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct LatencyLabels {
-    write: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct ManagerLabels {
-    manager: String,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct EventLabels {
-    result: &'static str,
-}
+/// Labels, as names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Counts commands, API writes and Events.
 #[derive(Clone, Debug)]
 pub struct ScaleMetrics {
-    commands: Family<CommandLabels, Counter>,
-    repeated: Family<RepeatLabels, Counter>,
-    writes: Family<WriteLabels, Counter>,
-    latencies: Family<LatencyLabels, Histogram, fn() -> Histogram>,
+    commands: Family<Labels<2>, Counter>,
+    repeated: Family<Labels<1>, Counter>,
+    writes: Family<Labels<2>, Counter>,
+    latencies: Family<Labels<1>, Histogram, fn() -> Histogram>,
     retries: Counter,
-    events: Family<EventLabels, Counter>,
-    put_back: Family<ManagerLabels, Counter>,
+    events: Family<Labels<1>, Counter>,
+    put_back: Family<[(&'static str, String); 1], Counter>,
     /// The field managers that have a series.
     managers: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -163,39 +133,39 @@ impl ScaleMetrics {
         );
         // Series start at 0, so that the first failure is an increase of the counter.
         for write in Write::ALL.map(Write::as_str) {
-            let _ = metrics.latencies.get_or_create(&LatencyLabels { write });
+            let _ = metrics.latencies.get_or_create(&[("write", write)]);
             for result in ["ok"].into_iter().chain(CallError::LABELS) {
-                let _ = metrics.writes.get_or_create(&WriteLabels { write, result });
+                let _ = metrics.writes.get_or_create(&[("write", write), ("result", result)]);
             }
         }
         for command in ["increase", "decrease", "delete"] {
-            let _ = metrics.repeated.get_or_create(&RepeatLabels { command });
+            let _ = metrics.repeated.get_or_create(&[("command", command)]);
             for result in ["ok"].into_iter().chain(ScaleError::CODES) {
-                let _ = metrics.commands.get_or_create(&CommandLabels { command, result });
+                let _ = metrics.commands.get_or_create(&[("command", command), ("result", result)]);
             }
         }
         for manager in [UNKNOWN_MANAGER, OTHER_MANAGERS].map(str::to_owned) {
-            let _ = metrics.put_back.get_or_create(&ManagerLabels { manager });
+            let _ = metrics.put_back.get_or_create(&[("manager", manager)]);
         }
         for result in EventResult::ALL.map(EventResult::as_str) {
-            let _ = metrics.events.get_or_create(&EventLabels { result });
+            let _ = metrics.events.get_or_create(&[("result", result)]);
         }
         metrics
     }
 
     pub(super) fn count_command(&self, command: &'static str, error: Option<&ScaleError>) {
         let result = error.map_or("ok", ScaleError::code);
-        self.commands.get_or_create(&CommandLabels { command, result }).inc();
+        self.commands.get_or_create(&[("command", command), ("result", result)]).inc();
     }
 
     pub(super) fn count_repeated(&self, command: &'static str) {
-        self.repeated.get_or_create(&RepeatLabels { command }).inc();
+        self.repeated.get_or_create(&[("command", command)]).inc();
     }
 
     pub(super) fn count_write(&self, write: Write, error: Option<&CallError>, took: Duration) {
         let (write, result) = (write.as_str(), error.map_or("ok", CallError::label));
-        self.writes.get_or_create(&WriteLabels { write, result }).inc();
-        self.latencies.get_or_create(&LatencyLabels { write }).observe(took.as_secs_f64());
+        self.writes.get_or_create(&[("write", write), ("result", result)]).inc();
+        self.latencies.get_or_create(&[("write", write)]).observe(took.as_secs_f64());
     }
 
     /// Counts a size that a field manager has put back. Others choose the names of managers, so a limited number have a
@@ -208,7 +178,7 @@ impl ScaleMetrics {
             managers.insert(manager.clone());
         }
         drop(managers);
-        self.put_back.get_or_create(&ManagerLabels { manager }).inc();
+        self.put_back.get_or_create(&[("manager", manager)]).inc();
     }
 
     /// Returns the counter of repetitions.
@@ -217,6 +187,6 @@ impl ScaleMetrics {
     }
 
     pub(super) fn count_events(&self, result: EventResult, count: u64) {
-        self.events.get_or_create(&EventLabels { result: result.as_str() }).inc_by(count);
+        self.events.get_or_create(&[("result", result.as_str())]).inc_by(count);
     }
 }

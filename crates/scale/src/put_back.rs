@@ -48,7 +48,7 @@ pub(super) async fn run(
 ) {
     let mut observed = Observed::default();
     loop {
-        let groups = index.take_observed();
+        let groups = index.take_written_sizes();
         if !groups.is_empty() {
             let Some(shared) = shared.upgrade() else { return };
             for id in groups {

@@ -11,7 +11,7 @@ use std::{
 use opentelemetry::context::FutureExt as _;
 use parking_lot::Mutex;
 use rules::GroupId;
-use tokio::time::Instant;
+use tokio::time::sleep;
 
 use super::{
     answer,
@@ -23,16 +23,9 @@ use super::{
 };
 use crate::traces::Span;
 
-/// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
-/// Cluster Autoscaler sends one Node per call, concurrently, and one smaller size serves the whole batch. Yields are
-/// used because the shortest sleep takes two milliseconds.
-const QUIET_TURNS: usize = 100;
-/// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
-const MOST_QUIET_TURNS: usize = 2_000;
-/// The minimum time without a new delete. Two calls of one caller are less than this time apart.
-const QUIET_FOR: Duration = Duration::from_micros(300);
-/// The maximum time for which deletes are gathered.
-const MOST_GATHERED: Duration = Duration::from_millis(10);
+/// The time for which deletes that come together are gathered: Cluster Autoscaler sends one Node per call, concurrently,
+/// and one smaller size serves the whole batch.
+const GATHERED_FOR: Duration = Duration::from_millis(5);
 
 /// Removes the lane of a task that ended in the middle of a turn, which closes the channels of its callers.
 struct Guard {
@@ -96,23 +89,9 @@ async fn run(mut guard: Guard) {
 
 /// Gathers the deletes that arrive at the same time as the first one.
 async fn gather(work: &Work, first: Delete) -> Vec<Delete> {
+    sleep(GATHERED_FOR).await;
     let mut deletes = vec![first];
-    let began = Instant::now();
-    let (mut last, mut pauses) = (began, 0);
-    while pauses < MOST_QUIET_TURNS
-        && (pauses < QUIET_TURNS || last.elapsed() < QUIET_FOR)
-        && began.elapsed() <= MOST_GATHERED
-    {
-        // On a busy machine other threads have to run to bring further deletes.
-        work.shared.spawner.yield_thread();
-        tokio::task::yield_now().await;
-        let more = work.shared.lanes.more_deletes(&work.id);
-        pauses += 1;
-        if !more.is_empty() {
-            (last, pauses) = (Instant::now(), 0);
-            deletes.extend(more);
-        }
-    }
+    deletes.extend(work.shared.lanes.more_deletes(&work.id));
     work.note_callers(deletes.iter().map(|delete| &delete.caller));
     deletes
 }
@@ -143,51 +122,26 @@ fn name(span: &Span, work: &Work) {
 
 /// The maximum number of commands that wait for a group's turn.
 pub(super) const MOST_WAITING: usize = 1_000;
-/// The number of waiting commands from which on those whose callers are gone are looked for.
-const FIRST_SWEEP: usize = 16;
-
-/// The waiting commands of one group. A lane exists for as long as its task runs.
-#[derive(Default)]
-struct Lane {
-    commands: VecDeque<Command>,
-    /// The number of waiting commands at which those whose callers are gone are looked for next.
-    sweep_at: usize,
-}
 
 /// The result of queueing a command.
-#[derive(Default)]
 pub(super) struct Enqueued {
     /// True if the lane is new and has to be run.
     pub(super) is_new: bool,
     /// The command, if too many wait already.
     pub(super) refused: Option<Command>,
     /// The waiting commands whose callers are gone. They are out of the lane.
-    pub(super) gone: Vec<Command>,
+    pub(super) gone: VecDeque<Command>,
 }
 
-impl Lane {
-    /// Takes out the commands whose callers are gone, each time that as many have come as were left the last time. What
-    /// a caller has sent would stay until its turn otherwise, and the server counts it no longer.
-    fn sweep(&mut self, must: bool) -> Vec<Command> {
-        if !must && self.commands.len() < self.sweep_at.max(FIRST_SWEEP) {
-            return Vec::new();
-        }
-        let (gone, left): (VecDeque<_>, _) = mem::take(&mut self.commands).into_iter().partition(Command::is_abandoned);
-        self.commands = left;
-        self.sweep_at = (2 * self.commands.len()).min(MOST_WAITING);
-        Vec::from(gone)
-    }
-}
-
-/// The lanes of all groups.
+/// The waiting commands of each group. A lane exists for as long as its task runs.
 #[derive(Default)]
-pub(super) struct Lanes(Mutex<HashMap<GroupId, Lane>>);
+pub(super) struct Lanes(Mutex<HashMap<GroupId, VecDeque<Command>>>);
 
 impl Lanes {
     /// Returns the number of commands that wait for a turn of this group.
     #[cfg(test)]
     pub(super) fn waiting(&self, id: &GroupId) -> usize {
-        self.0.lock().get(id).map_or(0, |lane| lane.commands.len())
+        self.0.lock().get(id).map_or(0, VecDeque::len)
     }
 
     /// Returns the number of groups that have something to do.
@@ -195,23 +149,27 @@ impl Lanes {
         self.0.lock().len()
     }
 
-    /// Puts a command into its group's lane, if not too many wait there.
+    /// Puts a command into its group's lane, if not too many wait there. Takes out those whose callers are gone: what a
+    /// caller has sent would stay until its turn otherwise, and the server counts it no longer.
     pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
         let mut lanes = self.0.lock();
         let is_new = !lanes.contains_key(id);
         let lane = lanes.entry(id.clone()).or_default();
-        let gone = lane.sweep(command.is_large());
-        if lane.commands.len() >= MOST_WAITING {
-            return Enqueued { is_new, refused: Some(command), gone };
-        }
-        lane.commands.push_back(command);
-        Enqueued { is_new, refused: None, gone }
+        let (gone, left) = mem::take(lane).into_iter().partition(Command::is_abandoned);
+        *lane = left;
+        let refused = if lane.len() < MOST_WAITING {
+            lane.push_back(command);
+            None
+        } else {
+            Some(command)
+        };
+        Enqueued { is_new, refused, gone }
     }
 
     /// Returns the next command of a lane; the lane ends if there is none.
     pub(super) fn next(&self, id: &GroupId) -> Option<Command> {
         let mut lanes = self.0.lock();
-        let command = lanes.get_mut(id)?.commands.pop_front();
+        let command = lanes.get_mut(id)?.pop_front();
         if command.is_none() {
             lanes.remove(id);
         }
@@ -227,8 +185,8 @@ impl Lanes {
     pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
         let (mut lanes, mut deletes) = (self.0.lock(), Vec::new());
         let Some(lane) = lanes.get_mut(id) else { return deletes };
-        while let Some(Command::Delete(_)) = lane.commands.front() {
-            if let Some(Command::Delete(delete)) = lane.commands.pop_front() {
+        while let Some(Command::Delete(_)) = lane.front() {
+            if let Some(Command::Delete(delete)) = lane.pop_front() {
                 deletes.push(delete);
             }
         }

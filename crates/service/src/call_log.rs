@@ -2,19 +2,15 @@
 //! a minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing,
 //! and never log more than a few lines a minute, or one for each of some callers.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rules::text::LogLimit;
 use tonic::{Code, metadata::MetadataMap};
 
 use super::metrics::{Rpc, code_name};
 use scale::traces::Traces;
 
-/// The time after a log line in which answers of the same kind are only counted.
-const PAUSE: Duration = Duration::from_secs(60);
 /// The number of callers' kinds from which on new callers share their lines: there may be any number of them.
 const MANY: usize = 64;
 /// The number of kinds of one caller from which on its new ones share the lines too.
@@ -37,28 +33,20 @@ pub(super) struct Answered<'a> {
     pub(super) metadata: &'a MetadataMap,
 }
 
-/// The slow and failed reads: the last logged one of each kind, and the number of later ones.
+/// The log of slow and failed reads.
 #[derive(Debug)]
 pub(super) struct CallLog {
     slow: Duration,
     traces: Traces,
-    logged: Mutex<HashMap<Kind, Logged>>,
+    logged: Mutex<LogLimit<Kind>>,
 }
 
 /// The kind of an answer. No caller's answers may keep those of another one out of the log.
-#[derive(Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Kind {
-    rpc: Rpc,
-    code: Code,
+    rpc: &'static str,
+    code: &'static str,
     caller: String,
-}
-
-/// The last logged read of one kind.
-#[derive(Debug)]
-struct Logged {
-    at: Instant,
-    /// The number of reads since then.
-    more: u64,
 }
 
 /// The options for logging and tracing calls.
@@ -79,7 +67,7 @@ impl Default for CallLogOptions {
 impl CallLog {
     pub(super) fn new(options: CallLogOptions) -> Self {
         let CallLogOptions { slow, traces } = options;
-        Self { slow, traces, logged: Mutex::default() }
+        Self { slow, traces, logged: Mutex::new(LogLimit::new(1)) }
     }
 
     pub(super) fn traces(&self) -> &Traces {
@@ -112,37 +100,23 @@ impl CallLog {
     /// Counts an answer. Returns the number of answers since the last logged one if this one has to be logged.
     fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
         let Answered { rpc, code, caller, .. } = *answered;
-        let mut all = self.logged.lock();
-        let mut kind = Kind { rpc, code, caller: caller.to_owned() };
-        if !all.contains_key(&kind) {
-            let named = || all.keys().filter(|other| !other.caller.is_empty());
+        let mut kind = Kind { rpc: rpc.as_str(), code: code_name(code), caller: caller.to_owned() };
+        let mut logged = self.logged.lock();
+        if !logged.kinds().any(|known| *known == kind) {
+            let named = || logged.kinds().filter(|other| !other.caller.is_empty());
             let its = named().filter(|other| other.caller == caller);
             if named().count() >= MANY || its.count() >= MANY_OF_ONE {
                 kind.caller.clear();
             }
         }
-        let Some(logged) = all.get_mut(&kind) else {
-            all.insert(kind, Logged { at: now, more: 0 });
-            return Some(0);
-        };
-        if now.saturating_duration_since(logged.at) < PAUSE {
-            logged.more += 1;
-            return None;
-        }
-        let more = std::mem::take(&mut logged.more);
-        logged.at = now;
-        Some(more)
+        logged.allows(kind, 1, now)
     }
 
     /// Logs the counts whose minute is over. It must be called periodically.
     pub(super) fn sum_up(&self, now: Instant) {
-        let is_over = |logged: &Logged| now.saturating_duration_since(logged.at) >= PAUSE;
-        let over: Vec<_> = self.logged.lock().extract_if(|_, logged| is_over(logged)).collect();
-        for (Kind { rpc, code, caller }, Logged { more, .. }) in over {
-            if more > 0 {
-                let (rpc, code, client) = (rpc.as_str(), code_name(code), named(&caller));
-                tracing::warn!(rpc, code, more, client, "further RPCs were slow or failed");
-            }
+        let over = self.logged.lock().over(now);
+        for (Kind { rpc, code, caller }, more) in over {
+            tracing::warn!(rpc, code, more, client = named(&caller), "further RPCs were slow or failed");
         }
     }
 }
@@ -183,6 +157,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use rules::text::PAUSE;
     use testkit::CapturedLog;
 
     const QUICK: Duration = Duration::from_micros(5);

@@ -1,21 +1,11 @@
 //! Counts RPCs by name and code, and records their latencies and the times of their last calls. All labels are closed
-//! sets. The metrics must never slow down a read: a call reads the clock twice and updates a few counters, without a
-//! map lookup.
+//! sets.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use tonic::Code;
@@ -85,68 +75,54 @@ impl Rpc {
     }
 }
 
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct AnswerLabels {
-    rpc: &'static str,
-    code: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct RpcLabels {
-    rpc: &'static str,
-}
+/// Labels, as names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Counts and times every answer of the service.
 #[derive(Clone, Debug)]
-pub struct RpcMetrics(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    answers: Family<AnswerLabels, Counter>,
-    /// The counters in the order of [`Rpc::ALL`], which is also the order of the variants.
-    rpcs: [RpcCounts; Rpc::ALL.len()],
-}
-
-/// The counters of one RPC.
-#[derive(Debug)]
-struct RpcCounts {
-    ok: Counter,
-    took: Histogram,
-    /// The time of the last call in Unix time; 0 until the first call.
-    last_call: AtomicI64,
+pub struct RpcMetrics {
+    answers: Family<Labels<2>, Counter>,
+    latencies: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    /// The times of the last calls in Unix time; an RPC that was never called has no series.
+    last_calls: Family<Labels<1>, Gauge>,
 }
 
 impl RpcMetrics {
     /// Registers the metrics. The counters of OK answers start at 0.
     pub fn register(registry: &mut Registry) -> Self {
-        let answers = Family::<AnswerLabels, Counter>::default();
-        let latencies =
-            Family::<RpcLabels, Histogram, fn() -> Histogram>::new_with_constructor(|| Histogram::new(LATENCIES));
-        registry.register("grpc_answers", "RPCs answered, by RPC and gRPC code", answers.clone());
-        registry.register("grpc_answer_seconds", "How long answers to RPCs took here, by RPC", latencies.clone());
-        let rpcs = Rpc::ALL.map(Rpc::as_str).map(|rpc| RpcCounts {
-            ok: answers.get_or_create_owned(&AnswerLabels { rpc, code: code_name(Code::Ok) }),
-            took: latencies.get_or_create_owned(&RpcLabels { rpc }),
-            last_call: AtomicI64::new(0),
-        });
-        let inner = Arc::new(Inner { answers, rpcs });
-        registry.register_collector(Box::new(LastCalls(Arc::clone(&inner))));
-        Self(inner)
+        let metrics = Self {
+            answers: Family::default(),
+            latencies: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
+            last_calls: Family::default(),
+        };
+        let Self { answers, latencies, last_calls } = metrics.clone();
+        registry.register("grpc_answers", "RPCs answered, by RPC and gRPC code", answers);
+        registry.register("grpc_answer_seconds", "How long answers to RPCs took here, by RPC", latencies);
+        registry.register(
+            "grpc_last_call_timestamp_seconds",
+            "When an RPC was last called, in Unix time, by RPC",
+            last_calls,
+        );
+        for rpc in Rpc::ALL.map(Rpc::as_str) {
+            let _ = metrics.answers.get_or_create(&[("rpc", rpc), ("code", code_name(Code::Ok))]);
+            let _ = metrics.latencies.get_or_create(&[("rpc", rpc)]);
+        }
+        metrics
     }
 
     /// Begins to time a call.
     pub(super) fn begin(&self, rpc: Rpc) -> Call<'_> {
-        let counts = &self.0.rpcs[rpc as usize];
-        counts.last_call.store(Timestamp::now().as_second(), Ordering::Relaxed);
-        Call { metrics: &self.0, rpc, begun: Instant::now(), is_answered: false }
+        let rpc = rpc.as_str();
+        self.last_calls.get_or_create(&[("rpc", rpc)]).set(Timestamp::now().as_second());
+        Call { metrics: self, rpc, begun: Instant::now(), is_answered: false }
     }
 }
 
 /// A call that is being answered. If it is dropped before its answer, it counts as cancelled by the caller.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
-    metrics: &'a Inner,
-    rpc: Rpc,
+    metrics: &'a RpcMetrics,
+    rpc: &'static str,
     begun: Instant,
     is_answered: bool,
 }
@@ -159,15 +135,9 @@ impl Call<'_> {
     }
 
     fn count(&self, code: Code) -> Duration {
-        let counts = &self.metrics.rpcs[self.rpc as usize];
         let took = self.begun.elapsed();
-        counts.took.observe(took.as_secs_f64());
-        if code == Code::Ok {
-            counts.ok.inc();
-        } else {
-            let labels = AnswerLabels { rpc: self.rpc.as_str(), code: code_name(code) };
-            self.metrics.answers.get_or_create(&labels).inc();
-        }
+        self.metrics.latencies.get_or_create(&[("rpc", self.rpc)]).observe(took.as_secs_f64());
+        self.metrics.answers.get_or_create(&[("rpc", self.rpc), ("code", code_name(code))]).inc();
         took
     }
 }
@@ -177,25 +147,6 @@ impl Drop for Call<'_> {
         if !self.is_answered {
             self.count(Code::Cancelled);
         }
-    }
-}
-
-/// The times of the last calls; an RPC that was never called has no series.
-#[derive(Debug)]
-struct LastCalls(Arc<Inner>);
-
-impl Collector for LastCalls {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let kind = ConstGauge::new(0_i64).metric_type();
-        let help = "When an RPC was last called, in Unix time, by RPC";
-        let mut family = encoder.encode_descriptor("grpc_last_call_timestamp_seconds", help, None, kind)?;
-        for (rpc, counts) in Rpc::ALL.iter().zip(&self.0.rpcs) {
-            let last_call = counts.last_call.load(Ordering::Relaxed);
-            if last_call != 0 {
-                ConstGauge::new(last_call).encode(family.encode_family(&RpcLabels { rpc: rpc.as_str() })?)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -152,5 +152,5 @@ pub use self::informer::*;
 pub use self::{
     intern::Interner,
     object::{DecodeError, Metadata, Object, ObjectKey, ResourceVersion, Uid},
-    projection::{Document, Identified, Identity, IdentityText, Projection, from_object},
+    projection::{Document, Projection},
 };

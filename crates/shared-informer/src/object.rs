@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, num::NonZeroU64, sync::Arc};
 
 use arcstr::ArcStr;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::intern::Interner;
 
@@ -333,33 +333,42 @@ impl<T> Clone for Object<T> {
     }
 }
 
-/// Only `metadata`, with fields of any type.
+/// Only `metadata`, with fields of any type, which borrow from the text.
 #[derive(Deserialize)]
-struct Identified {
-    metadata: Identity,
+struct Identified<'a> {
+    #[serde(borrow)]
+    metadata: Identity<'a>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Identity {
-    namespace: Value,
-    name: Value,
-    uid: Value,
-    resource_version: Value,
-}
-
-impl Identity {
-    fn into_metadata(self, texts: &Interner) -> Option<Metadata> {
-        let name = text(&self.name)?;
-        let rest = |value| text(value).unwrap_or_default();
-        Metadata::bounded([&rest(&self.namespace), &name, &rest(&self.uid), &rest(&self.resource_version)], texts)
-    }
+struct Identity<'a> {
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource_version: Option<&'a RawValue>,
 }
 
 /// Reads the identity from an object's JSON and skips everything else. Returns `None` if the object has no name.
 pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
     let Identified { metadata } = serde_json::from_str(json).ok()?;
-    metadata.into_metadata(texts)
+    let Identity { namespace, name, uid, resource_version } = metadata;
+    let [namespace, name, uid, version] = [namespace, name, uid, resource_version].map(raw_text);
+    if name.is_empty() { None } else { Metadata::bounded([&namespace, &name, &uid, &version], texts) }
+}
+
+/// Returns a text, or a number as its digits; empty if it is anything else.
+fn raw_text(raw: Option<&RawValue>) -> Cow<'_, str> {
+    let json = raw.map(RawValue::get).unwrap_or_default();
+    if let Ok(text) = serde_json::from_str::<&str>(json) {
+        return text.into();
+    }
+    let value = serde_json::from_str(json).unwrap_or_default();
+    text(&value).map(Cow::into_owned).unwrap_or_default().into()
 }
 
 /// Returns a non-empty text; a number as its digits.

@@ -1,20 +1,14 @@
-//! Decoding of an object's JSON into the stored Rust value, in one pass over its text. Must never let an unusual object
-//! affect others: one that doesn't decode has its identity, which is read leniently, and an error, and a projection that
-//! panics counts as failed.
+//! Decoding of an object's JSON into the stored Rust value. Must never let an unusual object affect others: one that
+//! doesn't decode has its identity, which is read leniently, and an error, and a projection that panics counts as failed.
 
 use std::{
-    borrow::Cow,
     fmt,
-    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
 use arcstr::ArcStr;
-use serde::{
-    Deserialize,
-    de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
@@ -22,8 +16,8 @@ use super::{
     object::{DecodeError, Metadata, Object, metadata_of},
 };
 
-/// Reads an object's identity and its content; `None` if it has no name.
-type Read<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, Result<T, String>)> + Send + Sync;
+/// Reads the content of an object with this identity.
+type Read<T> = dyn Fn(&str, &Metadata) -> Result<T, String> + Send + Sync;
 type Salvage = dyn Fn(&str) -> Option<ArcStr> + Send + Sync;
 
 /// A function that returns the identity within a content.
@@ -78,34 +72,24 @@ impl<T> Projection<T> {
         name: impl Into<Arc<str>>,
         project: impl Fn(&Metadata, J) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::reading(name, move |json, texts| {
-            let metadata = metadata_of(json, texts)?;
-            let content = contained(|| project(&metadata, serde_json::from_str(json).map_err(|error| reason(&error))?));
-            Some((metadata, content))
+        Self::reading(name, move |json, metadata| {
+            project(metadata, serde_json::from_str(json).map_err(|error| reason(&error))?)
         })
     }
 
-    /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which may
-    /// borrow from the text. Both are read in one pass. Its error is like that of [`Projection::new`].
+    /// Like [`Projection::decoded`], of the JSON as the type `D::Json`, which may borrow from the text.
     pub fn typed<D: Document>(
         name: impl Into<Arc<str>>,
         project: impl Fn(Metadata, D::Json<'_>) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::reading(name, move |json, texts| {
-            let mut metadata = None;
-            let content = contained(|| {
-                let document: D::Json<'_> = document(json).map_err(|error| reason(&error))?;
-                metadata = document.identity().metadata(texts).or_else(|| metadata_of(json, texts));
-                let metadata = metadata.clone().ok_or("it has no name")?;
-                project(metadata, document)
-            });
-            Some((metadata.or_else(|| metadata_of(json, texts))?, content))
+        Self::reading(name, move |json, metadata| {
+            project(metadata.clone(), serde_json::from_str(json).map_err(|error| reason(&error))?)
         })
     }
 
     fn reading(
         name: impl Into<Arc<str>>,
-        read: impl Fn(&str, &Interner) -> Option<(Metadata, Result<T, String>)> + Send + Sync + 'static,
+        read: impl Fn(&str, &Metadata) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.into(), read: Arc::new(read), salvage: None, identity: no_identity, bytes_of: None }
     }
@@ -183,7 +167,8 @@ impl<T> Projection<T> {
     /// Reads an object as an informer does; `None` if it has no name. One that doesn't decode has its name and an error.
     #[must_use]
     pub fn read(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
-        let (metadata, content) = (self.read)(json, texts)?;
+        let metadata = metadata_of(json, texts)?;
+        let content = contained(|| (self.read)(json, &metadata));
         let failed = |message| DecodeError::new(message).with_salvaged(self.salvage(json));
         Some(Object { metadata, content: content.map(Arc::new).map_err(failed) })
     }
@@ -245,38 +230,16 @@ impl<T> fmt::Debug for Projection<T> {
     }
 }
 
-/// Names the type that a projection deserializes an object's JSON to; see
-/// [`Projection::typed`](super::Projection::typed).
+/// Names the type that a projection deserializes an object's JSON to; see [`Projection::typed`].
 ///
 /// ```
-/// use shared_informer::{Document, Identified, Identity, IdentityText, Projection};
+/// use shared_informer::{Document, Projection};
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]
 /// struct WidgetJson<'a> {
 ///     #[serde(borrow)]
-///     metadata: WidgetMetadata<'a>,
-///     size: u32,
-/// }
-///
-/// #[derive(Deserialize)]
-/// #[serde(rename_all = "camelCase")]
-/// struct WidgetMetadata<'a> {
-///     #[serde(borrow, default)]
-///     name: IdentityText<'a>,
-///     #[serde(borrow, default)]
-///     namespace: IdentityText<'a>,
-///     #[serde(borrow, default)]
-///     uid: IdentityText<'a>,
-///     #[serde(borrow, default)]
-///     resource_version: IdentityText<'a>,
-/// }
-///
-/// impl Identified for WidgetJson<'_> {
-///     fn identity(&self) -> Identity<'_> {
-///         let WidgetMetadata { name, namespace, uid, resource_version } = &self.metadata;
-///         Identity { namespace, name, uid, resource_version }
-///     }
+///     color: &'a str,
 /// }
 ///
 /// struct Widget;
@@ -285,153 +248,11 @@ impl<T> fmt::Debug for Projection<T> {
 ///     type Json<'a> = WidgetJson<'a>;
 /// }
 ///
-/// let sizes = Projection::typed::<Widget>("sizes", |_, widget: WidgetJson<'_>| Ok(widget.size));
-/// let texts = Default::default();
-/// let read = sizes.read(r#"{"metadata":{"name":"one","resourceVersion":"7"},"size":3}"#, &texts).unwrap();
+/// let lengths = Projection::typed::<Widget>("lengths", |_, widget: WidgetJson<'_>| Ok(widget.color.len()));
+/// let read = lengths.read(r#"{"metadata":{"name":"one"},"color":"red"}"#, &Default::default()).unwrap();
 /// assert_eq!((&*read.metadata.key.name, *read.content.unwrap()), ("one", 3));
 /// ```
 pub trait Document {
     /// The parts of an object's JSON that are read. May borrow from the text.
-    type Json<'a>: Deserialize<'a> + Identified;
-}
-
-/// JSON that contains the identity of its object.
-pub trait Identified {
-    /// Returns the identity, as it is in the JSON.
-    fn identity(&self) -> Identity<'_>;
-}
-
-/// The fields of `metadata` that identify an object and its version.
-#[derive(Clone, Copy, Debug)]
-pub struct Identity<'a> {
-    /// `metadata.namespace`
-    pub namespace: &'a IdentityText<'a>,
-    /// `metadata.name`
-    pub name: &'a IdentityText<'a>,
-    /// `metadata.uid`
-    pub uid: &'a IdentityText<'a>,
-    /// `metadata.resourceVersion`
-    pub resource_version: &'a IdentityText<'a>,
-}
-
-impl Identity<'_> {
-    /// Returns the identity, or `None` if it has no name, or a field that is neither text nor absent, or too long.
-    fn metadata(self, texts: &Interner) -> Option<Metadata> {
-        let name = self.name.text().filter(|name| !name.is_empty())?;
-        let (namespace, uid, version) = (self.namespace.text()?, self.uid.text()?, self.resource_version.text()?);
-        Metadata::bounded([namespace, name, uid, version], texts)
-    }
-}
-
-/// A field of an object's identity. It decodes from any JSON, so that an unusual value doesn't fail the content.
-#[derive(Debug, Default)]
-pub struct IdentityText<'a>(Found<'a>);
-
-#[derive(Debug, Default)]
-enum Found<'a> {
-    /// Absent or null.
-    #[default]
-    Absent,
-    Text(Cow<'a, str>),
-    /// Another type, such as a number.
-    Odd,
-}
-
-impl IdentityText<'_> {
-    /// Returns the text, empty if absent, or `None` for another type.
-    fn text(&self) -> Option<&str> {
-        match &self.0 {
-            Found::Absent => Some(""),
-            Found::Text(text) => Some(text),
-            Found::Odd => None,
-        }
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for IdentityText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FoundVisitor).map(Self)
-    }
-}
-
-struct FoundVisitor;
-
-impl<'de> Visitor<'de> for FoundVisitor {
-    type Value = Found<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("anything")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Found::Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Found::Text(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
-        Ok(Found::Text(Cow::Owned(text)))
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Found::Absent)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Found::Odd)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(Found::Odd)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(Found::Odd)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(Found::Odd)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Found::Odd)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Found::Odd)
-    }
-}
-
-/// Deserializes a struct from a JSON object only. serde also accepts a JSON array with the fields in their order,
-/// which is an error here: an identity has no positions.
-///
-/// # Errors
-/// When the JSON isn't an object, or the object isn't a `T`.
-pub fn from_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct ObjectVisitor<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map))
-        }
-    }
-
-    deserializer.deserialize_map(ObjectVisitor(PhantomData))
-}
-
-/// Deserializes a text that is exactly one JSON object.
-fn document<'a, J: Deserialize<'a>>(json: &'a str) -> Result<J, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let document = from_object(&mut deserializer)?;
-    deserializer.end().map(|()| document)
+    type Json<'a>: Deserialize<'a>;
 }

@@ -8,13 +8,13 @@ use std::{
 use rstest::rstest;
 use shared_informer::{BrokenScope, ScopeStatus};
 
-use crate::follow::{Health, Outage};
+use crate::follow::{KindHealth, Outage};
 
 const NONE: BTreeSet<String> = BTreeSet::new();
 const MAX: Duration = Duration::from_secs(120);
 
-fn health(synced: bool, broken: Option<(Instant, &str)>) -> Health {
-    Health { synced, idle: true, scopes: vec![scope(None, broken)] }
+fn health(synced: bool, broken: Option<(Instant, &str)>) -> KindHealth {
+    KindHealth { synced, idle: true, scopes: vec![scope(None, broken)] }
 }
 
 fn scope(namespace: Option<&str>, broken: Option<(Instant, &str)>) -> ScopeStatus {
@@ -56,7 +56,7 @@ fn a_namespace_that_is_left_out_is_no_problem_and_hides_no_other() {
     let now = Instant::now();
     let health = |others| {
         let scopes = vec![scope(Some("one"), Some((now, "forbidden: no"))), scope(Some("two"), others)];
-        Health { synced: true, idle: true, scopes }
+        KindHealth { synced: true, idle: true, scopes }
     };
     let later = now + MAX * 2;
     let left_out = BTreeSet::from(["one".to_owned()]);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
-use rules::capi::ObjectKey;
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -22,35 +21,6 @@ fn assert_lines(text: &str, lines: &[&str]) {
     for line in lines {
         assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
     }
-}
-
-#[rstest]
-#[case::of_each_group(GroupSeries::Each)]
-#[case::sums(GroupSeries::SumsOnly)]
-fn a_scrape_visits_the_machines_of_changed_groups_alone(#[case] series: GroupSeries) {
-    let others = [deployment("others", 40, ("1", "50"), &json!({})), set_of("others", "others-1")];
-    let others = others.into_iter().chain((0..40).map(|n| joined("MachineSet/others-1", &format!("other-{n}"))));
-    let index = Arc::new(index(workers().into_iter().chain(others)));
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), series)));
-    let scrape = |running: &str| {
-        let before = index.visits();
-        let mut text = String::new();
-        encode(&mut text, &registry).unwrap();
-        assert_lines(&text, &[&format!("instances{{state=\"running\"}} {running}")]);
-        index.visits() - before
-    };
-    assert_eq!((scrape("42"), scrape("42")), (43, 0));
-    index.apply_quietly(joined("MachineSet/workers-1", "c"));
-    assert_eq!((scrape("43"), scrape("43")), (3, 0));
-    // A tenant may give one providerID to any number of Machines.
-    let shared = |name: String| machine("MachineSet/others-1", &name, &json!({"spec": {"providerID": "cloud:///x"}}));
-    for number in 0..40 {
-        index.apply_quietly(shared(format!("other-{number}")));
-    }
-    assert_eq!((scrape("3"), scrape("3")), (43, 0));
-    index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "other-0")));
-    assert_eq!(scrape("3"), 42, "all are counted anew");
 }
 
 #[test]

@@ -49,7 +49,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     );
     assert_eq!((workers.size, workers.spec_replicas, workers.written), (2, Some(2), None));
     assert!(workers.pinned && !workers.rolling_out);
-    assert_eq!(workers.options["scaledownunneededtime"], "20m0s");
+    assert_eq!(workers.options["scaledownunneededtime"], "20m");
     assert_eq!(workers.problems[0].kind, ProblemKind::Options);
     let template = workers.template.as_ref().unwrap();
     let sourced = |value: &crate::state::SourcedText| (value.value.clone(), value.source.clone());

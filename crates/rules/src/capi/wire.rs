@@ -1,16 +1,20 @@
 //! The JSON of the objects, with both contract versions in one set of types: a field that one version lacks is absent
 //! there. These types borrow from the JSON and live only while an object is decoded.
 
-use std::{borrow::Cow, fmt, marker::PhantomData, ops::Deref};
+use std::{
+    borrow::{Borrow, Cow},
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+};
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
 use serde::{
     Deserialize,
-    de::{Deserializer, MapAccess, SeqAccess, Visitor, value},
+    de::{Deserializer, Visitor},
 };
 use serde_json::Value;
-use shared_informer::{Identified, Identity, IdentityText, from_object};
 
 use super::{Keys, Owner};
 
@@ -66,16 +70,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+impl Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 /// A map with text keys, in the order of the keys. If a key is repeated, the last value counts.
-#[derive(Debug, Default)]
-pub(super) struct Map<'a, V>(Vec<(Text<'a>, V)>);
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent, bound(deserialize = "V: Deserialize<'de>"))]
+pub(super) struct Map<'a, V>(#[serde(borrow)] BTreeMap<Text<'a>, V>);
+
 /// A map of texts.
 pub(super) type Texts<'a> = Map<'a, Text<'a>>;
 
 impl<'a, V> Map<'a, V> {
     pub(super) fn get(&self, key: &str) -> Option<&V> {
-        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
-        self.0.get(place).map(|(_, value)| value)
+        self.0.get(key)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &V)> + use<'_, 'a, V> {
@@ -83,57 +94,14 @@ impl<'a, V> Map<'a, V> {
     }
 }
 
-impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<V>(PhantomData<V>);
-
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<V> {
-            type Value = Vec<(Text<'de>, V)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                /// Most objects have no more labels and annotations than this.
-                const USUAL: usize = 8;
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry::<Text<'de>, V>()? {
-                    if entries.is_empty() {
-                        entries.reserve(USUAL);
-                    }
-                    entries.push(entry);
-                }
-                Ok(entries)
-            }
-        }
-
-        let mut entries = deserializer.deserialize_map(EntriesVisitor(PhantomData))?;
-        // An API server writes maps in the order of their keys, so sorting is rare.
-        if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
-            entries.reverse();
-            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-            entries.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        }
-        Ok(Self(entries))
-    }
-}
-
 /// An object of any kind, with the parts that are read.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "Spec: Deserialize<'de>, Status: Deserialize<'de>"))]
 pub(super) struct Object<'a, Spec, Status> {
-    #[serde(borrow, default, deserialize_with = "from_object")]
+    #[serde(borrow, default)]
     pub(super) metadata: Metadata<'a>,
     pub(super) spec: Option<Spec>,
     pub(super) status: Option<Status>,
-}
-
-impl<Spec, Status> Identified for Object<'_, Spec, Status> {
-    fn identity(&self) -> Identity<'_> {
-        let Metadata { namespace, name, uid, resource_version, .. } = &self.metadata;
-        Identity { namespace, name, uid, resource_version }
-    }
 }
 
 /// Deserializes the JSON of an object as one of these types.
@@ -147,14 +115,6 @@ pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
-    #[serde(borrow, default)]
-    namespace: IdentityText<'a>,
-    #[serde(borrow, default)]
-    name: IdentityText<'a>,
-    #[serde(borrow, default)]
-    uid: IdentityText<'a>,
-    #[serde(borrow, default)]
-    resource_version: IdentityText<'a>,
     #[serde(borrow)]
     pub(super) labels: Option<Texts<'a>>,
     #[serde(borrow)]
@@ -334,8 +294,10 @@ pub(super) fn condition<'a>(
 
 /// A value of any type, such as an amount of `status.capacity`, which is text or a number. Any other value is kept as
 /// its JSON, so that the rules can report it.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
 pub(super) enum Amount<'a> {
+    #[serde(borrow)]
     Text(Text<'a>),
     Other(Value),
 }
@@ -347,58 +309,6 @@ impl Amount<'_> {
             Self::Text(text) => value(text),
             Self::Other(other) => value(&other.to_string()).into_owned().into(),
         }
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Amount<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AmountVisitor;
-
-        impl<'de> Visitor<'de> for AmountVisitor {
-            type Value = Amount<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any valid JSON value")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Amount::Text(Text(Cow::Borrowed(text))))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Amount::Text(Text(Cow::Owned(text.to_owned()))))
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Amount::Other(Value::Null))
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(Amount::Other(value.into()))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(Amount::Other(value.into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(Amount::Other(value.into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-                Ok(Amount::Other(value.into()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                Value::deserialize(value::SeqAccessDeserializer::new(list)).map(Amount::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                Value::deserialize(value::MapAccessDeserializer::new(map)).map(Amount::Other)
-            }
-        }
-
-        deserializer.deserialize_any(AmountVisitor)
     }
 }
 

@@ -33,6 +33,11 @@ impl<K: Clone + Ord> LogLimit<K> {
         Self { at_once, kinds: BTreeMap::new() }
     }
 
+    /// Iterates over the kinds that are counted.
+    pub fn kinds(&self) -> impl Iterator<Item = &K> {
+        self.kinds.keys()
+    }
+
     /// Returns true if this kind is counted already, or fewer kinds than `most` are.
     #[must_use]
     pub fn may_count(&self, kind: &K, most: usize) -> bool {

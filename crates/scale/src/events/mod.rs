@@ -29,7 +29,7 @@ use shared_informer::{Spawner, Uid};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     task::JoinHandle,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -115,16 +115,11 @@ impl EventRecorder {
 
     /// Posts the queued Events, for a second at most, and ends. Later ones are dropped, whichever clone records them.
     pub async fn end(&self) {
-        self.finish(AT_THE_END).await;
-    }
-
-    /// Posts the queued Events for at most `limit`, and ends.
-    async fn finish(&self, limit: Duration) {
         let Some(running) = &self.running else { return };
         running.ended.cancel();
         let task = running.task.lock().take();
         if let Some(mut task) = task
-            && timeout(limit, &mut task).await.is_err()
+            && timeout(AT_THE_END, &mut task).await.is_err()
         {
             task.abort();
         }
@@ -133,20 +128,15 @@ impl EventRecorder {
 
 async fn publish(mut publisher: Publisher, mut receiver: Receiver<Occurrence>, ended: CancellationToken) {
     loop {
-        let due = publisher.next_due();
         tokio::select! {
             biased;
             () = ended.cancelled(), if !receiver.is_closed() => receiver.close(),
             occurrence = receiver.recv() => match occurrence {
                 Some(occurrence) => publisher.take(occurrence).await,
-                None => break,
+                None => return,
             },
-            () = async { if let Some(due) = due { sleep_until(due).await } }, if due.is_some() => {
-                publisher.post_due().await;
-            }
         }
     }
-    publisher.post_rest().await;
 }
 
 // Builds Events (`events.k8s.io/v1`, in the namespace of the group's object) and makes their API calls.
@@ -347,10 +337,10 @@ impl Limit {
 }
 
 // Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted
-// again. The counts are sent from time to time.
+// again.
 
-/// The interval at which the count of a series is sent.
-const REPORTED_EVERY: Duration = Duration::from_secs(30);
+/// The minimum time between two counts of a series that are sent: a later occurrence sends those in between too.
+const COUNTED_EVERY: Duration = Duration::from_secs(30);
 /// The time after which a quiet series is over; the next occurrence is a new Event.
 const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
 /// The maximum number of series that are remembered.
@@ -361,13 +351,10 @@ const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
 /// A series of equal Events.
 struct Series {
     posted: Posted,
-    last: Occurrence,
     count: i32,
     /// The time of the last write to the API server.
     reported: Instant,
     seen: Instant,
-    /// The number of occurrences that the API server doesn't count yet.
-    unreported: i32,
 }
 
 /// Decides which Events are posted.
@@ -394,83 +381,42 @@ impl Publisher {
         }
     }
 
-    /// Returns the time at which the next count is due.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.series.values().filter(|series| series.unreported > 0).map(|series| series.reported + REPORTED_EVERY).min()
-    }
-
     /// Posts an Event, or counts it in its series.
     pub(super) async fn take(&mut self, occurrence: Occurrence) {
         let now = Instant::now();
         self.forget(now);
+        if self.forbidden_until.is_some_and(|until| now < until) {
+            return self.metrics.count_events(EventResult::Failed, 1);
+        }
         let key = (occurrence.uid.clone(), occurrence.content.clone());
-        if let Some(series) = self.series.get_mut(&key) {
-            series.count = series.count.saturating_add(1);
-            series.unreported = series.unreported.saturating_add(1);
-            series.last = occurrence;
-            series.seen = now;
-            self.post_due().await;
+        let Some(series) = self.series.get_mut(&key) else { return self.post(key, occurrence, now).await };
+        series.count = series.count.saturating_add(1);
+        series.seen = now;
+        if series.reported + COUNTED_EVERY > now || !self.limit.take(&occurrence.group, now) {
+            // The next count includes it.
+            return self.metrics.count_events(EventResult::Sent, 1);
+        }
+        series.reported = now;
+        let counted = self.poster.count(&series.posted, series.count, occurrence.at).await;
+        if let Err(NotPosted::Gone) = counted {
+            self.series.remove(&key);
+            return self.post(key, occurrence, now).await;
+        }
+        let result = self.judge(counted);
+        self.metrics.count_events(result, 1);
+    }
+
+    /// Posts an Event that begins a series.
+    async fn post(&mut self, key: (Uid, EventContent), occurrence: Occurrence, now: Instant) {
+        let result = if self.limit.take(&occurrence.group, now) {
+            let posted = self.poster.create(&occurrence).await.map(|posted| {
+                self.series.insert(key, Series { posted, count: 1, reported: now, seen: now });
+            });
+            self.judge(posted)
         } else {
-            self.post_new(occurrence, now).await;
-        }
-    }
-
-    /// Sends the counts that are due.
-    pub(super) async fn post_due(&mut self) {
-        let now = Instant::now();
-        self.post_counts(|series| series.reported + REPORTED_EVERY <= now, now).await;
-    }
-
-    /// Sends all counts that haven't been sent.
-    pub(super) async fn post_rest(&mut self) {
-        self.post_counts(|_| true, Instant::now()).await;
-    }
-
-    async fn post_counts(&mut self, is_due: impl Fn(&Series) -> bool, now: Instant) {
-        let due = self.series.iter().filter(|(_, series)| series.unreported > 0 && is_due(series));
-        let due: Vec<_> = due.map(|(key, _)| key.clone()).collect();
-        for key in due {
-            let allowed = !self.is_forbidden(now);
-            let Some(series) = self.series.get_mut(&key) else { continue };
-            series.reported = now;
-            if !allowed || !self.limit.take(&series.last.group, now) {
-                // The next count includes them.
-                continue;
-            }
-            let unreported = std::mem::take(&mut series.unreported);
-            let result = self.poster.count(&series.posted, series.count, series.last.at).await;
-            if let Err(NotPosted::Gone) = result {
-                let last = series.last.clone();
-                self.series.remove(&key);
-                self.post_new(last, now).await;
-                self.count_results(EventResult::Sent, unreported - 1);
-                continue;
-            }
-            let result = self.judge(result);
-            self.count_results(result, unreported);
-        }
-    }
-
-    async fn post_new(&mut self, occurrence: Occurrence, now: Instant) {
-        if self.is_forbidden(now) {
-            return self.count_results(EventResult::Failed, 1);
-        }
-        if !self.limit.take(&occurrence.group, now) {
-            return self.count_results(EventResult::Limited, 1);
-        }
-        match self.poster.create(&occurrence).await {
-            Ok(posted) => {
-                let key = (occurrence.uid.clone(), occurrence.content.clone());
-                let series = Series { posted, last: occurrence, count: 1, reported: now, seen: now, unreported: 0 };
-                self.series.insert(key, series);
-                let result = self.judge(Ok(()));
-                self.count_results(result, 1);
-            }
-            Err(error) => {
-                let result = self.judge(Err(error));
-                self.count_results(result, 1);
-            }
-        }
+            EventResult::Limited
+        };
+        self.metrics.count_events(result, 1);
     }
 
     /// Classifies the API server's answer. A missing permission is logged once, until it is granted again.
@@ -501,22 +447,11 @@ impl Publisher {
         }
     }
 
-    fn is_forbidden(&self, now: Instant) -> bool {
-        self.forbidden_until.is_some_and(|until| now < until)
-    }
-
-    fn count_results(&self, result: EventResult, count: i32) {
-        self.metrics.count_events(result, u64::try_from(count).unwrap_or_default());
-    }
-
-    /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others
-    /// too.
+    /// Forgets series that are over, or all if there are too many.
     fn forget(&mut self, now: Instant) {
-        let crowded = self.series.len() >= MOST_SERIES;
-        self.series.retain(|_, series| series.unreported > 0 || (!crowded && series.seen + QUIET_FOR > now));
+        self.series.retain(|_, series| series.seen + QUIET_FOR > now);
         if self.series.len() >= MOST_SERIES {
-            let lost = self.series.drain().map(|(_, series)| series.unreported).sum();
-            self.count_results(EventResult::Dropped, lost);
+            self.series.clear();
         }
     }
 }

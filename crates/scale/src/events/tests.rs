@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::Wait;
 use tokio::{
     runtime::Handle,
-    time::{Instant, advance},
+    time::{Instant, advance, sleep},
 };
 
 use super::*;
@@ -117,7 +117,7 @@ async fn a_cluster_that_provokes_events_has_a_limit_of_its_own() {
         noisy.record(&group(number), &format!("uid-{number}").as_str().into(), up());
     }
     quiet.record(&group(0), &"of-another".into(), up());
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     assert_eq!((world.server.calls().len(), world.counted("limited"), world.counted("dropped")), (21, 980, 0));
     assert!(world.server.calls().iter().any(|(_, _, event)| event["regarding"]["uid"] == "of-another"));
 }
@@ -126,7 +126,7 @@ async fn a_cluster_that_provokes_events_has_a_limit_of_its_own() {
 async fn an_event_stands_on_the_group_and_says_who_what_and_when() {
     let world = World::new(Server::default());
     world.record(up());
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     let calls = world.server.calls();
     let [(method, path, event)] = calls.as_slice() else { panic!("{calls:?}") };
     assert_eq!((method.as_str(), path.as_str()), ("POST", "/apis/events.k8s.io/v1/namespaces/team-a/events"));
@@ -148,29 +148,34 @@ async fn events_that_differ_in_their_note_are_two() {
     let world = World::new(Server::default());
     world.record(up());
     world.record(EventContent::scaled(5, 4, &["a".into()]));
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledDown: 5→4: Machine a"]);
     let names: Vec<_> = world.server.calls().iter().map(|call| call.2["metadata"]["name"].clone()).collect();
     assert_ne!(names[0], names[1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_again_is_a_series_that_is_reported_every_half_minute() {
+async fn the_same_again_is_a_series_that_is_counted_every_half_minute() {
     let world = World::new(Server::default());
     for _ in 0..50 {
         world.record(refused("rolling out"));
     }
+    world.until_calls(1).await;
+    advance(Duration::from_secs(31)).await;
+    world.record(refused("rolling out"));
     world.until_calls(2).await;
-    assert_eq!(world.server.said(), ["ScaleDownRefused: rolling out", "PATCH count 50"]);
+    assert_eq!(world.server.said(), ["ScaleDownRefused: rolling out", "PATCH count 51"]);
+    world.record(refused("rolling out"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.server.calls().len(), 2, "it is counted with a later one");
     advance(Duration::from_secs(60)).await;
     world.record(refused("rolling out"));
     world.until_calls(3).await;
-    assert_eq!(world.server.said()[2], "PATCH count 51");
-    assert_eq!(world.counted("sent"), 51);
+    assert_eq!(world.server.said()[2], "PATCH count 53");
     let event = &world.server.calls()[0].2["metadata"]["name"];
     assert!(world.server.calls()[1].1.ends_with(event.as_str().unwrap()));
-    world.recorder.finish(LONG).await;
-    assert_eq!(world.server.calls().len(), 3, "all had been posted");
+    world.recorder.end().await;
+    assert_eq!((world.server.calls().len(), world.counted("sent")), (3, 53));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,8 +193,10 @@ async fn a_series_that_was_quiet_for_long_is_an_event_of_its_own() {
 async fn a_series_whose_event_the_api_server_has_forgotten_begins_anew() {
     let world = World::new(Server::failing(&[200, 404]));
     world.record(refused("rolling out"));
+    world.until_calls(1).await;
+    advance(Duration::from_secs(31)).await;
     world.record(refused("rolling out"));
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     let expected = ["ScaleDownRefused: rolling out", "PATCH count 2", "ScaleDownRefused: rolling out"];
     assert_eq!(world.server.said(), expected);
     assert_eq!(world.counted("sent"), 2);
@@ -202,12 +209,12 @@ async fn a_missing_right_is_waited_out_and_holds_up_nothing() {
     world.record(refused("below min"));
     world.until_calls(1).await;
     while world.counted("failed") < 2 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(world.server.calls().len(), 1);
     advance(Duration::from_secs(61)).await;
     world.record(up());
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledUp: 2→5"]);
     assert_eq!((world.counted("failed"), world.counted("sent")), (2, 1));
 }
@@ -222,7 +229,7 @@ async fn an_event_that_can_not_be_posted_is_counted_and_let_go(#[case] code: u16
     let world = World::new(Server::failing(&[code]));
     world.record(up());
     world.record(EventContent::scaled(5, 6, &[]));
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledUp: 5→6"]);
     assert_eq!((world.counted("failed"), world.counted("sent")), (1, 1));
 }
@@ -234,7 +241,7 @@ async fn events_beyond_the_queue_are_dropped_and_those_beyond_the_rate_limit_are
     for size in 0..1000 {
         world.record(EventContent::scaled(size, size + 1, &[]));
     }
-    world.recorder.finish(LONG).await;
+    world.recorder.end().await;
     assert_eq!(world.server.calls().len(), 10, "a group's burst");
     assert_eq!(world.counted("dropped"), 1000 - QUEUE as u64);
     assert_eq!(world.counted("limited"), QUEUE as u64 - 10);
@@ -250,7 +257,7 @@ async fn the_end_waits_no_longer_than_it_may() {
     let recorder = EventRecorder::start(client, resources, "", ScaleMetrics::default(), Handle::current());
     recorder.record(&fake::group(), &"uid-1".into(), up());
     let started = Instant::now();
-    recorder.finish(Duration::from_secs(1)).await;
+    recorder.end().await;
     assert_eq!(started.elapsed(), Duration::from_secs(1));
 }
 
@@ -289,7 +296,7 @@ async fn a_cluster_that_ends_first_ends_no_events_of_others() {
 async fn turned_off_it_does_nothing() {
     let recorder = EventRecorder::off();
     recorder.record(&fake::group(), &"uid-1".into(), up());
-    recorder.finish(LONG).await;
+    recorder.end().await;
 }
 
 #[test]

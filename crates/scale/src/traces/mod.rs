@@ -5,13 +5,12 @@
 //! another runtime, and may belong to several callers. The span of a read starts before the program knows that it will
 //! record one. A task finds its span in its OpenTelemetry context, so modules in between needn't pass it on.
 
-mod queue;
+mod export;
 mod span;
 
 use std::{
     fmt,
     str::FromStr,
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -25,19 +24,21 @@ use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _
 use opentelemetry_sdk::{
     Resource,
     propagation::TraceContextPropagator,
-    trace::{Sampler, SdkTracer, SdkTracerProvider, SpanExporter as _},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider},
 };
 use thiserror::Error;
-use tokio::{runtime::Handle, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::task::spawn_blocking;
 use tonic::{metadata::MetadataMap, transport::ClientTlsConfig};
 
+use crate::traces::export::ReportingExporter;
 pub use crate::traces::{
-    queue::TraceMetrics,
+    export::TraceMetrics,
     span::{Span, asked_by, current, set},
 };
 
 const SERVICE: &str = "capi-autoscaler-provider";
+/// The time that the first span of a batch waits for more spans.
+const GATHERED_FOR: Duration = Duration::from_secs(1);
 
 /// The reason why traces can't be sent.
 #[derive(Debug, Error)]
@@ -49,101 +50,81 @@ pub struct TracesError {
 
 /// The source of spans. The default creates none, at no cost.
 #[derive(Clone, Debug, Default)]
-pub struct Traces(Option<Arc<Running>>);
+pub struct Traces(Option<SdkTracer>);
 
+/// Sends spans, from a thread of its own.
 #[derive(Debug)]
-struct Running {
-    tracer: SdkTracer,
-    /// The provider is kept alive, since the tracer would stop without it.
-    _provider: SdkTracerProvider,
-}
-
-/// The task that sends spans.
-#[derive(Debug)]
-pub struct Sender {
-    task: JoinHandle<()>,
-    ending: CancellationToken,
-}
+pub struct Sender(SdkTracerProvider);
 
 impl Sender {
     /// Sends the remaining spans, for at most `limit`.
     pub async fn finish(self, limit: Duration) {
-        self.ending.cancel();
-        let abort = self.task.abort_handle();
-        if tokio::time::timeout(limit, self.task).await.is_err() {
-            abort.abort();
-        }
+        // What fails is logged and counted where it is sent.
+        let _ = spawn_blocking(move || self.0.shutdown_with_timeout(limit)).await;
     }
 }
 
 impl Traces {
-    /// Sends spans to a collector from a task on `runtime`, which must be the current one. The function doesn't wait
-    /// for the collector to respond. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
-    /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are respected.
+    /// Sends spans to a collector. The function needs a running Tokio runtime, and doesn't wait for the collector to
+    /// respond. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`, `OTEL_SERVICE_NAME` and
+    /// `OTEL_RESOURCE_ATTRIBUTES` are respected.
     ///
     /// # Errors
     /// If these variables are invalid, or there are no certificates to trust.
-    pub fn start(
-        endpoint: &OtlpEndpoint,
-        metrics: TraceMetrics,
-        runtime: &Handle,
-    ) -> Result<(Self, Sender), TracesError> {
+    pub fn start(endpoint: &OtlpEndpoint, metrics: TraceMetrics) -> Result<(Self, Sender), TracesError> {
         let mut builder = SpanExporter::builder().with_tonic().with_endpoint(endpoint.as_str());
         if endpoint.has_tls() {
             builder = builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots());
         }
         let exporter = builder.build();
-        let mut exporter = exporter.map_err(|source| TracesError { endpoint: endpoint.clone(), source })?;
+        let exporter = exporter.map_err(|source| TracesError { endpoint: endpoint.clone(), source })?;
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
         let mut resource = Resource::builder().with_attribute(version);
         if std::env::var_os("OTEL_SERVICE_NAME").is_none_or(|name| name.is_empty()) {
             resource = resource.with_service_name(SERVICE);
         }
-        let resource = resource.build();
-        exporter.set_resource(&resource);
-        let ending = CancellationToken::new();
-        let (queue, task) = queue::start(exporter, metrics, ending.clone(), runtime);
+        let batches = BatchConfigBuilder::default().with_scheduled_delay(GATHERED_FOR).build();
+        let exporter = ReportingExporter::new(exporter, metrics);
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(queue)
-            .with_resource(resource)
+            .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())
+            .with_resource(resource.build())
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
             .build();
-        let running = Running { tracer: provider.tracer(SERVICE), _provider: provider };
-        Ok((Self(Some(Arc::new(running))), Sender { task, ending }))
+        Ok((Self(Some(provider.tracer(SERVICE))), Sender(provider)))
     }
 
     /// Begins the span of a write call. It is part of the caller's trace, if there is one.
     #[must_use]
     pub fn call(&self, rpc: &'static str, metadata: &MetadataMap) -> Span {
-        let Some(running) = &self.0 else { return Span::default() };
-        let builder = running.tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
-        Span::begun(running.tracer.build_with_context(builder, &caller_of(metadata)))
+        let Some(tracer) = &self.0 else { return Span::default() };
+        let builder = tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
+        Span::begun(tracer.build_with_context(builder, &caller_of(metadata)))
     }
 
     /// Begins the span of a call that has just finished, with its start `took` ago.
     #[must_use]
     pub fn past_call(&self, rpc: &'static str, metadata: &MetadataMap, took: Duration) -> Span {
-        let Some(running) = &self.0 else { return Span::default() };
+        let Some(tracer) = &self.0 else { return Span::default() };
         let begun = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
-        let builder = running.tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
-        Span::begun(running.tracer.build_with_context(builder.with_start_time(begun), &caller_of(metadata)))
+        let builder = tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
+        Span::begun(tracer.build_with_context(builder.with_start_time(begun), &caller_of(metadata)))
     }
 
     /// Begins a child span of the current context.
     #[must_use]
     pub fn part(&self, name: String, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
-        let Some(running) = &self.0 else { return Span::default() };
-        let builder = running.tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
-        Span::begun(running.tracer.build_with_context(builder, &Context::current()))
+        let Some(tracer) = &self.0 else { return Span::default() };
+        let builder = tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
+        Span::begun(tracer.build_with_context(builder, &Context::current()))
     }
 
     /// Begins the span of work for several callers: part of the first one's trace, linked to the others'.
     #[must_use]
     pub fn work<'a>(&self, name: &'static str, mut asked: impl Iterator<Item = &'a Context>) -> Span {
-        let Some(running) = &self.0 else { return Span::default() };
-        let builder = running.tracer.span_builder(name).with_kind(SpanKind::Internal);
+        let Some(tracer) = &self.0 else { return Span::default() };
+        let builder = tracer.span_builder(name).with_kind(SpanKind::Internal);
         let context = asked.next().cloned().unwrap_or_default();
-        let span = Span::begun(running.tracer.build_with_context(builder, &context));
+        let span = Span::begun(tracer.build_with_context(builder, &context));
         for other in asked {
             span.link(other.span().span_context());
         }

@@ -274,8 +274,6 @@ struct Entry {
     identity: Option<String>,
     /// True if connections of others are evicted before this one.
     is_known: bool,
-    /// True if it was evicted. It takes no place then, but its bytes count until it is dropped.
-    is_leaving: bool,
     shared: OpenConnection,
 }
 
@@ -285,9 +283,7 @@ pub(super) struct OpenConnection {
     pub(super) calls: Calls,
     /// The number of bytes that are held for it.
     pub(super) bytes: Arc<AtomicUsize>,
-    /// Cancelled when it is evicted.
-    pub(super) excess: CancellationToken,
-    /// Cancelled when all connections hold too many bytes, and it has to end at once.
+    /// Cancelled when it has to end at once: it is evicted, or all connections hold too many bytes.
     pub(super) cut: CancellationToken,
 }
 
@@ -309,14 +305,13 @@ impl OpenConnections {
         let mut open = self.open.lock();
         let excess = open.excess(source, identity.as_deref(), self.limits);
         let evicted = excess.and_then(|number| {
-            let entry = open.connections.get_mut(&number)?;
-            entry.is_leaving = true;
-            entry.shared.excess.cancel();
+            let entry = open.connections.remove(&number)?;
+            entry.shared.cut.cancel();
             Some(entry.source)
         });
         open.opened += 1;
         let (number, connection) = (open.opened, OpenConnection::default());
-        let entry = Entry { source, identity, is_known, is_leaving: false, shared: connection.clone() };
+        let entry = Entry { source, identity, is_known, shared: connection.clone() };
         open.connections.insert(number, entry);
         (Place { number, open: Arc::clone(&self.open), connection }, evicted)
     }
@@ -346,24 +341,23 @@ impl Open {
     /// Returns the connection that has to be evicted for a new one of `source`, if any: the least recently used one of
     /// the client that has too many. One that has made no call comes first.
     fn excess(&self, source: Source, identity: Option<&str>, limits: Limits) -> Option<Number> {
-        let staying = || self.connections.iter().filter(|(_, entry)| !entry.is_leaving);
         let mut counts: HashMap<Source, usize> = HashMap::new();
-        staying().for_each(|(_, entry)| *counts.entry(entry.source).or_default() += 1);
+        self.connections.values().for_each(|entry| *counts.entry(entry.source).or_default() += 1);
         let count = |source: &Source| counts.get(source).copied().unwrap_or_default();
         let is_its = |entry: &Entry| identity.is_some() && entry.identity.as_deref() == identity;
-        let of_identity = staying().filter(|(_, entry)| is_its(entry)).count();
+        let of_identity = self.connections.values().filter(|entry| is_its(entry)).count();
         let is_candidate: Box<dyn Fn(&Entry) -> bool> = if limits.per_identity.is_some_and(|most| of_identity >= most) {
             Box::new(is_its)
         } else if count(&source) >= limits.per_peer {
             Box::new(|entry| entry.source == source)
-        } else if staying().count() >= limits.total {
+        } else if self.connections.len() >= limits.total {
             let rank = |entry: &Entry| (!entry.is_known, count(&entry.source));
-            let first = staying().map(|(_, entry)| rank(entry)).max()?;
+            let first = self.connections.values().map(rank).max()?;
             Box::new(move |entry| rank(entry) == first)
         } else {
             return None;
         };
-        let candidates = staying().filter(|(_, entry)| is_candidate(entry));
+        let candidates = self.connections.iter().filter(|(_, entry)| is_candidate(entry));
         candidates.min_by_key(|(_, entry)| entry.shared.calls.last()).map(|(number, _)| *number)
     }
 
@@ -408,7 +402,7 @@ mod tests {
             let address = IpAddr::from([10, 0, 0, u8::try_from(client.to_ascii_lowercase()).unwrap()]);
             opened.push((client, connections.open(address.into(), None, client.is_uppercase()).0));
         }
-        let stay = opened.iter().filter(|(_, place)| !place.connection.excess.is_cancelled());
+        let stay = opened.iter().filter(|(_, place)| !place.connection.cut.is_cancelled());
         stay.map(|(client, _)| client).collect()
     }
 

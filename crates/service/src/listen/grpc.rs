@@ -3,8 +3,8 @@
 //! another. Nothing may block here: calls to an API server run on the other runtime and are only awaited.
 //!
 //! hyper's connections are served here and not by tonic's `Server`, whose connections end in the middle of a loop, and
-//! are cut with their calls when they have a time for that. No call that was accepted may fail: a connection that has to
-//! end sends GOAWAY, answers earlier calls, and then ends.
+//! are cut with their calls when they have a time for that. A connection that has reached its age sends GOAWAY, answers
+//! earlier calls, and then ends. Only one beyond a limit is cut.
 
 use std::{
     convert::Infallible,
@@ -66,8 +66,6 @@ pub(super) const MAX_HEADER_BYTES: u32 = 8 << 10;
 const MAX_REQUEST_BYTES_OF_MANY: usize = 16 << 20;
 /// The share of the age by which a connection may end earlier, so that connections don't all end at once.
 pub(super) const JITTER: f64 = 0.2;
-/// The maximum number of evicted connections that may answer their calls before they are cut.
-const LEAVING: usize = 16;
 /// The time in which the caller of a connection that has ended at its age may still be in its loop: Cluster Autoscaler
 /// restarts itself after ten minutes without one.
 const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
@@ -82,8 +80,6 @@ pub(super) struct GrpcLimits {
     pub(super) silence: Duration,
     /// The time after its age from which a connection ends even in the middle of a loop.
     pub(super) overtime: Duration,
-    /// The time in which an evicted connection may answer its calls.
-    pub(super) leave: Duration,
     /// The maximum number of concurrent calls on a connection; gRPC clients let further ones wait.
     pub(super) streams: u32,
     /// The limits of bytes.
@@ -105,7 +101,6 @@ impl Default for GrpcLimits {
             },
             silence: Duration::from_secs(1),
             overtime: Duration::from_secs(5 * 60),
-            leave: Duration::from_secs(30),
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
             handshakes: HandshakeRates::default(),
@@ -317,7 +312,6 @@ pub(super) struct Listener {
     limits: GrpcLimits,
     open: OpenConnections,
     bytes: Arc<AllBytes>,
-    leaving: Semaphore,
     /// The lines about clients beyond a limit, by the limit: clients could otherwise cause any number of them.
     logged: Mutex<LogLimit<&'static str>>,
 }
@@ -328,7 +322,6 @@ impl Listener {
             limits,
             open: OpenConnections::new(limits.connections),
             bytes: Arc::default(),
-            leaving: Semaphore::new(LEAVING),
             logged: Mutex::new(LogLimit::new(1)),
         }
     }
@@ -363,11 +356,11 @@ impl Listener {
         self.logged.lock().allows(limit, 1, Instant::now().into_std())
     }
 
-    /// Serves a connection until it ends, at its age, when it is evicted or cut, or at the shutdown.
+    /// Serves a connection until it ends, at its age, when it is cut, or at the shutdown.
     async fn serve(self: Arc<Self>, stream: Box<dyn Io>, peer: Peer, routes: Routes, shutdown: CancellationToken) {
         let place = self.open(&peer);
-        let OpenConnection { calls, bytes, excess, cut } = place.connection.clone();
-        let GrpcLimits { connections, silence, overtime, leave, streams, bytes: limits, .. } = self.limits;
+        let OpenConnection { calls, bytes, cut } = place.connection.clone();
+        let GrpcLimits { connections, silence, overtime, streams, bytes: limits, .. } = self.limits;
         let bytes = ConnectionBytes::new(limits, bytes, &peer.client, &self.bytes);
         let caller = Connection::of(peer.client);
         let at_its_age = async {
@@ -387,18 +380,10 @@ impl Listener {
             .max_concurrent_streams(streams)
             .max_header_list_size(MAX_HEADER_BYTES);
         let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
-        let mut leaving = None;
         let rest = tokio::select! {
             // An error is the client's: it went away, or didn't speak HTTP/2.
             _ = serving.as_mut() => return,
             () = cut.cancelled() => return,
-            () = excess.cancelled() => {
-                leaving = self.leaving.try_acquire().ok().filter(|_| place.connection.has_called());
-                if leaving.is_none() {
-                    return;
-                }
-                leave
-            }
             () = at_its_age => {
                 // It counts as open while its caller may be in its loop, which goes on over a new connection.
                 if place.connection.has_called() {
@@ -413,7 +398,6 @@ impl Listener {
         tokio::select! {
             _ = timeout(rest, serving) => {}
             () = cut.cancelled() => {}
-            () = excess.cancelled(), if leaving.is_none() => {}
         }
     }
 }

@@ -137,10 +137,10 @@ async fn serve_connection(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.headers).max_buf_size(MAX_HEADER_BYTES);
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
     let mut serving = pin!(serving);
-    let excess = &place.connection.excess;
+    let cut = &place.connection.cut;
     let asked = tokio::select! {
         _ = serving.as_mut() => return,
-        () = excess.cancelled() => return,
+        () = cut.cancelled() => return,
         () = sleep(limits.age) => serving.as_mut(),
         () = shutdown.cancelled() => serving.as_mut(),
     };
@@ -149,7 +149,7 @@ async fn serve_connection(
     tokio::select! {
         // An error is the client's: it went away, didn't speak HTTP, or reads too slowly.
         _ = last_request => {}
-        () = excess.cancelled() => {}
+        () = cut.cancelled() => {}
     }
 }
 

@@ -1,16 +1,9 @@
 //! From the bytes of an API server to objects and events, one at a time, so that memory holds the decoded JSON of one
 //! object. Must never fail an answer for one object in it, and never log an object's content.
-//!
-//! An event in the usual form of an API server is found by the end of its line; any other is looked at byte by byte,
-//! with the same result: a property test compares both over mutilated real objects. Frames that arrive together, within
-//! limits, are one batch, which is applied under one lock.
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use futures::{
-    AsyncBufRead, AsyncBufReadExt, AsyncReadExt, FutureExt,
-    io::{BufReader, Cursor},
-};
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -18,7 +11,7 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 use tokio::time::{Instant, error::Elapsed, timeout_at};
 
-use super::{backoff::after, failure::Failure};
+use super::failure::Failure;
 use crate::{
     intern::Interner,
     object::{DecodeError, Object, text},
@@ -194,41 +187,13 @@ pub(super) enum Frame<T> {
 
 #[derive(Deserialize)]
 struct RawFrame<'a> {
-    r#type: String,
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
     #[serde(borrow)]
     object: &'a RawValue,
 }
 
-/// The beginnings of events in the usual form of an API server.
-const BEGINNINGS: [&[u8]; 3] =
-    [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#, br#"{"type":"DELETED","object":"#];
-
 impl<T> Frame<T> {
-    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` if the line is
-    /// incomplete, unusual, longer than `max_bytes`, or its object has no name. A line with a usual beginning, one JSON
-    /// value and a brace is one event, so a look at each byte would find the same.
-    pub(super) fn of_line<'a>(part: &'a [u8], max_bytes: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
-        let begun = part.trim_ascii_start();
-        let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
-        let (line, rest) = begun.split_at_checked(memchr::memchr(b'\n', begun)? + 1)?;
-        let event = line.trim_ascii_end();
-        if event.len() >= max_bytes {
-            return None;
-        }
-        let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
-        // Without the spaces around it, as a `RawValue`: an error names a column of it.
-        let json = std::str::from_utf8(json).ok()?.trim_matches([' ', '\t', '\r', '\n']);
-        let object = decoder.decode(json)?;
-        let frame = if beginning == BEGINNINGS[0] {
-            Self::Add(object)
-        } else if beginning == BEGINNINGS[1] {
-            Self::Modify(object)
-        } else {
-            Self::Delete(object)
-        };
-        Some((frame, rest))
-    }
-
     /// Returns the object that is to be stored.
     pub(super) fn stored(&self) -> Option<&Object<T>> {
         match self {
@@ -237,11 +202,15 @@ impl<T> Frame<T> {
         }
     }
 
-    pub(super) fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
-        let RawFrame { r#type, object } =
-            serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
+    fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
+        let raw = serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
+        Self::of(raw, decoder, resource)
+    }
+
+    fn of(raw: RawFrame<'_>, decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
+        let RawFrame { r#type, object } = raw;
         let named = |frame: fn(Object<T>) -> Self| decoder.decode(object.get()).map_or(Self::Nameless, frame);
-        match r#type.as_str() {
+        match &*r#type {
             "ADDED" => Ok(named(Self::Add)),
             "MODIFIED" => Ok(named(Self::Modify)),
             "DELETED" => Ok(named(Self::Delete)),
@@ -298,18 +267,16 @@ fn is_older(one: &str, other: &str) -> bool {
     matches!((one.parse::<u64>(), other.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
 }
 
-/// The maximum number of frames in a batch, and of parts of the body that are read for it.
+/// The maximum number of frames in a batch, which is applied under one lock.
 const MAX_BATCH: usize = 128;
-/// The bytes after which nothing more is read for a batch. No limit of an informer counts its objects yet.
-const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Returns true if a batch is complete. A bookmark is its last frame: it may end a list.
 fn is_complete<T>(page: &[Frame<T>]) -> bool {
     page.len() >= MAX_BATCH || matches!(page.last(), Some(Frame::Bookmark(_)))
 }
 
-/// The body of a watch, event by event. An API server writes each on a line of its own, in a chunk of its own; others
-/// indent them, or put nothing between them.
+/// The body of a watch, event by event. An API server writes each on a line of its own; others indent them, or put
+/// nothing between them.
 pub(super) struct Frames<B> {
     body: B,
     parser: Parser,
@@ -322,24 +289,13 @@ pub(super) struct Frames<B> {
 impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// Creates the frames of a body, each at most `max_bytes` bytes long.
     pub(super) fn new(body: B, max_bytes: usize) -> Self {
-        let parser = Parser { event: Vec::new(), end: End::default(), max_bytes, bytewise: false, parsed_bytewise: 0 };
+        let parser = Parser { event: Vec::new(), end: End::default(), max_bytes };
         Self { body, parser, must_yield: false, failure: None }
     }
 
-    /// Parses all events byte by byte, for comparisons.
-    pub(super) fn bytewise(mut self) -> Self {
-        self.parser.bytewise = true;
-        self
-    }
-
-    /// Returns the number of bytes that were parsed one by one.
-    pub(super) fn parsed_bytewise(&self) -> usize {
-        self.parser.parsed_bytewise
-    }
-
-    /// Returns the next frame, which must come before `deadline`, and those that have come with it; none if the watch
-    /// has ended. A last event that was cut off counts as the end, and an error that the server sends as an error. Must
-    /// be awaited to its end, and not be called again after a failure.
+    /// Returns the next frame, which must come before `deadline`, and those in the same part of the body; none if the
+    /// watch has ended. A last event that was cut off counts as the end, and an error that the server sends as an error.
+    /// Must be awaited to its end, and not be called again after a failure.
     pub(super) async fn next_batch<T>(
         &mut self,
         deadline: Instant,
@@ -350,60 +306,29 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         if std::mem::take(&mut self.must_yield) {
             tokio::task::yield_now().await;
         }
-        let mut page = Vec::new();
-        if let Err(failure) = timeout_at(deadline, self.wait(&mut page, decoder, resource)).await? {
-            return Ok(Err(failure));
-        }
-        if !page.is_empty() {
-            self.take_what_has_come(&mut page, decoder, resource).await;
-        }
-        // One that isn't complete has yielded already.
-        self.must_yield = is_complete(&page);
-        Ok(Ok(page))
+        let page = timeout_at(deadline, self.wait(decoder, resource)).await?;
+        self.must_yield = page.as_ref().is_ok_and(|page| is_complete(page));
+        Ok(page)
     }
 
     /// Waits until there is a frame, or the watch has ended.
-    async fn wait<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) -> Result<(), Failure> {
+    async fn wait<T>(&mut self, decoder: &Decoder<T>, resource: &str) -> Result<Vec<Frame<T>>, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let mut page = Vec::new();
         while page.is_empty() {
             let part = self.body.fill_buf().await?;
             if part.is_empty() {
                 break;
             }
-            match self.parser.take(part, page, decoder, resource) {
+            match self.parser.take(part, &mut page, decoder, resource) {
                 Ok(taken) => self.body.consume_unpin(taken),
                 Err(failure) if page.is_empty() => return Err(failure),
                 Err(failure) => self.failure = Some(failure),
             }
         }
-        Ok(())
-    }
-
-    /// Appends the frames that can be had without waiting, from a limited number of parts: a server whose parts have
-    /// no end must not keep the first frame from being applied. A failure is kept for the next batch.
-    async fn take_what_has_come<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) {
-        let mut bytes = 0;
-        for _ in 0..MAX_BATCH {
-            if self.failure.is_some() || is_complete(page) || bytes >= MAX_BATCH_BYTES {
-                return;
-            }
-            // The connection's task hands out one chunk at a time.
-            tokio::task::yield_now().await;
-            let taken = match self.body.fill_buf().now_or_never() {
-                None | Some(Ok([])) => return,
-                Some(Ok(part)) => self.parser.take(part, page, decoder, resource),
-                Some(Err(error)) => Err(error.into()),
-            };
-            match taken {
-                Ok(taken) => {
-                    bytes += taken;
-                    self.body.consume_unpin(taken);
-                }
-                Err(failure) => self.failure = Some(failure),
-            }
-        }
+        Ok(page)
     }
 }
 
@@ -415,9 +340,6 @@ struct Parser {
     end: End,
     /// The maximum length of an event in bytes: an endless one would take all memory.
     max_bytes: usize,
-    /// True if nothing is parsed by lines.
-    bytewise: bool,
-    parsed_bytewise: usize,
 }
 
 impl Parser {
@@ -431,31 +353,24 @@ impl Parser {
         resource: &str,
     ) -> Result<usize, Failure> {
         let mut rest = part;
-        // The length of `rest` after the end of a line that isn't in the usual form.
-        let mut after_odd_line = part.len();
         while !is_complete(page) {
             if self.event.is_empty() {
                 // There may be any number of line breaks between events.
                 rest = rest.trim_ascii_start();
+                if let Some((raw, after)) = self.whole_line(rest) {
+                    page.push(Frame::of(raw, decoder, resource)?);
+                    rest = after;
+                    continue;
+                }
             }
             if rest.is_empty() {
                 break;
             }
-            if rest.len() <= after_odd_line {
-                if let Some((frame, after)) = self.by_line(rest, decoder) {
-                    page.push(frame);
-                    rest = after;
-                    continue;
-                }
-                after_odd_line = memchr::memchr(b'\n', rest).map_or(0, |at| rest.len() - at - 1);
-            }
             let found = rest.iter().position(|byte| self.end.is_at(*byte));
             let (of_event, after) = rest.split_at(found.map_or(rest.len(), |at| at + 1));
             rest = after;
-            self.parsed_bytewise += of_event.len();
             self.event.extend_from_slice(of_event);
             if self.event.len() >= self.max_bytes {
-                self.event = Vec::new();
                 let limit = self.max_bytes;
                 return Err(Failure::BeyondLimit(format!("an event of the watch is longer than {limit} bytes")));
             }
@@ -468,27 +383,11 @@ impl Parser {
         Ok(part.len() - rest.len())
     }
 
-    /// Returns the frame of the line that ends in `part`, if it has the usual form, with the rest.
-    fn by_line<'a, T>(&mut self, part: &'a [u8], decoder: &Decoder<T>) -> Option<(Frame<T>, &'a [u8])> {
-        if self.bytewise {
-            return None;
-        }
-        if self.event.is_empty() {
-            return Frame::of_line(part, self.max_bytes, decoder);
-        }
-        // An event with several lines is tried once.
-        if self.end.saw_line_break {
-            return None;
-        }
-        let (end_of_line, after) = part.split_at_checked(memchr::memchr(b'\n', part)? + 1)?;
-        let begun = self.event.len();
-        self.event.extend_from_slice(end_of_line);
-        let Some((frame, _)) = Frame::of_line(&self.event, self.max_bytes, decoder) else {
-            self.event.truncate(begun);
-            return None;
-        };
-        self.begin_another();
-        Some((frame, after))
+    /// Returns the event that the first line is, as those of an API server are, and the rest. It saves the look at each
+    /// byte.
+    fn whole_line<'a>(&self, part: &'a [u8]) -> Option<(RawFrame<'a>, &'a [u8])> {
+        let (line, rest) = part.split_at(memchr::memchr(b'\n', part).filter(|length| *length < self.max_bytes)?);
+        Some((serde_json::from_slice(line).ok()?, rest))
     }
 
     fn begin_another(&mut self) {
@@ -507,8 +406,6 @@ struct End {
     begun: bool,
     at: At,
     at_line_start: bool,
-    /// True if a line break has come within the event.
-    saw_line_break: bool,
 }
 
 /// The position of a byte within JSON.
@@ -528,7 +425,6 @@ impl End {
             return false;
         }
         let first = !std::mem::replace(&mut self.begun, true);
-        self.saw_line_break |= byte == b'\n';
         if self.at != At::Structure {
             self.at = match (self.at, byte) {
                 (At::Text, b'"') => At::Structure,
@@ -554,48 +450,16 @@ impl End {
     }
 }
 
-/// The events of a watch, as text.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ReadFrames {
-    /// Each event up to the first failure, then the failure or the end.
-    pub found: Vec<String>,
-    /// The number of batches in which events were returned.
-    pub pages: usize,
-    /// The number of bytes that were parsed one by one.
-    pub parsed_bytewise: usize,
-}
-
-/// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure.
-/// `carefully` parses all of it byte by byte. An event of `longest` bytes is a failure.
-pub async fn read_frames<T: fmt::Debug>(
-    body: &[u8],
-    (part, longest): (usize, usize),
-    projection: &Projection<T>,
-    carefully: bool,
-) -> ReadFrames {
-    let decoder = Decoder { projection: projection.clone(), texts: Arc::new(Interner::default()), secret: false };
-    let frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), longest);
-    let mut frames = if carefully { frames.bytewise() } else { frames };
-    let (mut found, mut pages) = (Vec::new(), 0);
-    loop {
-        let deadline = after(Instant::now(), Duration::MAX);
-        match frames.next_batch(deadline, &decoder, "widgets").await {
-            Ok(Ok(page)) if page.is_empty() => break found.push("the end".to_owned()),
-            Ok(Ok(page)) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
-            Ok(Err(failure)) => break found.push(format!("{failure:?}")),
-            Err(elapsed) => break found.push(elapsed.to_string()),
-        }
-        pages += 1;
-    }
-    ReadFrames { found, pages, parsed_bytewise: frames.parsed_bytewise() }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::{TryStreamExt as _, stream};
+    use futures::{
+        TryStreamExt as _,
+        io::{BufReader, Cursor},
+        stream,
+    };
 
     use super::*;
 
@@ -639,10 +503,63 @@ mod tests {
         };
         let parts = [event("a"), event("b"), Err(std::io::ErrorKind::ConnectionReset.into())];
         let mut frames = Frames::new(stream::iter(parts).into_async_read(), 1_000);
-        let page = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap();
-        assert_eq!(page.len(), 2, "{page:?}");
+        for _ in 0..2 {
+            let page = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap();
+            assert_eq!(page.len(), 1, "{page:?}");
+        }
         let failure = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap_err();
         assert!(failure.to_string().contains("connection reset"), "{failure}");
+    }
+
+    /// Returns the batches of a body that comes in parts of this length, and the failure that ends it.
+    async fn read(body: &[u8], part: usize) -> (Vec<Vec<Frame<Value>>>, Option<Failure>) {
+        let mut frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), 1_000);
+        let mut batches = Vec::new();
+        loop {
+            match frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap() {
+                Ok(page) if page.is_empty() => return (batches, None),
+                Ok(page) => batches.push(page),
+                Err(failure) => return (batches, Some(failure)),
+            }
+        }
+    }
+
+    fn line(kind: &str, name: &str) -> String {
+        format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"{name}\"}}}}}}\n")
+    }
+
+    #[rstest::rstest]
+    #[case::ended("\r\n", 3, None)]
+    #[case::indented("{\n  \"type\": \"DELETED\",\n  \"object\": {\"metadata\": {\"name\": \"}\\\"{\"}}\n}", 4, None)]
+    #[case::without_a_line_break(r#" {"type": "DELETED", "object": {"metadata": {"name": "c"}}}"#, 4, None)]
+    #[case::cut(r#"{"type":"ADDED","object":{"metadata":{"na"#, 3, None)]
+    #[case::garbled("{\"type\":1}\n", 3, Some("not a watch event"))]
+    #[case::error("{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n", 3, Some("gone"))]
+    #[case::too_long(&line("ADDED", &"c".repeat(1_000)), 3, Some("longer than 1000 bytes"))]
+    #[tokio::test]
+    async fn a_watch_is_read_up_to_its_end_in_whatever_parts_it_comes(
+        #[case] end: &str,
+        #[case] events: usize,
+        #[case] failure: Option<&str>,
+    ) {
+        let body = [&line("ADDED", "a"), "\n", &line("BOOKMARK", "a"), &line("MODIFIED", "}{\\\"b"), end].concat();
+        for part in [1, 20, line("ADDED", "a").len(), 1 << 20] {
+            let (batches, failed) = read(body.as_bytes(), part).await;
+            assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), events, "in parts of {part}: {batches:?}");
+            let failed = failed.map(|failed| failed.to_string()).unwrap_or_default();
+            assert!(failed.contains(failure.unwrap_or_default()), "{failed}");
+            assert_eq!(failed.is_empty(), failure.is_none(), "{failed}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_a_limit_and_ends_with_a_bookmark() {
+        let lengths = async |body: String| {
+            let (batches, _) = read(body.as_bytes(), 1 << 20).await;
+            batches.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(line("ADDED", "a").repeat(300)).await, [MAX_BATCH, MAX_BATCH, 300 - 2 * MAX_BATCH]);
+        assert_eq!(lengths([line("ADDED", "a"), line("BOOKMARK", "a"), line("ADDED", "a")].concat()).await, [2, 1]);
     }
 
     /// The body never waits, so that nothing but the parser's own yields ends a task's turn.

@@ -38,8 +38,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-#[doc(hidden)]
-pub use self::decode::{ReadFrames, read_frames};
 use self::{
     backoff::Backoff,
     decode::Decoder,
@@ -479,14 +477,6 @@ impl Spawner {
             None => tracker.spawn_on(task, &self.runtime),
             Some(around) => tracker.spawn_on(around(Box::pin(task)), &self.runtime),
         };
-    }
-
-    /// Lets other threads run on the processor of this one, unless tasks are wrapped: a simulation has one thread, and
-    /// its time doesn't pass with that of the machine.
-    pub fn yield_thread(&self) {
-        if self.around.is_none() {
-            std::thread::yield_now();
-        }
     }
 }
 

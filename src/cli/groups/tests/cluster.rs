@@ -58,30 +58,3 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     serving.await.unwrap().unwrap();
     world.shutdown().await;
 }
-
-/// The index counts its visits in debug builds only.
-#[cfg(debug_assertions)]
-#[tokio::test]
-async fn status_numbers_visit_a_machine_once_and_the_page_of_a_group_visits_only_its_machines() {
-    use page::state::Selection;
-    use service::listen::StatusPages as _;
-
-    let world = World::synced(&fleet()).await;
-    world.until_groups(&[WORKERS]).await;
-    let source = Arc::new(Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH));
-    let pages = StatusPage::new(Arc::clone(&source));
-    let (index, source) = (world.workload.index(), source.only().unwrap());
-    let visits_of = |ask: &dyn Fn()| {
-        let before = index.visits();
-        ask();
-        index.visits() - before
-    };
-    let state = |instances| drop(source.json(&Selection { instances, group: None }).unwrap());
-    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 1, "the first page, which counts");
-    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 0, "the first page again");
-    assert_eq!(visits_of(&|| state(false)), 0, "what groups asks for");
-    assert_eq!(visits_of(&|| drop(world.workload.checks())), 0, "readyz");
-    assert_eq!(visits_of(&|| state(true)), 1, "the instances");
-    assert_eq!(visits_of(&|| drop(pages.page(&format!("/groups/{WORKERS}"), ""))), 1, "the page of a group");
-    world.shutdown().await;
-}

@@ -55,22 +55,16 @@ fn world() -> World {
 }
 
 #[test]
-fn the_change_of_a_template_goes_to_the_clusters_that_refer_to_it() {
+fn the_change_of_a_template_concerns_the_clusters_that_refer_to_it() {
     let mut world = world();
-    let before = world.deliveries();
     world.set_template(&key("t0"), 2, true);
     world.deliver_templates(usize::MAX);
-    assert_eq!(world.deliveries() - before, 1, "one of three Clusters refers to it");
     assert_eq!([cpu(&world, "stage", "a"), cpu(&world, "other", "b")], [Some("2".into()), Some("1".into())]);
-    world.set_template(&key("of-nobody"), 2, true);
-    world.deliver_templates(usize::MAX);
-    assert_eq!(world.deliveries() - before, 1, "nobody refers to it");
 
     set(&mut world, (DEPLOYMENTS, "b"), group("other", "t0"));
     world.set_template(&key("t0"), 3, true);
-    world.set_template(&key("t1"), 3, true);
+    world.set_template(&key("t1"), 4, true);
     world.deliver_templates(usize::MAX);
-    assert_eq!(world.deliveries() - before, 3, "two refer to the one, and none to the other any more");
     assert_eq!([cpu(&world, "stage", "a"), cpu(&world, "other", "b")], [(); 2].map(|()| Some("3".into())));
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use rules::capi::{Context, InfrastructureTemplate, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
@@ -197,17 +197,12 @@ impl World {
         self.kind_state = Some(state);
     }
 
-    /// Returns the number of changes of templates that went to an index.
-    pub(super) fn deliveries(&self) -> usize {
-        self.templates.deliveries.load(Ordering::Relaxed)
-    }
-
     /// Returns the index of a Cluster that is served.
     pub(super) fn index(&self, cluster: &ObjectKey) -> &Index {
         &self.joined[cluster].index
     }
 
-    /// Returns true if no template is kept, and no index is known as a reader of any.
+    /// Returns true if no template is kept, and no index is known.
     pub(super) fn keeps_no_templates(&self) -> bool {
         self.templates.keeps_nothing()
     }

@@ -16,7 +16,7 @@ use tokio::{
     runtime::{Builder, Handle},
     sync::{Notify, oneshot},
     task::yield_now,
-    time::{advance, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use super::world::{Bounds, Call, Command, SLOTS, Set, Shown, each, one};
@@ -205,10 +205,7 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
                 Event::Ask(command) => {
                     Arc::clone(&desk).ask(scale.clone(), *command);
                     // Deletes that arrive together are gathered for so long.
-                    for _ in 0..120 {
-                        yield_now().await;
-                    }
-                    advance(Duration::from_micros(400)).await;
+                    sleep(Duration::from_millis(6)).await;
                 }
                 Event::Answer(position, code, objects) => desk.answer(*position, *code, objects),
                 Event::Wait => {

@@ -244,17 +244,6 @@ async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
     running.end().await;
 }
 
-#[tokio::test]
-async fn a_connection_that_is_evicted_answers_its_call() {
-    let limits = GrpcLimits { connections: Limits { per_peer: 1, ..Limits::default() }, ..GrpcLimits::default() };
-    let running = serve(limits);
-    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
-    let new = Client::connect(&running, 65_535).await;
-    assert_eq!(new.calls("/small").await.unwrap(), b"small");
-    old.ends_with(waits, &running).await;
-    running.end().await;
-}
-
 /// The settings that the server announces, as identifier and value.
 #[tokio::test]
 async fn calls_at_once_and_their_headers_are_bounded() {
@@ -306,20 +295,16 @@ async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answe
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Holding {
     Open,
-    Evicted,
     ShuttingDown,
 }
 
 #[rstest]
 #[case::of_open_ones(Holding::Open)]
-#[case::evicted_ones_included(Holding::Evicted)]
 #[case::during_the_shutdown_too(Holding::ShuttingDown)]
 #[tokio::test]
 async fn the_largest_connection_is_cut_where_all_hold_too_much(#[case] holding: Holding) {
-    let per_peer = if holding == Holding::Evicted { 1 } else { 2 };
     let limits = GrpcLimits {
-        connections: Limits { per_peer, ..Limits::default() },
-        leave: LIMIT,
+        connections: Limits { per_peer: 2, ..Limits::default() },
         bytes: ByteLimits { requests: MIB, answers: MIB, total: 3 * MIB / 2 },
         ..GrpcLimits::default()
     };

@@ -180,7 +180,7 @@ impl Handshakes {
         let speaking = self.speaking.open(source, None, is_known).0;
         drop(silent);
         let stream = tokio::select! {
-            () = speaking.connection.excess.cancelled() => return Err(many()),
+            () = speaking.connection.cut.cancelled() => return Err(many()),
             stream = hello.into_stream(certificates.current()) => stream.map_err(failed)?,
         };
         if stream.get_ref().1.alpn_protocol().is_none() {
@@ -198,7 +198,7 @@ async fn client_hello(stream: TcpStream, silent: &Place) -> Option<io::Result<St
     tokio::select! {
         biased;
         hello = hello.as_mut() => return Some(hello),
-        () = silent.connection.excess.cancelled() => {}
+        () = silent.connection.cut.cancelled() => {}
     }
     yield_now().await;
     hello.now_or_never()

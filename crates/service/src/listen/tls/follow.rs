@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
@@ -140,28 +139,16 @@ impl Follower {
     }
 }
 
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct CertificateLabels {
-    certificate: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct ResultLabels {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct ReasonLabels {
-    reason: &'static str,
-}
+/// One label, as its name and value.
+type Label = [(&'static str, &'static str); 1];
 
 /// Metrics of TLS.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
-    expiry: Family<CertificateLabels, Gauge>,
-    reloads: Family<ResultLabels, Counter>,
+    expiry: Family<Label, Gauge>,
+    reloads: Family<Label, Counter>,
     failing: Gauge,
-    refused: Family<ReasonLabels, Counter>,
+    refused: Family<Label, Counter>,
 }
 
 /// The reason why a client's attempt led to no connection.
@@ -222,10 +209,10 @@ impl TlsMetrics {
             metrics.refused.clone(),
         );
         for result in ["ok", "error"] {
-            let _ = metrics.reloads.get_or_create(&ResultLabels { result });
+            let _ = metrics.reloads.get_or_create(&[("result", result)]);
         }
         for refused in Refused::ALL {
-            let _ = metrics.refused.get_or_create(&ReasonLabels { reason: refused.as_str() });
+            let _ = metrics.refused.get_or_create(&[("reason", refused.as_str())]);
         }
         metrics
     }
@@ -233,7 +220,7 @@ impl TlsMetrics {
     pub(super) fn loaded(&self, loaded: &Loaded) {
         let set = |certificate, until: Option<jiff::Timestamp>| {
             if let Some(until) = until {
-                self.expiry.get_or_create(&CertificateLabels { certificate }).set(until.as_second());
+                self.expiry.get_or_create(&[("certificate", certificate)]).set(until.as_second());
             }
         };
         set("server", Some(loaded.server_until));
@@ -241,7 +228,7 @@ impl TlsMetrics {
     }
 
     pub(super) fn count_reload(&self, ok: bool) {
-        self.reloads.get_or_create(&ResultLabels { result: if ok { "ok" } else { "error" } }).inc();
+        self.reloads.get_or_create(&[("result", if ok { "ok" } else { "error" })]).inc();
     }
 
     pub(super) fn set_failing(&self, failing: bool) {
@@ -249,6 +236,6 @@ impl TlsMetrics {
     }
 
     pub(super) fn count_refused(&self, refused: Refused) {
-        self.refused.get_or_create(&ReasonLabels { reason: refused.as_str() }).inc();
+        self.refused.get_or_create(&[("reason", refused.as_str())]).inc();
     }
 }

@@ -1,7 +1,6 @@
 //! Tests of the whole module over HTTP, against an API server scripted by each test. Where time matters the clock is
 //! tokio's paused one, which jumps as soon as all tasks are idle: no test waits in real time.
 
-mod frames;
 mod handlers;
 mod hostile;
 mod lifecycle;

@@ -1,8 +1,0 @@
-//! See `fuzz::watches`. Without cargo-fuzz this does nothing.
-#![cfg_attr(fuzzing, no_main)]
-
-#[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::watches(data));
-
-#[cfg(not(fuzzing))]
-fn main() {}
