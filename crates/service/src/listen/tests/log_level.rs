@@ -18,6 +18,7 @@ use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::Peer, log_level_rou
 
 /// Records the requested changes, and refuses `bad`.
 #[derive(Default)]
+#[derive(Debug)]
 struct Remembers(Mutex<Vec<String>>);
 
 impl LogLevels for Remembers {
