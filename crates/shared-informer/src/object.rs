@@ -363,7 +363,7 @@ pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
 
 /// Returns a text, or a number as its digits; empty if it is anything else.
 fn raw_text(raw: Option<&RawValue>) -> Cow<'_, str> {
-    let json = raw.map(RawValue::get).unwrap_or_default();
+    let Some(json) = raw.map(RawValue::get) else { return Cow::default() };
     if let Ok(text) = serde_json::from_str::<&str>(json) {
         return text.into();
     }
