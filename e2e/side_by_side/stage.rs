@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// Lets in-tree do everything: which permissions it needs isn't compared.
-    async fn grant_in_tree(&self) -> Result<()> {
+    pub(crate) async fn grant_in_tree(&self) -> Result<()> {
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
             "kind": "ClusterRoleBinding",

@@ -204,6 +204,9 @@ pub(super) async fn switch_and_back(stage: &Stage) -> Result<Outcome> {
     stage.pod("web-0", "3").await?;
     stage.pod("web-1", "3").await?;
     let settings = Settings { unneeded: Duration::from_secs(20), ..Settings::default() };
+    if stage.side != Side::InTree {
+        stage.grant_in_tree().await?;
+    }
     for (number, side) in [(2, Side::InTree), (3, stage.side), (4, Side::InTree)] {
         let mut run = stage.start_side(side, &stage.access(), settings, &[]).await?;
         run.wait_for_loops(3, PATIENCE).await?;
