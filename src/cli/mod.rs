@@ -19,7 +19,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
@@ -35,7 +35,7 @@ pub use explain::{ExplainArgs, ExplainError};
 pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use index_config::IndexArgs;
-pub use log::{LogArgs, LogControl, LogFormat, Screen};
+pub use log::{LogArgs, LogFormat};
 use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::UsageError;
 pub use printing::{Color, PrintError};
@@ -132,8 +132,8 @@ impl Cli {
         match self.command {
             Command::Serve(args) => {
                 let config = Config::try_from(*args)?;
-                let log = Some(self.log.init()?.handle());
-                serve::run(Config { log, ..config })?;
+                let log = Arc::new(self.log.init()?);
+                serve::run(Config { log: Some(log), ..config })?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
             Command::Clusters(args) => ClustersConfig::try_from(args)?.run()?,

@@ -3,14 +3,12 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
-use indicatif::MultiProgress;
 use rules::{LabelSelector, Rules};
 
 use super::{ProviderOptions, callers::TrustDomain};
@@ -66,8 +64,8 @@ pub struct Config {
     pub prices: Option<PathBuf>,
     /// The operator's options for writes.
     pub scale: ScaleOptions,
-    /// The control of the log at runtime; `None` if this program doesn't own the log.
-    pub log: Option<LogHandle>,
+    /// The log filter, which the admin listener shows and changes; `None` if this program doesn't own the log.
+    pub log: Option<Arc<dyn LogLevels>>,
     /// Settings that are allowed but deserve attention, to be logged at the start.
     pub warnings: Vec<String>,
 }
@@ -99,21 +97,6 @@ pub struct IndexConfig {
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
-}
-
-/// The log of this process, where the program owns it.
-#[derive(Clone)]
-pub struct LogHandle {
-    /// The log filter, which the admin listener shows and changes.
-    pub levels: Arc<dyn LogLevels>,
-    /// The container of progress bars, if the log is on a terminal.
-    pub bars: Option<MultiProgress>,
-}
-
-impl fmt::Debug for LogHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogHandle").field("filter", &self.levels.level().filter).finish_non_exhaustive()
-    }
 }
 
 impl Config {

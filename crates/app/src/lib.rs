@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 pub use self::{
     callers::{TrustDomain, TrustDomainError},
-    config::{Config, FleetConfig, IndexConfig, LogHandle},
+    config::{Config, FleetConfig, IndexConfig},
     error::StartError,
     provider::{Provider, ProviderOptions, service_of_index},
 };
@@ -87,7 +87,8 @@ impl App {
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let polled = provider.fleet.clone();
         let poll = move || (polled.informers(), polled.pending().is_empty());
-        tokio::spawn(report_progress(poll, config.log.clone(), shutdown.stopping()));
+        let stopping = shutdown.stopping();
+        tokio::spawn(async move { stopping.run_until_cancelled(progress::follow(poll)).await });
 
         let fleet = provider.fleet.clone();
         let apply = move |prices| fleet.set_prices(&prices);
@@ -216,16 +217,6 @@ fn certificates(
     Ok(Some(Certificates::follow(files, metrics, stopping).map_err(StartError::Tls)?))
 }
 
-/// Reports the progress of the first lists, which `poll` returns, and if no more will be added.
-async fn report_progress(
-    poll: impl FnMut() -> (progress::Caches, bool),
-    log: Option<LogHandle>,
-    stopping: CancellationToken,
-) {
-    let bars = log.as_ref().and_then(|log| log.bars.as_ref());
-    stopping.run_until_cancelled(progress::follow(poll, bars)).await;
-}
-
 /// Starts traces if there is an endpoint, and returns them with the task that sends them.
 fn start_traces(
     endpoint: Option<&OtlpEndpoint>,
@@ -301,7 +292,7 @@ fn serve_admin(
     let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts.clone() };
     let mut pages = admin_router(debug, people, registry, hosts.clone());
     if let Some(log) = &config.log {
-        pages = pages.merge(log_level_router(Arc::clone(&log.levels), hosts));
+        pages = pages.merge(log_level_router(Arc::clone(log), hosts));
     }
     tokio::spawn(serve_http(listener, pages, ended.clone()))
 }

@@ -5,7 +5,6 @@ mod control;
 mod filter;
 mod lines;
 mod numbers;
-mod screen;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +25,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use self::{control::LogControl, screen::Screen};
 use self::{
+    control::LogControl,
     filter::{may_be_shown, parse},
     lines::{Form, Lines},
     numbers::Numbers,
@@ -96,15 +95,14 @@ impl LogArgs {
         let (level, filter) = self.filter()?;
         let terminal = io::stderr().is_terminal();
         let text = self.log_format.is_text(terminal);
-        let screen = if terminal && text { Screen::with_bars() } else { Screen::plain() };
         let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
-        let (form, to) = (if text { Form::Text } else { Form::Json }, screen.clone());
-        let lines = fmt::layer().with_writer(move || Lines { form, to: to.clone() });
+        let form = if text { Form::Text } else { Form::Json };
+        let lines = fmt::layer().with_writer(move || Lines { form, to: io::stderr() });
         let lines = if text { lines.with_ansi(terminal).boxed() } else { json(lines).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
         // An error means that another logger was started before, such as by a test; this filter then has no effect.
         drop(started);
-        Ok(LogControl::new(level, screen, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
+        Ok(LogControl::new(level, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::subscriber::with_default;
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
 use super::{
-    LogControl, LogFormat, Screen,
+    LogControl, LogFormat,
     filter::{OURS, may_be_shown},
     json,
     lines::{Form, Lines},
@@ -63,9 +63,8 @@ fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, CapturedLog, Lo
     let writer = said.clone();
     let lines = fmt::layer().without_time().with_ansi(false).with_writer(move || writer.clone());
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(layer.and(may_be_shown())));
-    let control = LogControl::new(filter.to_owned(), Screen::plain(), move |filter| {
-        handle.reload(filter).map_err(|error| error.to_string())
-    });
+    let control =
+        LogControl::new(filter.to_owned(), move |filter| handle.reload(filter).map_err(|error| error.to_string()));
     (subscriber, said, control)
 }
 

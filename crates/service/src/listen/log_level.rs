@@ -2,7 +2,7 @@
 //! there that changes anything, so a change must come from a process of this machine, whatever the address of the
 //! listener.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -43,7 +43,7 @@ pub struct LogLevel {
 }
 
 /// The log filter of this process.
-pub trait LogLevels: Send + Sync {
+pub trait LogLevels: fmt::Debug + Send + Sync {
     /// Returns the filter in force.
     fn level(&self) -> LogLevel;
 
