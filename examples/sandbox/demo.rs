@@ -230,7 +230,7 @@ fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> anyhow::R
     let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     writeln!(out, "\nServing until Ctrl-C. To try next:")?;
     if let Some(admin) = server.admin_address() {
-        writeln!(out, "  {program} groups --all --watch --server http://{admin}")?;
+        writeln!(out, "  {program} groups --all --server http://{admin}")?;
     }
     writeln!(out, "  {program} explain {}", flags(sandbox).join(" "))?;
     let watch = format!("{program} watch --all-namespaces --management-kubeconfig");

@@ -25,8 +25,8 @@ pub(super) const GROUPS_EXAMPLES: &str = "\
 Examples:
   # All node groups of a server in a Pod, by kubectl port-forward deployment/NAME 8081
   capi-autoscaler-provider groups
-  # Those with \"gpu\" in their names, with more columns, as they change
-  capi-autoscaler-provider groups gpu -o wide --watch
+  # Those with \"gpu\" in their names, with more columns, every 2 seconds
+  watch capi-autoscaler-provider groups gpu -o wide
   # What isn't a node group, and why
   capi-autoscaler-provider groups --namespace team-a --all";
 

@@ -5,7 +5,6 @@ mod client;
 pub(super) mod output;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::{io, time::Duration};
 
@@ -20,7 +19,7 @@ use super::{
     UsageError, help,
     printing::given,
     printing::{self, PrintError},
-    values::duration,
+    values::timeout,
 };
 use connect::{ClusterRef, ClusterRefError};
 
@@ -57,14 +56,6 @@ pub struct GroupsArgs {
     #[arg(long, short, value_name = "FORMAT", default_value = "table", help_heading = help::OUTPUT)]
     pub output: Output,
 
-    /// Keep printing: in place on a terminal, otherwise on changes
-    #[arg(long, short, help_heading = help::OUTPUT)]
-    pub watch: bool,
-
-    /// How often --watch asks
-    #[arg(long, value_name = "DURATION", default_value = "2s", help_heading = help::OUTPUT, hide_short_help = true)]
-    pub interval: String,
-
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = help::SERVER, hide_short_help = true)]
     pub timeout: String,
@@ -90,8 +81,6 @@ pub struct GroupsConfig {
     cluster: Option<ClusterRef>,
     filter: Filter,
     output: Output,
-    watch: bool,
-    interval: Duration,
     timeout: Duration,
 }
 
@@ -111,7 +100,7 @@ pub enum GroupsError {
         /// The node groups with similar names, in words for people.
         near: String,
     },
-    /// The runtime can't be started, or a signal can't be waited for.
+    /// The runtime can't be started.
     #[error("can't run: {0}")]
     Io(#[from] io::Error),
     /// The state can't be printed.
@@ -124,9 +113,6 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
 
     fn try_from(args: GroupsArgs) -> Result<Self, UsageError> {
         let server = ServerUrl::of_flag(&args.server)?;
-        let span = |flag, text: &str| {
-            duration(text).map_err(|reason| UsageError::Flag { flag, value: text.to_owned(), reason })
-        };
         let cluster = match given(args.cluster.as_deref()) {
             Some(text) => Some(text.parse().map_err(|error: ClusterRefError| UsageError::Flag {
                 flag: "--cluster",
@@ -138,27 +124,22 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
         Ok(Self {
             server,
             cluster,
-            interval: span("--interval", &args.interval)?,
-            timeout: span("--timeout", &args.timeout)?,
+            timeout: timeout(&args.timeout)?,
             filter: Filter { ids: args.ids, namespace: args.namespace, all: args.all, instances: args.instances },
             output: args.output,
-            watch: args.watch,
         })
     }
 }
 
 impl GroupsConfig {
-    /// Asks and prints, once or until it is interrupted.
+    /// Asks and prints.
     ///
     /// # Errors
-    /// If the server can't be asked, or a named group doesn't exist; with `--watch` only at the first request.
+    /// If the server can't be asked, or a named group doesn't exist.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = Client::new(self.server.clone(), self.timeout);
-            if self.watch {
-                return watch::watch(&self, &client).await;
-            }
             let state = self.filter.apply(client.state(self.cluster.as_ref(), self.filter.instances).await?)?;
             for warning in output::warnings(&state, self.output, &self.filter) {
                 eprintln!("warning: {warning}");

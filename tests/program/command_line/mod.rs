@@ -124,36 +124,22 @@ fn groups(flags: &[&str]) -> Command {
     command
 }
 
-/// Answers each request with the result of a function of its number, counted from 0, until the test ends.
-fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
+/// Answers each request with this code and body until the test ends.
+fn server(code: u16, body: &'static str) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
+        for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
             if !lines.any(|line| line.is_empty()) {
                 continue;
             }
-            let (code, body) = answer(number);
             let head = format!("HTTP/1.1 {code} .\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-            let _ = stream.write_all((head + &body).as_bytes());
+            let _ = stream.write_all((head + body).as_bytes());
         }
     });
     address
-}
-
-fn state(size: i32) -> String {
-    let counts = serde_json::json!({"running": size, "creating": 0, "deleting": 0, "failed": 0});
-    let group = serde_json::json!({
-        "id": "MachineDeployment/a/b", "kind": "MachineDeployment", "namespace": "a", "name": "b", "cluster": "c",
-        "minSize": 0, "maxSize": 9, "size": size, "pinned": true, "rollingOut": false, "counts": counts,
-    });
-    serde_json::json!({
-        "schemaVersion": 1, "program": {"version": "0.1.0", "startedAt": "2026-01-01T00:00:00Z"}, "takenAt": "2026-01-01T00:00:00Z", "ready": true, "checks": [],
-        "clusters": [], "machines": 1, "nodes": 1, "groups": [group], "leftOut": [],
-    })
-    .to_string()
 }
 
 #[test]
@@ -169,37 +155,9 @@ fn groups_distinguishes_an_older_server_another_program_and_another_schema() {
         ),
     ];
     for (code, body, part) in cases {
-        let server = server(move |_| (code, body.to_owned()));
+        let server = server(code, body);
         assert_fails(&groups(&["--server", &server.to_string()]).output().unwrap(), 1, part);
     }
-}
-
-#[test]
-fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
-    // Two answers with one size, an outage, and then another size from then on.
-    let server = server(|number| match number {
-        0 | 1 => (200, state(3)),
-        2 => (503, "soon back".to_owned()),
-        _ => (200, state(4)),
-    });
-    let mut child = groups(&["--server", &server.to_string(), "--watch", "--interval", "10ms"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let is_time = |line: &str| line.len() == "2026-01-01T00:00:00Z".len() && line.ends_with('Z');
-    assert!(is_time(&lines.next().unwrap()));
-    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("3"));
-    assert_eq!(lines.next().unwrap(), "");
-    assert!(is_time(&lines.next().unwrap()));
-    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("4"));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    assert!(child.wait().unwrap().success(), "it was ended by whom it was for");
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("error: ") && said.contains("soon back"), "{said}");
-    assert_eq!(lines.count(), 0, "nothing is printed twice");
 }
 
 fn watch(flags: &[&str]) -> Output {
