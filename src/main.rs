@@ -8,9 +8,6 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error.report();
-            error.exit_code()
-        }
+        Err(error) => error.report(),
     }
 }

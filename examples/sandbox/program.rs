@@ -18,10 +18,7 @@ pub(crate) fn is_called() -> bool {
 pub(crate) fn run() -> ExitCode {
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error.report();
-            error.exit_code()
-        }
+        Err(error) => error.report(),
     }
 }
 

@@ -5,14 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::anyhow;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
-use thiserror::Error;
 
-use super::{
-    Cli,
-    printing::{PrintError, print},
-};
+use super::{Cli, printing::print};
 
 /// The flags of `completions`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -30,36 +27,23 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
-/// The reason why nothing was generated.
-#[derive(Debug, Error)]
-pub enum GenerateError {
-    /// The completions can't be printed.
-    #[error(transparent)]
-    Print(#[from] PrintError),
-    /// The manual pages can't be written.
-    #[error("can't write the manual pages to {}: {error}: give a directory that may be written", directory.display())]
-    Write {
-        /// The directory.
-        directory: PathBuf,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-}
-
 impl CompletionsArgs {
     /// Prints the completions of a shell.
-    pub(super) fn run(&self) -> Result<(), GenerateError> {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         let (mut command, mut script) = (Cli::command(), Vec::new());
         let name = command.get_name().to_owned();
         clap_complete::generate(self.shell, &mut command, name, &mut script);
-        Ok(print(&mut io::stdout().lock(), &String::from_utf8_lossy(&script))?)
+        print(&String::from_utf8_lossy(&script))
     }
 }
 
 impl ManArgs {
     /// Writes the manual pages.
-    pub(super) fn run(&self) -> Result<(), GenerateError> {
-        write_pages(&self.directory).map_err(|error| GenerateError::Write { directory: self.directory.clone(), error })
+    pub(super) fn run(&self) -> anyhow::Result<()> {
+        write_pages(&self.directory).map_err(|error| {
+            let directory = self.directory.display();
+            anyhow!("can't write the manual pages to {directory}: {error}: give a directory that may be written")
+        })
     }
 }
 

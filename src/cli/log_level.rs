@@ -1,13 +1,13 @@
 //! `log-level`: shows or changes the log filter of a running server, over its admin listener. It must never connect
 //! to a cluster.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::{
-    UsageError,
-    groups::{Client, DEFAULT_SERVER, GroupsError, ServerUrl},
+    CliError,
+    groups::{Client, DEFAULT_SERVER, ServerUrl, block_on},
     help, printing,
 };
 use rules::text::visible;
@@ -28,30 +28,11 @@ pub struct LogLevelArgs {
     pub server: String,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct LogLevelConfig {
-    server: ServerUrl,
-    filter: Option<String>,
-}
-
-impl TryFrom<LogLevelArgs> for LogLevelConfig {
-    type Error = UsageError;
-
-    fn try_from(args: LogLevelArgs) -> Result<Self, UsageError> {
-        Ok(Self { server: ServerUrl::of_flag(&args.server)?, filter: args.filter })
-    }
-}
-
-impl LogLevelConfig {
+impl LogLevelArgs {
     /// Sends the request, and prints the resulting filter.
-    ///
-    /// # Errors
-    /// If the server doesn't answer, or refuses the change.
-    pub(super) fn run(self) -> Result<(), GroupsError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let level = runtime.block_on(Client::new(self.server, TIMEOUT).log_level(self.filter))?;
-        printing::print(&mut io::stdout().lock(), &text(&level))?;
-        Ok(())
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let client = Client::new(ServerUrl::of_flag(&self.server)?, TIMEOUT);
+        Ok(printing::print(&text(&block_on(client.log_level(self.filter))?))?)
     }
 }
 

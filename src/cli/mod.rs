@@ -28,20 +28,20 @@ use app::Config;
 use rules::text::visible_lines;
 
 use check::CheckConfig;
-pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, Status, needed_rights};
-use clusters::{ClustersArgs, ClustersConfig};
+pub use check::{CheckArgs, CheckId, CheckOutput, needed_rights};
+use clusters::ClustersArgs;
+pub use explain::ExplainArgs;
 use explain::ExplainConfig;
-pub use explain::{ExplainArgs, ExplainError};
-pub use generate::{CompletionsArgs, GenerateError, ManArgs};
-use groups::{GroupsArgs, GroupsConfig, GroupsError};
+pub use generate::{CompletionsArgs, ManArgs};
+use groups::GroupsArgs;
 pub use index_config::IndexArgs;
 pub use log::{LogArgs, LogFormat};
-use log_level::{LogLevelArgs, LogLevelConfig};
-pub use printing::UsageError;
-pub use printing::{Color, PrintError};
+use log_level::LogLevelArgs;
+pub use printing::{Color, UsageError};
 use serve::OneCluster;
 pub use serve::{FleetArgs, Reflection, ServeArgs, TlsArgs};
-pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
+use watch::WatchConfig;
+pub use watch::{Output, Target, WatchArgs};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -97,30 +97,21 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// The reason why the program ended with an error.
+/// The reason why the program ended with an error. A text has the whole chain of causes.
 #[derive(Debug, Error)]
 pub enum CliError {
     /// The command line is wrong.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The server couldn't be asked, or its answer couldn't be printed.
-    #[error(transparent)]
-    Groups(#[from] GroupsError),
-    /// Nothing could be explained, or something explained is invalid.
-    #[error(transparent)]
-    Explain(#[from] ExplainError),
-    /// A check failed.
-    #[error(transparent)]
-    Check(#[from] CheckError),
-    /// Completions or manual pages couldn't be made.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
-    /// Nothing could be watched, or the changes couldn't be printed.
+    /// What `explain` was asked for can't be read.
     #[error("{0:#}")]
-    Watch(anyhow::Error),
-    /// The command failed. The text has the whole chain of causes.
+    NoVerdict(anyhow::Error),
+    /// The command failed.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
+    /// The server failed, which its log says.
+    #[error("{0:#}")]
+    ServerFailed(anyhow::Error),
 }
 
 impl Cli {
@@ -133,11 +124,11 @@ impl Cli {
             Command::Serve(args) => {
                 let config = Config::try_from(*args)?;
                 let log = Arc::new(self.log.init()?);
-                serve::run(Config { log: Some(log), ..config })?;
+                serve::run(Config { log: Some(log), ..config }).map_err(CliError::ServerFailed)?;
             }
-            Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
-            Command::Clusters(args) => ClustersConfig::try_from(args)?.run()?,
-            Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
+            Command::Groups(args) => args.run()?,
+            Command::Clusters(args) => args.run()?,
+            Command::LogLevel(args) => args.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
             Command::Completions(args) => args.run()?,
@@ -145,7 +136,7 @@ impl Cli {
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
-                watch::run(config).map_err(CliError::Watch)?;
+                watch::run(config)?;
             }
         }
         Ok(())
@@ -153,33 +144,19 @@ impl Cli {
 }
 
 impl CliError {
-    /// Reports the error: in the log, or on standard error if there is no log yet.
-    pub fn report(&self) {
+    /// Reports the error, and returns the exit code: 2 for a wrong call, as clap does, and for an `explain` that can't
+    /// read its input; else 1.
+    #[must_use]
+    pub fn report(&self) -> ExitCode {
         match self {
-            Self::Usage(_)
-            | Self::Groups(_)
-            | Self::Explain(_)
-            | Self::Check(_)
-            | Self::Generate(_)
-            | Self::Watch(_) => {
+            Self::ServerFailed(_) => tracing::error!("{self}"),
+            Self::Usage(_) | Self::NoVerdict(_) | Self::Failed(_) => {
                 eprintln!("error: {}", visible_lines(&self.to_string()));
             }
-            Self::Failed(_) => tracing::error!("{self}"),
         }
-    }
-
-    /// Returns 2 for a wrong call, as clap does, and for an `explain` that can't read its input; else 1.
-    #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Usage(_) => ExitCode::from(2),
-            Self::Explain(error) if !error.is_verdict() => ExitCode::from(2),
-            Self::Explain(_)
-            | Self::Groups(_)
-            | Self::Check(_)
-            | Self::Generate(_)
-            | Self::Watch(_)
-            | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Usage(_) | Self::NoVerdict(_) => ExitCode::from(2),
+            Self::Failed(_) | Self::ServerFailed(_) => ExitCode::FAILURE,
         }
     }
 }

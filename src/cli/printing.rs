@@ -8,6 +8,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
 use clap::ValueEnum;
 use rules::text::{is_left_by_json, visible_json};
 use serde::Serialize;
@@ -51,34 +52,24 @@ impl Paint {
     }
 }
 
-/// The reason why an output can't be printed.
-#[derive(Debug, Error)]
-pub enum PrintError {
-    /// Standard output can't be written.
-    #[error("can't print: {0}")]
-    Io(#[from] io::Error),
-    /// The value can't be serialized.
-    #[error("can't write it: {0}")]
-    Form(String),
-}
-
 /// Prints; it is no error if the reader has closed the pipe.
-pub(super) fn print(to: &mut impl Write, text: &str) -> Result<(), PrintError> {
-    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+        result => result.context("can't print"),
     }
 }
 
 /// Returns a value as JSON, ending with a newline.
-pub(super) fn json(value: &impl Serialize) -> Result<String, PrintError> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| PrintError::Form(error.to_string()))?;
+pub(super) fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    let json = serde_json::to_string_pretty(value).context("can't write it")?;
     Ok(visible_json(json) + "\n")
 }
 
 /// Returns a value as YAML, ending with a newline.
-pub(super) fn yaml(value: &impl Serialize) -> Result<String, PrintError> {
-    let yaml = serde_yaml::to_string(value).map_err(|error| PrintError::Form(error.to_string()))?;
+pub(super) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
+    let yaml = serde_yaml::to_string(value).context("can't write it")?;
     // JSON is valid YAML, and can escape every character.
     if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

@@ -9,7 +9,7 @@ use clap::{Arg, CommandFactory, Parser};
 use rstest::rstest;
 use rules::{Architecture, Rules, Scope, ScopeSpec};
 
-use super::{Cli, Command, UsageError, groups, index_config, serve, values};
+use super::{Cli, Command, UsageError, index_config, serve, values};
 use app::{Config, IndexConfig};
 use connect::{NodeAccess, Source, WorkloadSource};
 use service::listen::PRIVATE_SOCKET;
@@ -53,9 +53,12 @@ fn each_subcommand_has_three_examples_that_can_be_typed() {
                 Command::Serve(args) => Config::try_from(*args).err(),
                 Command::Check(args) => super::CheckConfig::try_from(*args).err(),
                 Command::Explain(args) => super::ExplainConfig::try_from(*args).err(),
-                Command::Groups(args) => groups::GroupsConfig::try_from(*args).err(),
                 Command::Watch(args) => super::WatchConfig::try_from(*args).err(),
-                Command::Clusters(_) | Command::LogLevel(_) | Command::Completions(_) | Command::Man(_) => None,
+                Command::Groups(_)
+                | Command::Clusters(_)
+                | Command::LogLevel(_)
+                | Command::Completions(_)
+                | Command::Man(_) => None,
             };
             assert_eq!(wrong, None, "{example:?}");
         }
@@ -343,7 +346,7 @@ fn all_words_of_a_lack_of_capacity_that_are_given_are_looked_for() {
 fn wrong_flags_of_groups_are_named(#[case] flags: &[&str], #[case] part: &str) {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "groups"].iter().chain(flags)).unwrap();
     let Command::Groups(args) = cli.command else { panic!("it isn't groups") };
-    let message = groups::GroupsConfig::try_from(*args).unwrap_err().to_string();
+    let message = args.run().unwrap_err().to_string();
     assert!(message.contains(part), "{message}");
 }
 

@@ -12,24 +12,24 @@ mod reviews;
 mod rights;
 mod text;
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use thiserror::Error;
 
 pub(super) use self::args::CheckConfig;
 use self::needed_rights::{Needs, Side, not_served};
 pub use self::{
     args::{CheckArgs, CheckOutput},
-    report::{CheckId, Finding, Report, Status},
+    report::CheckId,
 };
-use self::{clusters::Clusters, report::Findings};
+use self::{
+    clusters::Clusters,
+    report::{Findings, Report},
+};
 use super::{
     index_config::LiveIndex,
-    printing::{PrintError, json, print, yaml},
+    printing::{json, print, yaml},
 };
 use app::IndexConfig;
 use connect::WorkloadSource;
@@ -37,27 +37,13 @@ use connect::WorkloadSource;
 /// The remaining validity below which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The reason why `check` ends with an error.
-#[derive(Debug, Error)]
-pub enum CheckError {
-    /// A check failed; the report was printed.
-    #[error("{0}")]
-    Failed(String),
-    /// The runtime can't be started.
-    #[error("can't check: {0}")]
-    Io(#[from] io::Error),
-    /// The report can't be printed.
-    #[error(transparent)]
-    Print(#[from] PrintError),
-}
-
 impl CheckConfig {
     /// Runs the checks and prints the report.
     ///
     /// # Errors
     /// If a check failed, or with `--strict` if there is a warning.
-    pub(super) fn run(self) -> Result<(), CheckError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Runtime::new().context("can't check")?;
         let report = runtime.block_on(self.examine());
         // Tasks that hang are abandoned.
         runtime.shutdown_background();
@@ -66,13 +52,9 @@ impl CheckConfig {
             CheckOutput::Json => json(&report)?,
             CheckOutput::Yaml => yaml(&report)?,
         };
-        print(&mut io::stdout().lock(), &printed)?;
-        if report.errors > 0 {
-            return Err(CheckError::Failed(format!("{} of {} checks failed", report.errors, report.checks.len())));
-        }
-        if self.strict && report.warnings > 0 {
-            return Err(CheckError::Failed(format!("{} warnings, and --strict takes none", report.warnings)));
-        }
+        print(&printed)?;
+        ensure!(report.errors == 0, "{} of {} checks failed", report.errors, report.checks.len());
+        ensure!(!self.strict || report.warnings == 0, "{} warnings, and --strict takes none", report.warnings);
         Ok(())
     }
 

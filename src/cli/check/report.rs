@@ -94,8 +94,7 @@ impl Serialize for CheckId {
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// The check succeeded.
+pub(super) enum Status {
     Ok,
     /// A problem of single node groups, or of the future; everything else works.
     Warn,
@@ -106,9 +105,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// As it is printed.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warn => "warn",
@@ -121,38 +118,30 @@ impl Status {
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
-    /// The check.
-    pub check: CheckId,
-    /// Its outcome.
-    pub status: Status,
-    /// The subject; empty if the check itself is the subject.
+pub(super) struct Finding {
+    pub(super) check: CheckId,
+    pub(super) status: Status,
+    /// Empty if the check itself is the subject.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub subject: String,
-    /// The result, for people.
-    pub message: String,
-    /// The action to take.
+    pub(super) subject: String,
+    pub(super) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
+    pub(super) remedy: Option<String>,
     /// The permission that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub right: Option<Right>,
+    pub(super) right: Option<Right>,
 }
 
 /// The results of all checks.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// The version of this form.
-    pub schema_version: u32,
+pub(super) struct Report {
+    pub(super) schema_version: u32,
     /// True if there is no error.
-    pub ok: bool,
-    /// The number of errors.
-    pub errors: usize,
-    /// The number of warnings.
-    pub warnings: usize,
-    /// The results.
-    pub checks: Vec<Finding>,
+    pub(super) ok: bool,
+    pub(super) errors: usize,
+    pub(super) warnings: usize,
+    pub(super) checks: Vec<Finding>,
 }
 
 impl From<Vec<Finding>> for Report {

@@ -4,15 +4,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::{io, time::Duration};
-
 use clap::Args;
 
 use super::{
-    UsageError,
-    groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
-    help, printing,
-    printing::given,
+    CliError,
+    groups::{Client, DEFAULT_SERVER, Output, ServerUrl, block_on},
+    help,
+    printing::{self, given},
     values::timeout,
 };
 use page::state::{CheckState, ClusterCondition, FleetCluster, FleetState};
@@ -38,56 +36,33 @@ pub struct ClustersArgs {
     pub timeout: String,
 }
 
-/// The configuration of `clusters`.
-#[derive(Clone, Debug)]
-pub(super) struct ClustersConfig {
-    server: ServerUrl,
-    namespace: Option<String>,
-    output: Output,
-    timeout: Duration,
-}
-
-impl TryFrom<ClustersArgs> for ClustersConfig {
-    type Error = UsageError;
-
-    fn try_from(args: ClustersArgs) -> Result<Self, UsageError> {
-        let timeout = timeout(&args.timeout)?;
-        Ok(Self {
-            server: ServerUrl::of_flag(&args.server)?,
-            namespace: given(args.namespace.as_deref()).map(str::to_owned),
-            output: args.output,
-            timeout,
-        })
-    }
-}
-
-impl ClustersConfig {
+impl ClustersArgs {
     /// Asks and prints.
-    ///
-    /// # Errors
-    /// If the server can't be asked, or serves no fleet.
-    pub(super) fn run(self) -> Result<(), GroupsError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let state = self.chosen(runtime.block_on(Client::new(self.server.clone(), self.timeout).clusters())?);
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let client = Client::new(ServerUrl::of_flag(&self.server)?, timeout(&self.timeout)?);
+        let state = self.chosen(block_on(client.clusters())?);
         for warning in self.warnings(&state) {
             eprintln!("warning: {warning}");
         }
-        printing::print(&mut io::stdout().lock(), &self.render(&state)?)?;
-        Ok(())
+        Ok(printing::print(&self.render(&state)?)?)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(self.namespace.as_deref())
     }
 
     /// Returns the state with the Clusters and the denied callers of the namespace alone.
     fn chosen(&self, mut state: FleetState) -> FleetState {
-        if let Some(namespace) = &self.namespace {
+        if let Some(namespace) = self.namespace() {
             let of_namespace = format!("/ns/{namespace}/cluster/");
-            state.clusters.retain(|cluster| cluster.namespace == *namespace);
+            state.clusters.retain(|cluster| cluster.namespace == namespace);
             state.denied.retain(|caller| caller.identity.contains(&of_namespace));
         }
         state
     }
 
     /// Returns the state as text, ending with a newline.
-    fn render(&self, state: &FleetState) -> Result<String, GroupsError> {
+    fn render(&self, state: &FleetState) -> anyhow::Result<String> {
         Ok(match self.output {
             Output::Table => page::state::tables::clusters(state, false),
             Output::Wide => page::state::tables::clusters(state, true),
@@ -98,7 +73,7 @@ impl ClustersConfig {
 
     /// Returns the reasons why the output is incomplete, or may mislead.
     fn warnings(&self, state: &FleetState) -> Vec<String> {
-        let nothing = self.namespace.as_ref().filter(|_| state.clusters.is_empty()).map(|namespace| {
+        let nothing = self.namespace().filter(|_| state.clusters.is_empty()).map(|namespace| {
             format!("no Cluster in namespace {namespace:?}: correct --namespace, or leave it out to see all there are")
         });
         let pending = state.head.checks.iter().filter(|check| check.state == CheckState::Pending).map(|check| {

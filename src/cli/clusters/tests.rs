@@ -9,10 +9,10 @@ use super::*;
 use crate::cli::{Cli, Command};
 use page::state::{CallsState, Check, Client, ClusterStanding, DeniedCaller, Head, InformerState, TlsStanding};
 
-fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
+fn args(flags: &[&str]) -> ClustersArgs {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
     let Command::Clusters(args) = cli.command else { panic!("it isn't clusters") };
-    ClustersConfig::try_from(args)
+    args
 }
 
 fn cluster(namespace: &str, name: &str) -> FleetCluster {
@@ -75,8 +75,8 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
         "team-b/lost   no such Secret\\u{1b}[2J",
         "team-b/cut    no route",
     ];
-    assert_eq!(config(&[]).unwrap().render(&fleet()).unwrap(), lines.join("\n") + "\n");
-    let wide = config(&["-o", "wide"]).unwrap().render(&fleet()).unwrap();
+    assert_eq!(args(&[]).render(&fleet()).unwrap(), lines.join("\n") + "\n");
+    let wide = args(&["-o", "wide"]).render(&fleet()).unwrap();
     let line = wide.lines().nth(3).unwrap();
     let end = "2027-03-04   192.0.2.7   0a1b          0         0   spiffe://prod.example/ns/team-a/cluster/prod";
     assert!(line.ends_with(end), "{wide}");
@@ -99,14 +99,14 @@ fn callers_that_were_denied_stand_below_the_clusters() {
         "DENIED CALLER                                   LAST   CALLS   ADDRESS     WHY",
         "spiffe://prod.example/ns/team-a/cluster/own   4s ago      17   192.0.2.9   it isn't served\\u{1b}",
     ];
-    let config = config(&["-n", "team-a"]).unwrap();
-    assert_eq!(config.render(&config.chosen(state)).unwrap(), lines.join("\n") + "\n");
+    let args = args(&["-n", "team-a"]);
+    assert_eq!(args.render(&args.chosen(state)).unwrap(), lines.join("\n") + "\n");
 }
 
 #[test]
 fn json_and_yaml_are_the_whole_schema() {
     for form in ["json", "yaml"] {
-        let text = config(&["-o", form]).unwrap().render(&fleet()).unwrap();
+        let text = args(&["-o", form]).render(&fleet()).unwrap();
         assert_eq!(serde_yaml::from_str::<FleetState>(&text).unwrap(), fleet(), "{form}");
         assert!(!text.contains('\u{1b}'), "{form}: {text}");
     }
@@ -117,9 +117,9 @@ fn the_narrow_table_has_the_last_caller_and_the_number_of_the_others() {
     let mut state = FleetState { clusters: vec![cluster("team-a", "prod")], ..fleet() };
     let other = Client { peer: Some("192.0.2.8".parse().unwrap()), ..Client::default() };
     state.clusters[0].callers.push(other);
-    let table = config(&[]).unwrap().render(&state).unwrap();
+    let table = args(&[]).render(&state).unwrap();
     assert!(table.ends_with("   192.0.2.7 +1\n"), "{table}");
-    let wide = config(&["-o", "wide"]).unwrap().render(&state).unwrap();
+    let wide = args(&["-o", "wide"]).render(&state).unwrap();
     assert!(wide.contains("   192.0.2.7, 192.0.2.8   0a1b, -   "), "{wide}");
 }
 
@@ -131,7 +131,7 @@ fn clusters_that_are_only_not_called_here_come_after_those_in_need_and_are_count
     let never = FleetCluster { calls: CallsState::default(), callers: Vec::new(), ..cluster("team-a", "never") };
     let wrong = FleetCluster { problems: 1, ..cluster("team-b", "wrong") };
     let state = FleetState { clusters: vec![gone, never, cluster("team-a", "prod"), wrong], ..fleet() };
-    let shown = config(&[]).unwrap().render(&state).unwrap();
+    let shown = args(&[]).render(&state).unwrap();
     let expected = [
         ("team-b/wrong", "problems "),
         ("team-a/gone", "not called here "),
@@ -145,7 +145,7 @@ fn clusters_that_are_only_not_called_here_come_after_those_in_need_and_are_count
         assert!(rest.trim_start().starts_with(state), "{name}: {shown}");
     }
     let said = "Clusters not called here: 2; they may call another replica: ask each by --server";
-    assert_eq!(config(&[]).unwrap().warnings(&state), [said]);
+    assert_eq!(args(&[]).warnings(&state), [said]);
 }
 
 #[rstest]
@@ -153,10 +153,10 @@ fn clusters_that_are_only_not_called_here_come_after_those_in_need_and_are_count
 #[case::of_one(&["-n", "team-a"], 1, &[])]
 #[case::of_none(&["-n", "nowhere"], 0, &["no Cluster in namespace \"nowhere\": correct --namespace"])]
 fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usize, #[case] said: &[&str]) {
-    let config = config(flags).unwrap();
-    let state = config.chosen(fleet());
+    let args = args(flags);
+    let state = args.chosen(fleet());
     assert_eq!(state.clusters.len(), number);
-    let warnings = config.warnings(&state);
+    let warnings = args.warnings(&state);
     assert_eq!(warnings.len(), said.len(), "{warnings:?}");
     for (warning, said) in warnings.iter().zip(said) {
         assert!(warning.starts_with(said), "{warning}");
@@ -165,22 +165,22 @@ fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usiz
 
 #[test]
 fn a_fleet_without_clusters_and_one_out_of_sync_say_so() {
-    let config = config(&[]).unwrap();
+    let args = args(&[]);
     let check = Check {
         name: "management/clusters".to_owned(),
         state: CheckState::Pending,
         reason: Some("forbidden\u{1b}".to_owned()),
     };
     let state = FleetState { clusters: Vec::new(), head: Head { checks: vec![check], ..Head::default() }, ..fleet() };
-    assert_eq!(config.render(&state).unwrap(), "no Clusters: one has to match --fleet-selector by its labels\n");
-    assert_eq!(config.warnings(&state), ["not in sync: management/clusters: forbidden\\u{1b}"]);
+    assert_eq!(args.render(&state).unwrap(), "no Clusters: one has to match --fleet-selector by its labels\n");
+    assert_eq!(args.warnings(&state), ["not in sync: management/clusters: forbidden\\u{1b}"]);
 }
 
 #[rstest]
 #[case::server(&["--server", "ftp://a"], "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used")]
 #[case::time(&["--timeout", "0s"], "--timeout: \"0s\" can't be used: it has to be longer than 0")]
 fn wrong_flags_are_named(#[case] flags: &[&str], #[case] expected: &str) {
-    let error = config(flags).unwrap_err().to_string();
+    let error = args(flags).run().unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
 }
 

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::ExplainError;
+use anyhow::{anyhow, bail};
+
 use crate::cli::index_config::LiveIndex;
 use app::IndexConfig;
 use connect::{Clients, ConnectError, WorkloadSource};
@@ -18,11 +19,11 @@ const MOST_NAMED: usize = 10;
 /// # Errors
 /// If they can't be reached, the Cluster or its kubeconfig isn't there, or they aren't read in time, with the kinds and
 /// the reasons.
-pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<LiveIndex, ExplainError> {
-    let connect = |cluster, error: &dyn std::error::Error| ExplainError::Connect { cluster, why: error.to_string() };
-    let clients = config.management.connect().await.map_err(|error| connect("management", &error))?;
+pub(super) async fn read(config: IndexConfig, patience: Duration) -> anyhow::Result<LiveIndex> {
+    let connect = |cluster, error| anyhow!("{cluster} cluster: {error}; --manifests explains files without a cluster");
+    let clients = config.management.connect().await.map_err(|error| connect("management", error))?;
     if config.workload.connects_at_once() {
-        config.workload.connect(&clients).await.map_err(|error| connect("workload", &error))?;
+        config.workload.connect(&clients).await.map_err(|error| connect("workload", error))?;
     }
     let workload = config.workload.clone();
     let index = LiveIndex::start(clients.clone(), config, patience);
@@ -41,11 +42,12 @@ pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<Live
     }
     let missing: Vec<_> = index.unready_checks().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
     index.end().await;
-    Err(ExplainError::NotRead { patience, missing: missing.concat() })
+    let missing = missing.concat();
+    bail!("the clusters weren't read within {patience:?}; --timeout allows more. What is missing:{missing}")
 }
 
 /// Waits until it is known that waiting is in vain, and returns the reason.
-async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource) -> ExplainError {
+async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource) -> anyhow::Error {
     // A Cluster that isn't there explains a Secret that isn't.
     if let Some(clusters) = index.clusters().await
         && let Some(cluster) = index.cluster_in_scope().filter(|cluster| !clusters.contains(cluster))
@@ -56,7 +58,7 @@ async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource
             (_, 0) => format!("there is {}", known.join(", ")),
             (_, others) => format!("there is {} and {others} more", known.join(", ")),
         };
-        return ExplainError::NoCluster { cluster, there_is };
+        return anyhow!("Cluster {cluster} isn't there: correct --cluster or --management-kubeconfig; {there_is}");
     }
     let connected = match workload {
         WorkloadSource::Secret(_) => workload.connect(clients).await,
@@ -67,6 +69,6 @@ async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource
     match connected {
         // The reads say why the management cluster doesn't answer.
         Ok(_) | Err(ConnectError::SecretUnreadable { .. }) => pending().await,
-        Err(error) => ExplainError::NoWorkload(error.to_string()),
+        Err(error) => anyhow!("{error}; --workload-nodes none explains without Nodes"),
     }
 }

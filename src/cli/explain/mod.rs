@@ -13,92 +13,22 @@ mod select;
 mod tests;
 mod text;
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
-use thiserror::Error;
+use anyhow::{Context as _, anyhow, ensure};
 
 pub use self::args::ExplainArgs;
 use self::args::Output;
 pub(super) use self::config::ExplainConfig;
-use self::manifests::{IndexFeed, ManifestError};
-use super::printing::{self, PrintError, print};
-use app::prices::{PriceFile, PriceFileError};
+use self::manifests::IndexFeed;
+use super::{
+    CliError,
+    printing::{self, print},
+};
+use app::prices::PriceFile;
 use index::{Detail, Index, Served};
 use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
-use rules::{GroupId, capi::ObjectKey, text::visible};
-
-/// The reason why nothing could be explained, or why the verdict is bad.
-#[derive(Debug, Error)]
-pub enum ExplainError {
-    /// An object that was named doesn't exist.
-    #[error("no node group{place} is {wanted:?}: {there_is}")]
-    Unknown {
-        /// The id as given.
-        wanted: String,
-        /// The place in which it was searched.
-        place: String,
-        /// The objects that exist instead, in words for people.
-        there_is: String,
-    },
-    /// The manifests can't be read.
-    #[error(transparent)]
-    Manifests(#[from] ManifestError),
-    /// The price file is unusable.
-    #[error(transparent)]
-    Prices(#[from] PriceFileError),
-    /// The file of `--pod` is unusable.
-    #[error("--pod {path}: {why}")]
-    Pod {
-        /// The file.
-        path: String,
-        /// The reason why it can't be used.
-        why: String,
-    },
-    /// A cluster can't be reached.
-    #[error("{cluster} cluster: {why}; --manifests explains files without a cluster")]
-    Connect {
-        /// The cluster.
-        cluster: &'static str,
-        /// The reason.
-        why: String,
-    },
-    /// The Cluster that the scope names doesn't exist.
-    #[error("Cluster {cluster} isn't there: correct --cluster or --management-kubeconfig; {there_is}")]
-    NoCluster {
-        /// The Cluster.
-        cluster: ObjectKey,
-        /// The Clusters that exist instead, in words for people.
-        there_is: String,
-    },
-    /// The Secret for the workload cluster is missing or unusable.
-    #[error("{0}; --workload-nodes none explains without Nodes")]
-    NoWorkload(String),
-    /// Not everything was read in time.
-    #[error("the clusters weren't read within {patience:?}; --timeout allows more. What is missing:{missing}")]
-    NotRead {
-        /// The time waited.
-        patience: Duration,
-        /// A line for each kind, with the reason.
-        missing: String,
-    },
-    /// The runtime can't be started.
-    #[error("can't run: {0}")]
-    Io(#[from] io::Error),
-    /// The output can't be printed.
-    #[error(transparent)]
-    Print(#[from] PrintError),
-    /// The explanation succeeded, and something in it is invalid.
-    #[error("{0}")]
-    Invalid(String),
-}
-
-impl ExplainError {
-    /// Returns true if the explanation succeeded, and something in it is invalid.
-    #[must_use]
-    pub(crate) fn is_verdict(&self) -> bool {
-        matches!(self, Self::Invalid(_))
-    }
-}
+use rules::{GroupId, text::visible};
 
 /// The result of reading clusters or manifests, besides the index.
 #[derive(Debug, Default)]
@@ -122,29 +52,30 @@ struct Findings {
 }
 
 impl ExplainConfig {
-    /// Explains and prints.
-    ///
-    /// # Errors
-    /// If something can't be read, or something explained is invalid.
-    pub(super) fn run(mut self) -> Result<(), ExplainError> {
+    /// Explains and prints. An error is the verdict, or there is no verdict since something can't be read.
+    pub(super) fn run(mut self) -> Result<(), CliError> {
         for warning in &self.warnings {
             eprintln!("warning: {}", visible(warning));
         }
-        self.load_prices()?;
-        let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
-        let explained = if self.manifests.is_empty() { self.of_clusters(&pods)? } else { self.of_manifests(&pods)? };
-        let coloured = self.color.is_on();
-        for warning in &explained.report.warnings {
+        let findings = self.findings().map_err(CliError::NoVerdict)?;
+        for warning in &findings.report.warnings {
             eprintln!("warning: {}", visible(warning));
         }
-        for skipped in &explained.report.skipped {
+        for skipped in &findings.report.skipped {
             eprintln!("skipped: {}", visible(skipped));
         }
-        print(&mut io::stdout().lock(), &explained.render(self.output, coloured)?)?;
-        explained.verdict()
+        let printed = findings.render(self.output, self.color.is_on()).and_then(|text| print(&text));
+        printed.map_err(CliError::NoVerdict)?;
+        Ok(findings.verdict()?)
     }
 
-    fn load_prices(&mut self) -> Result<(), ExplainError> {
+    fn findings(&mut self) -> anyhow::Result<Findings> {
+        self.load_prices()?;
+        let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
+        if self.manifests.is_empty() { self.of_clusters(&pods) } else { self.of_manifests(&pods) }
+    }
+
+    fn load_prices(&mut self) -> anyhow::Result<()> {
         if let Some(path) = &self.index.prices {
             let (_, prices) = PriceFile::open(path)?;
             self.index.rules.prices = prices;
@@ -152,7 +83,7 @@ impl ExplainConfig {
         Ok(())
     }
 
-    fn of_manifests(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
+    fn of_manifests(&self, pods: &[Pod]) -> anyhow::Result<Findings> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
         let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.index.rules.clone());
@@ -161,8 +92,8 @@ impl ExplainConfig {
         self.explain(&index, ReadResult { notes, warnings, broken, skipped: manifests.skipped }, pods)
     }
 
-    fn of_clusters(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    fn of_clusters(&self, pods: &[Pod]) -> anyhow::Result<Findings> {
+        let runtime = tokio::runtime::Runtime::new().context("can't run")?;
         runtime.block_on(async {
             let live = live::read(self.index.clone(), self.timeout).await?;
             let explained = self.explain(live.index(), ReadResult::default(), pods);
@@ -171,7 +102,7 @@ impl ExplainConfig {
         })
     }
 
-    fn explain(&self, index: &Index, read: ReadResult, pods: &[Pod]) -> Result<Findings, ExplainError> {
+    fn explain(&self, index: &Index, read: ReadResult, pods: &[Pod]) -> anyhow::Result<Findings> {
         let mut snapshot = index.snapshot(None, Detail::Counts);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();
@@ -207,11 +138,11 @@ impl ExplainConfig {
 }
 
 impl Findings {
-    fn render(&self, output: Output, coloured: bool) -> Result<String, ExplainError> {
+    fn render(&self, output: Output, coloured: bool) -> anyhow::Result<String> {
         match output {
             Output::Text => Ok(text::text(&self.report, coloured)),
-            Output::Json => Ok(printing::json(&self.report)?),
-            Output::Yaml => Ok(printing::yaml(&self.report)?),
+            Output::Json => printing::json(&self.report),
+            Output::Yaml => printing::yaml(&self.report),
             Output::Node => {
                 let nodes = self.nodes()?;
                 let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
@@ -220,21 +151,19 @@ impl Findings {
             Output::NodeJson => {
                 let nodes = self.nodes()?;
                 let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes});
-                Ok(printing::json(&list)?)
+                printing::json(&list)
             }
         }
     }
 
     /// Returns the Nodes of the groups whose template is known.
-    fn nodes(&self) -> Result<Vec<serde_json::Value>, ExplainError> {
+    fn nodes(&self) -> anyhow::Result<Vec<serde_json::Value>> {
         let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
-        let nodes =
-            nodes.map(|(id, sent)| node::node(sent).map_err(|why| PrintError::Form(format!("{id}: {why}")).into()));
-        nodes.collect()
+        nodes.map(|(id, sent)| node::node(sent).map_err(|why| anyhow!("can't write it: {id}: {why}"))).collect()
     }
 
     /// Returns an error unless everything that was explained is valid.
-    fn verdict(&self) -> Result<(), ExplainError> {
+    fn verdict(&self) -> anyhow::Result<()> {
         let of = |count, one: &str, many: &str| match count {
             0 => None,
             1 => Some(format!("1 {one}")),
@@ -247,6 +176,7 @@ impl Findings {
             (!homeless.is_empty()).then(|| format!("no Node of these groups would fit {}", homeless.join(", "))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        if parts.is_empty() { Ok(()) } else { Err(ExplainError::Invalid(visible(&parts.join("; ")).into_owned())) }
+        ensure!(parts.is_empty(), "{}", visible(&parts.join("; ")));
+        Ok(())
     }
 }

@@ -2,12 +2,13 @@
 
 use std::{fs, io::Read as _};
 
+use anyhow::anyhow;
 use k8s_openapi::api::core::v1::PodSpec;
 use rules::{PodNeeds, pod::not_looked_at};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{ExplainError, manifests::documents};
+use super::manifests::documents;
 use page::state::explain::Pod;
 
 /// The paths of the pod spec in some kinds.
@@ -18,8 +19,8 @@ const SPECS: [(&str, &str); 3] =
 const TEMPLATE: &str = "/spec/template/spec";
 
 /// Reads the pods in a file, or on standard input (`-`).
-pub(super) fn read(path: &str) -> Result<Vec<Pod>, ExplainError> {
-    let unreadable = |why: String| ExplainError::Pod { path: path.to_owned(), why };
+pub(super) fn read(path: &str) -> anyhow::Result<Vec<Pod>> {
+    let unreadable = |why: String| anyhow!("--pod {path}: {why}");
     let mut text = String::new();
     match path {
         "-" => std::io::stdin().lock().read_to_string(&mut text).map(|_| ()),

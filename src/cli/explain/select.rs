@@ -1,10 +1,9 @@
 //! Selects the objects to explain: those that were named, or else every node group and every object that is left out
 //! for an error.
 
+use anyhow::bail;
 use rules::GroupId;
 use rules::capi::ScalableKind;
-
-use super::ExplainError;
 
 /// The maximum number of existing ids that are listed if one isn't found.
 const MOST_NAMED: usize = 10;
@@ -25,11 +24,11 @@ impl Selection {
     ///
     /// # Errors
     /// If one that was named doesn't exist.
-    pub(super) fn chosen(&self, known: &[GroupId]) -> Result<Vec<bool>, ExplainError> {
+    pub(super) fn chosen(&self, known: &[GroupId]) -> anyhow::Result<Vec<bool>> {
         let is_here = |id: &GroupId| self.namespace.as_deref().is_none_or(|namespace| *namespace == *id.key.namespace);
         for wanted in &self.ids {
             if !known.iter().any(|id| is_here(id) && is_named(wanted, id)) {
-                return Err(self.unknown(wanted, known.iter().filter(|id| is_here(id))));
+                bail!(self.unknown(wanted, known.iter().filter(|id| is_here(id))));
             }
         }
         let is_named = |id: &GroupId| self.ids.is_empty() || self.ids.iter().any(|wanted| is_named(wanted, id));
@@ -37,7 +36,7 @@ impl Selection {
     }
 
     /// Returns the error for an unknown id, which lists existing ones, the most similar first.
-    fn unknown<'a>(&self, wanted: &str, known: impl Iterator<Item = &'a GroupId>) -> ExplainError {
+    fn unknown<'a>(&self, wanted: &str, known: impl Iterator<Item = &'a GroupId>) -> String {
         let mut known: Vec<_> = known.map(ToString::to_string).collect();
         let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
         known.sort_by_cached_key(|id| (strsim::damerau_levenshtein(&name(id), &name(wanted)), id.clone()));
@@ -49,7 +48,7 @@ impl Selection {
             (false, 0) => format!("there is {}", known.join(", ")),
             (false, others) => format!("there is {} and {others} more", known.join(", ")),
         };
-        ExplainError::Unknown { wanted: wanted.to_owned(), place, there_is }
+        format!("no node group{place} is {wanted:?}: {there_is}")
     }
 
     /// Returns the namespaces of all selected objects, if they are known.

@@ -6,22 +6,17 @@ pub(super) mod output;
 #[cfg(test)]
 mod tests;
 
-use std::{io, time::Duration};
-
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use thiserror::Error;
 
-pub use self::{
-    client::{Client, ClientError, ServerUrl},
-    output::Filter,
-};
+pub(super) use self::client::{Client, ServerUrl};
+use self::output::Filter;
 use super::{
-    UsageError, help,
-    printing::given,
-    printing::{self, PrintError},
+    CliError, UsageError, help,
+    printing::{self, given},
     values::timeout,
 };
-use connect::{ClusterRef, ClusterRefError};
+use connect::ClusterRefError;
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
@@ -74,46 +69,11 @@ pub enum Output {
     Yaml,
 }
 
-/// The configuration of `groups`.
-#[derive(Clone, Debug)]
-pub struct GroupsConfig {
-    server: ServerUrl,
-    cluster: Option<ClusterRef>,
-    filter: Filter,
-    output: Output,
-    timeout: Duration,
-}
-
-/// The reason why `groups` failed.
-#[derive(Debug, Error)]
-pub enum GroupsError {
-    /// The request to the server failed.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// A node group that was asked for doesn't exist.
-    #[error(
-        "no node group has {wanted:?} in its name; {near}groups --all shows all there are, and what is excluded and why"
-    )]
-    NoSuchGroup {
-        /// The id as given.
-        wanted: String,
-        /// The node groups with similar names, in words for people.
-        near: String,
-    },
-    /// The runtime can't be started.
-    #[error("can't run: {0}")]
-    Io(#[from] io::Error),
-    /// The state can't be printed.
-    #[error(transparent)]
-    Print(#[from] PrintError),
-}
-
-impl TryFrom<GroupsArgs> for GroupsConfig {
-    type Error = UsageError;
-
-    fn try_from(args: GroupsArgs) -> Result<Self, UsageError> {
-        let server = ServerUrl::of_flag(&args.server)?;
-        let cluster = match given(args.cluster.as_deref()) {
+impl GroupsArgs {
+    /// Asks and prints.
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let client = Client::new(ServerUrl::of_flag(&self.server)?, timeout(&self.timeout)?);
+        let cluster = match given(self.cluster.as_deref()) {
             Some(text) => Some(text.parse().map_err(|error: ClusterRefError| UsageError::Flag {
                 flag: "--cluster",
                 value: text.to_owned(),
@@ -121,31 +81,16 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
             })?),
             None => None,
         };
-        Ok(Self {
-            server,
-            cluster,
-            timeout: timeout(&args.timeout)?,
-            filter: Filter { ids: args.ids, namespace: args.namespace, all: args.all, instances: args.instances },
-            output: args.output,
-        })
+        let filter = Filter { ids: self.ids, namespace: self.namespace, all: self.all, instances: self.instances };
+        let state = filter.apply(block_on(client.state(cluster.as_ref(), filter.instances))?)?;
+        for warning in output::warnings(&state, self.output, &filter) {
+            eprintln!("warning: {warning}");
+        }
+        Ok(printing::print(&output::render(&state, self.output, &filter)?)?)
     }
 }
 
-impl GroupsConfig {
-    /// Asks and prints.
-    ///
-    /// # Errors
-    /// If the server can't be asked, or a named group doesn't exist.
-    pub(super) fn run(self) -> Result<(), GroupsError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let client = Client::new(self.server.clone(), self.timeout);
-            let state = self.filter.apply(client.state(self.cluster.as_ref(), self.filter.instances).await?)?;
-            for warning in output::warnings(&state, self.output, &self.filter) {
-                eprintln!("warning: {warning}");
-            }
-            printing::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;
-            Ok(())
-        })
-    }
+/// Waits for an answer of a server.
+pub(super) fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("can't run")?.block_on(asking)
 }

@@ -1,6 +1,8 @@
 //! Selects the part of the state that is printed, and renders it.
 
-use super::{GroupsError, Output};
+use anyhow::anyhow;
+
+use super::Output;
 use crate::cli::printing;
 use page::state::tables::{View, table};
 use page::state::{CheckState, State};
@@ -13,15 +15,15 @@ const MOST_NAMED: usize = 3;
 
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Filter {
+pub(super) struct Filter {
     /// Ids, their last parts, or parts of names; an empty list selects all groups.
-    pub ids: Vec<String>,
+    pub(super) ids: Vec<String>,
     /// The only namespace, if one is given.
-    pub namespace: Option<String>,
+    pub(super) namespace: Option<String>,
     /// True if objects that are left out are wanted too.
-    pub all: bool,
+    pub(super) all: bool,
     /// True if instances are wanted too.
-    pub instances: bool,
+    pub(super) instances: bool,
 }
 
 impl Filter {
@@ -29,7 +31,7 @@ impl Filter {
     ///
     /// # Errors
     /// If an id matches no object, left out or not.
-    pub fn apply(&self, mut state: State) -> Result<State, GroupsError> {
+    pub(super) fn apply(&self, mut state: State) -> anyhow::Result<State> {
         let in_namespace = |namespace: &str| self.namespace.as_deref().is_none_or(|wanted| wanted == namespace);
         state.groups.retain(|group| in_namespace(&group.namespace));
         state.left_out.retain(|object| in_namespace(&object.namespace));
@@ -56,10 +58,15 @@ impl Filter {
 type Match = fn(&str, &str) -> bool;
 
 /// Returns how an id is meant: as the end of one of these, or else as a part of names.
-fn matching(wanted: &str, known: &[String]) -> Result<Match, GroupsError> {
+fn matching(wanted: &str, known: &[String]) -> anyhow::Result<Match> {
     let matches: [Match; 2] = [is_end, is_part];
     let found = matches.into_iter().find(|is_match| known.iter().any(|id| is_match(wanted, id)));
-    found.ok_or_else(|| GroupsError::NoSuchGroup { wanted: wanted.to_owned(), near: near(wanted, known) })
+    found.ok_or_else(|| {
+        anyhow!(
+            "no node group has {wanted:?} in its name; {}groups --all shows all there are, and what is excluded and why",
+            near(wanted, known)
+        )
+    })
 }
 
 /// Returns true if the name contains `wanted`, or the id if that has a slash.
@@ -87,7 +94,7 @@ fn is_end(wanted: &str, id: &str) -> bool {
 }
 
 /// Returns the state as text, ending with a newline.
-pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<String, GroupsError> {
+pub(super) fn render(state: &State, output: Output, filter: &Filter) -> anyhow::Result<String> {
     let view = View {
         wide: output == Output::Wide,
         all: filter.all || !state.left_out.is_empty(),
@@ -95,8 +102,8 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
     };
     match output {
         Output::Table | Output::Wide => Ok(table(state, view)),
-        Output::Json => Ok(printing::json(state)?),
-        Output::Yaml => Ok(printing::yaml(state)?),
+        Output::Json => printing::json(state),
+        Output::Yaml => printing::yaml(state),
     }
 }
 

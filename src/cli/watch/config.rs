@@ -21,15 +21,13 @@ use crate::cli::{
 
 /// The configuration of `watch`.
 #[derive(Clone, Debug)]
-pub struct WatchConfig {
+pub(in crate::cli) struct WatchConfig {
     /// The objects that are watched, and the notifications.
-    pub stream: Config,
-    /// The form in which changes are shown.
-    pub output: Output,
-    /// The choice of colours.
-    pub color: Color,
+    pub(super) stream: Config,
+    pub(super) output: Output,
+    pub(super) color: Color,
     /// True if the objects that exist at the start are shown.
-    pub show_initial: bool,
+    pub(super) show_initial: bool,
 }
 
 impl TryFrom<WatchArgs> for WatchConfig {

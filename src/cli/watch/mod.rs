@@ -18,11 +18,9 @@ use std::{
 use anyhow::Context as _;
 use change_stream::watch as stream;
 
+pub(super) use self::config::WatchConfig;
+pub use self::config::{Output, Target, WatchArgs};
 use self::printer::{Form, Printer, Writing};
-pub use self::{
-    config::WatchConfig,
-    config::{Output, Target, WatchArgs},
-};
 use service::listen::Shutdown;
 
 /// The time limit for a slow reader to read the last lines at shutdown.
@@ -45,7 +43,7 @@ pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
 }
 
 /// A running watch.
-pub struct Watch {
+struct Watch {
     stream: stream::Watch,
     writing: Option<Writing>,
 }
@@ -56,7 +54,7 @@ impl Watch {
     ///
     /// # Errors
     /// If a cluster can't be reached, a resource isn't served, a permission is missing, or a selector is refused.
-    pub async fn start(config: WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Self> {
+    async fn start(config: WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Self> {
         Self::begin(config, out, stream::Tempo::default()).await
     }
 
@@ -88,7 +86,7 @@ impl Watch {
     ///
     /// # Errors
     /// If a write of the output fails for a reason other than a missing reader.
-    pub async fn finish(self, shutdown: &Shutdown) -> anyhow::Result<()> {
+    async fn finish(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let unread = self.writing.as_ref().map(|writing| writing.broken.clone()).unwrap_or_default();
         let stopping = shutdown.stopping();
         tokio::select! {

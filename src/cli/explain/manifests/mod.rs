@@ -10,9 +10,9 @@ mod source;
 mod tests;
 mod topology;
 
-use std::{fmt, io};
+use std::fmt;
 
-use thiserror::Error;
+use anyhow::bail;
 
 pub(super) use self::{
     documents::documents,
@@ -21,33 +21,9 @@ pub(super) use self::{
 };
 use self::{objects::Manifests, source::Text};
 
-/// The reason why manifests can't be read.
-#[derive(Debug, Error)]
-pub enum ManifestError {
-    /// A file or a directory can't be read.
-    #[error("can't read the manifests {path}: {why}: name a file, a directory, or - for standard input")]
-    Unreadable {
-        /// The path.
-        path: String,
-        /// The error of the operating system.
-        why: io::Error,
-    },
-    /// A named file holds something other than YAML or JSON.
-    #[error("{place}: {why}: only in a directory is such a file skipped")]
-    Broken {
-        /// The position of the defect.
-        place: Place,
-        /// The reason.
-        why: String,
-    },
-    /// The manifests hold no object.
-    #[error("no Kubernetes object is in {0}: give a dump (kubectl get … -o yaml), or the manifests themselves")]
-    Nothing(String),
-}
-
 /// The position of a document, or of an item of its list.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Place {
+pub(super) struct Place {
     file: String,
     /// The line where its document begins, from 1.
     line: usize,
@@ -63,14 +39,17 @@ impl fmt::Display for Place {
 }
 
 /// Reads all sources. `namespace` applies to objects that name none.
-pub(super) fn read(sources: &[ManifestSource], namespace: &str) -> Result<Manifests, ManifestError> {
+pub(super) fn read(sources: &[ManifestSource], namespace: &str) -> anyhow::Result<Manifests> {
     let mut manifests = Manifests::new(namespace);
     for source in sources {
         source.read(|text| manifests.add(&text))?;
     }
     if manifests.is_empty() {
         let names: Vec<_> = sources.iter().map(ToString::to_string).collect();
-        return Err(ManifestError::Nothing(names.join(", ")));
+        bail!(
+            "no Kubernetes object is in {}: give a dump (kubectl get … -o yaml), or the manifests themselves",
+            names.join(", ")
+        );
     }
     Ok(manifests)
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use rules::capi::{Meta, ObjectKey};
 use serde_json::Value;
 
 use super::{
-    ManifestError, Place, Text,
+    Place, Text,
     documents::{Broken, documents},
 };
 
@@ -56,24 +57,24 @@ impl Manifests {
     }
 
     /// Adds the objects of a text.
-    pub(super) fn add(&mut self, text: &Text) -> Result<(), ManifestError> {
+    pub(super) fn add(&mut self, text: &Text) -> anyhow::Result<()> {
         let place = |line| Place { file: text.name.clone(), line, item: None };
         let Ok(utf8) = std::str::from_utf8(&text.bytes) else {
-            return self.take_broken(text, place(1), Broken { why: "it isn't UTF-8 text".into(), is_template: false });
+            return self.take_broken(text, &place(1), Broken { why: "it isn't UTF-8 text".into(), is_template: false });
         };
         for document in documents(utf8) {
             match document.value {
                 Ok(value) => self.take(value, &place(document.line)),
-                Err(broken) => self.take_broken(text, place(document.line), broken)?,
+                Err(broken) => self.take_broken(text, &place(document.line), broken)?,
             }
         }
         Ok(())
     }
 
-    fn take_broken(&mut self, text: &Text, place: Place, broken: Broken) -> Result<(), ManifestError> {
+    fn take_broken(&mut self, text: &Text, place: &Place, broken: Broken) -> anyhow::Result<()> {
         let Broken { why, is_template } = broken;
         match (text.is_named, is_template) {
-            (true, _) => return Err(ManifestError::Broken { place, why }),
+            (true, _) => bail!("{place}: {why}: only in a directory is such a file skipped"),
             (false, true) => self.skipped.push(format!("{place}: {why}")),
             (false, false) => self.broken.push(format!("{place}: {why}")),
         }

@@ -8,9 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::anyhow;
 use walkdir::{DirEntry, WalkDir};
-
-use super::ManifestError;
 
 /// The extensions of the files that are read in a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -52,16 +51,16 @@ pub(super) struct Text {
 
 impl ManifestSource {
     /// Passes the texts to `take` one by one; those of a directory are ordered by name.
-    pub(super) fn read(&self, mut take: impl FnMut(Text) -> Result<(), ManifestError>) -> Result<(), ManifestError> {
+    pub(super) fn read(&self, mut take: impl FnMut(Text) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let path = match self {
             Self::Stdin => {
                 let mut bytes = Vec::new();
-                io::stdin().lock().read_to_end(&mut bytes).map_err(|why| unreadable(self, why))?;
+                io::stdin().lock().read_to_end(&mut bytes).map_err(|why| unreadable(self, &why))?;
                 return take(Text { name: self.to_string(), bytes, is_named: true });
             }
             Self::Path(path) => path,
         };
-        if !fs::metadata(path).map_err(|why| unreadable(self, why))?.is_dir() {
+        if !fs::metadata(path).map_err(|why| unreadable(self, &why))?.is_dir() {
             return take(text(path, true)?);
         }
         // Links may lead to a directory in more ways than can be walked.
@@ -78,7 +77,7 @@ impl ManifestSource {
                 Err(error) if error.loop_ancestor().is_some() => continue,
                 Err(error) => {
                     let path = error.path().unwrap_or(path).display().to_string();
-                    return Err(ManifestError::Unreadable { path, why: error.into() });
+                    return Err(unreadable(&path, &error.into()));
                 }
             };
             if entry.file_type().is_file() && has_ending(entry.path()) {
@@ -89,9 +88,9 @@ impl ManifestSource {
     }
 }
 
-fn text(path: &Path, is_named: bool) -> Result<Text, ManifestError> {
+fn text(path: &Path, is_named: bool) -> anyhow::Result<Text> {
     let name = path.display().to_string();
-    let unreadable = |why| ManifestError::Unreadable { path: name.clone(), why };
+    let unreadable = |why| unreadable(&name, &why);
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > LONGEST {
@@ -103,8 +102,8 @@ fn text(path: &Path, is_named: bool) -> Result<Text, ManifestError> {
     Ok(Text { name, bytes, is_named })
 }
 
-fn unreadable(source: &ManifestSource, why: io::Error) -> ManifestError {
-    ManifestError::Unreadable { path: source.to_string(), why }
+fn unreadable(path: &impl fmt::Display, why: &io::Error) -> anyhow::Error {
+    anyhow!("can't read the manifests {path}: {why}: name a file, a directory, or - for standard input")
 }
 
 /// Returns true for names such as `.git`, and for the directories behind the links of a mounted ConfigMap.

@@ -22,7 +22,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
     directory
 }
 
-fn read_path(path: &Path) -> Result<Manifests, ManifestError> {
+fn read_path(path: &Path) -> anyhow::Result<Manifests> {
     read(&[ManifestSource::Path(path.to_owned())], "default")
 }
 
