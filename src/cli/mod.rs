@@ -9,10 +9,12 @@ mod generate;
 pub mod groups;
 mod help;
 mod index_config;
+mod live_index;
 mod log;
 mod log_level;
 mod printing;
 mod serve;
+mod usage;
 mod values;
 mod watch;
 
@@ -37,9 +39,10 @@ use groups::GroupsArgs;
 pub use index_config::IndexArgs;
 pub use log::{LogArgs, LogFormat};
 use log_level::LogLevelArgs;
-pub use printing::{Color, UsageError};
+pub use printing::Color;
 use serve::OneCluster;
 pub use serve::{FleetArgs, Reflection, ServeArgs, TlsArgs};
+pub use usage::UsageError;
 use watch::WatchConfig;
 pub use watch::{Output, Target, WatchArgs};
 

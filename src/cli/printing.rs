@@ -1,10 +1,7 @@
 //! Standard output as the subcommands share it: the choice of colours, and JSON and YAML without control characters,
 //! which a terminal would obey.
 
-use std::{
-    fmt,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -12,7 +9,6 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use rules::text::{is_left_by_json, visible_json};
 use serde::Serialize;
-use thiserror::Error;
 
 pub(super) const DIM: Style = AnsiColor::BrightBlack.on_default();
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -72,95 +68,4 @@ pub(super) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     let yaml = serde_yaml::to_string(value).context("can't write it")?;
     // JSON is valid YAML, and can escape every character.
     if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
-}
-
-// Wrong calls: the error that each subcommand reports, and the flags that it names. Nothing may be parsed here.
-
-/// A wrong call. Each message names the flag and the remedy.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum UsageError {
-    /// The value of a flag without a variable is invalid.
-    #[error("{flag}: {value:?} can't be used: {reason}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// The value as given.
-        value: String,
-        /// The reason why it can't be used.
-        reason: String,
-    },
-    /// The value of a flag is invalid.
-    #[error("{flag} (or {variable}): {value:?} can't be used: {reason}")]
-    Value {
-        /// The flag.
-        flag: &'static str,
-        /// Its environment variable.
-        variable: &'static str,
-        /// The value as given.
-        value: String,
-        /// The reason why it can't be used.
-        reason: String,
-    },
-    /// Two flags exclude each other.
-    #[error(
-        "{first} and {second} exclude each other, each chooses the node groups to serve: give only one (environment \
-             variables count too)"
-    )]
-    Conflict {
-        /// One flag.
-        first: &'static str,
-        /// The other.
-        second: &'static str,
-    },
-    /// A flag is useless without another.
-    #[error("{given} needs {other} (or {variable}): {why}")]
-    Needs {
-        /// The flag that was given.
-        given: &'static str,
-        /// The one that is missing.
-        other: &'static str,
-        /// Its environment variable.
-        variable: &'static str,
-        /// The reason why it is needed.
-        why: &'static str,
-    },
-    /// A wrong call of `watch`.
-    #[error("{0}")]
-    Watch(String),
-    /// No scope is chosen.
-    #[error(
-        "no scope is chosen, and without one the node groups of all Clusters would be scaled. Choose one:\n  \
-         --cluster NAMESPACE/NAME\n      one Cluster; its workload cluster is reached by the Secret NAME-kubeconfig\n  \
-         --node-group-auto-discovery clusterapi:namespace=NS,clusterName=NAME,label=value\n      what matches, as the \
-         in-tree provider takes it\n  \
-         --all-clusters\n      all there are, on purpose"
-    )]
-    NoScope,
-}
-
-/// A flag, its environment variable, and the meaning of an empty value.
-pub(super) struct Flag {
-    pub(super) name: &'static str,
-    pub(super) variable: &'static str,
-    pub(super) default: &'static str,
-}
-
-impl Flag {
-    pub(super) fn or_default<'a>(&self, text: &'a str) -> &'a str {
-        given(Some(text)).unwrap_or(self.default)
-    }
-
-    pub(super) fn wrong(&self, value: &str, reason: &dyn fmt::Display) -> UsageError {
-        UsageError::Value {
-            flag: self.name,
-            variable: self.variable,
-            value: value.to_owned(),
-            reason: reason.to_string(),
-        }
-    }
-}
-
-/// Returns a value without surrounding space; `None` if it is empty.
-pub(super) fn given(text: Option<&str>) -> Option<&str> {
-    text.map(str::trim).filter(|text| !text.is_empty())
 }

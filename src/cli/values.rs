@@ -5,18 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use rules::GoDuration;
 use rules::capi::DEFAULT_GROUP;
 
-use super::printing::{Flag, UsageError, given};
+use super::usage::{UsageError, given, given_or, wrong};
 use connect::Source;
 
 /// The value of a kubeconfig flag for the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";
-
-const CAPI_GROUP: Flag = Flag { name: "--capi-group", variable: "CAPI_GROUP", default: DEFAULT_GROUP };
-const CONTEXT: Flag = Flag { name: "--context", variable: "CAPI_AUTOSCALER_CONTEXT", default: "" };
-const CAPI_VERSION: Flag = Flag { name: "--capi-version", variable: "CAPI_VERSION", default: "" };
-/// The flags whose values are parsed here: a test compares their names with clap's.
-#[cfg(test)]
-pub(super) const FLAGS: [Flag; 3] = [CAPI_GROUP, CAPI_VERSION, CONTEXT];
 
 /// Parses a boolean as environment variables spell it; a typing error is neither true nor false.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
@@ -46,9 +39,11 @@ pub(super) fn management(kubeconfig: Option<&str>, context: Option<&str>) -> Res
     let kubeconfig = given(kubeconfig);
     match given(context) {
         None => Ok(kubeconfig.map(source).unwrap_or_default()),
-        Some(name) if kubeconfig == Some(IN_CLUSTER) => {
-            Err(CONTEXT.wrong(name, &"a service account has no contexts: leave out --management-kubeconfig in-cluster"))
-        }
+        Some(name) if kubeconfig == Some(IN_CLUSTER) => Err(wrong(
+            "--context",
+            name,
+            "a service account has no contexts: leave out --management-kubeconfig in-cluster",
+        )),
         Some(name) => Ok(Source::Context { file: kubeconfig.map(PathBuf::from), name: name.to_owned() }),
     }
 }
@@ -58,17 +53,17 @@ pub(super) fn source(text: &str) -> Source {
 }
 
 pub(super) fn capi_group(text: &str) -> Result<&str, UsageError> {
-    let text = CAPI_GROUP.or_default(text);
+    let text = given_or(text, DEFAULT_GROUP);
     if is_dns(text) && text.contains('.') {
         return Ok(text);
     }
-    Err(CAPI_GROUP.wrong(text, &"it has to be an API group, such as cluster.x-k8s.io"))
+    Err(wrong("--capi-group", text, "it has to be an API group, such as cluster.x-k8s.io"))
 }
 
 pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageError> {
     match given(text) {
         Some(text) if is_dns(text) && text.starts_with('v') && !text.contains('.') => Ok(Some(text.to_owned())),
-        Some(text) => Err(CAPI_VERSION.wrong(text, &"it has to be a version without its group, such as v1beta2")),
+        Some(text) => Err(wrong("--capi-version", text, "it has to be a version without its group, such as v1beta2")),
         None => Ok(None),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, OneCluster, ServeArgs, UsageError, help, printing::given, values::timeout};
+use crate::cli::{Color, OneCluster, ServeArgs, UsageError, help, usage::given, values::timeout};
 use app::Config;
 use rules::LabelSelector;
 

@@ -27,7 +27,7 @@ use super::{
     report::{CheckId, Findings},
     reviews::{AccessReview, Answer},
 };
-use crate::cli::index_config::{FORBIDDEN, LiveIndex};
+use crate::cli::live_index::{FORBIDDEN, LiveIndex};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;

@@ -28,7 +28,7 @@ use self::{
     report::{Findings, Report},
 };
 use super::{
-    index_config::LiveIndex,
+    live_index::LiveIndex,
     printing::{json, print, yaml},
 };
 use app::IndexConfig;

@@ -9,8 +9,8 @@ use clap::Args;
 use super::{
     CliError,
     groups::{Client, DEFAULT_SERVER, Output, ServerUrl, block_on},
-    help,
-    printing::{self, given},
+    help, printing,
+    usage::given,
     values::timeout,
 };
 use page::state::{CheckState, ClusterCondition, FleetCluster, FleetState};

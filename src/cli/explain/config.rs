@@ -7,7 +7,7 @@ use rules::{Scope, ScopeSpec};
 use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
 use crate::cli::{
     Color, UsageError,
-    printing::given,
+    usage::given,
     values::{duration, is_dns},
 };
 use app::IndexConfig;

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{anyhow, bail};
 
-use crate::cli::index_config::LiveIndex;
+use crate::cli::live_index::LiveIndex;
 use app::IndexConfig;
 use connect::{Clients, ConnectError, WorkloadSource};
 

@@ -12,7 +12,8 @@ use hyper_util::{
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{DEFAULT_SERVER, UsageError};
+use super::DEFAULT_SERVER;
+use crate::cli::usage::{UsageError, wrong};
 use connect::ClusterRef;
 use page::state::{FleetState, SCHEMA_VERSION, State};
 use rules::text::visible;
@@ -47,12 +48,7 @@ impl ServerUrl {
     /// Parses the flag `--server`; an empty value is the default.
     pub(in crate::cli) fn of_flag(text: &str) -> Result<Self, UsageError> {
         let url = if text.trim().is_empty() { DEFAULT_SERVER } else { text.trim() };
-        url.parse().map_err(|reason| UsageError::Value {
-            flag: "--server",
-            variable: "CAPI_AUTOSCALER_SERVER",
-            value: text.to_owned(),
-            reason,
-        })
+        url.parse().map_err(|reason: String| wrong("--server", text, reason))
     }
 }
 

@@ -11,11 +11,7 @@ use clap::{Args, ValueEnum};
 
 pub(super) use self::client::{Client, ServerUrl};
 use self::output::Filter;
-use super::{
-    CliError, UsageError, help,
-    printing::{self, given},
-    values::timeout,
-};
+use super::{CliError, UsageError, help, printing, usage::given, values::timeout};
 use connect::ClusterRefError;
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";

@@ -31,7 +31,7 @@ use self::{
     lines::{Form, Lines},
     numbers::Numbers,
 };
-use super::UsageError;
+use super::usage::{UsageError, wrong};
 
 const DEFAULT_LEVEL: &str = "info";
 
@@ -81,12 +81,7 @@ impl LogArgs {
     /// Returns the filter of the flag, as text and parsed.
     pub(super) fn filter(&self) -> Result<(String, EnvFilter), UsageError> {
         let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { self.log_level.trim() };
-        let filter = parse(level).map_err(|reason| UsageError::Value {
-            flag: "--log-level",
-            variable: "CAPI_AUTOSCALER_LOG_LEVEL",
-            value: self.log_level.clone(),
-            reason,
-        })?;
+        let filter = parse(level).map_err(|reason| wrong("--log-level", &self.log_level, reason))?;
         Ok((level.to_owned(), filter))
     }
 

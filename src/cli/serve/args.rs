@@ -5,14 +5,19 @@
 
 use clap::Args;
 
-use super::{
-    FleetArgs, TlsArgs,
-    flags::{
-        DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
-        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE,
-    },
-};
+use super::{FleetArgs, TlsArgs};
 use crate::cli::{IndexArgs, help, values::parse_bool};
+
+/// The value that turns a listener off.
+pub(super) const NONE: &str = "none";
+
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
+pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
+pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
+pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
+pub(super) const DEFAULT_SLOW_RPC: &str = "100ms";
+pub(super) const DEFAULT_CAPACITY_ERROR_GRACE: &str = "5m";
+pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
 #[derive(Args, Clone, Debug)]

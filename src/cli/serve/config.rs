@@ -6,17 +6,16 @@ use std::{env, net::SocketAddr, time::Duration};
 use rules::{CapacityWords, Grace, LabelSelector, Rules, Scope};
 
 use super::{
-    args::ServeArgs,
-    flags::{
-        ADMIN_ALLOWED_HOSTS, ADMIN_LISTEN, CAPACITY_ERROR_GRACE, CAPACITY_ERROR_WORDS, HTTP_LISTEN, LISTEN,
-        MACHINE_POOL_DELETES, MAX_STALENESS, NONE, OTLP_ENDPOINT, PROBE_LISTEN, SLOW_RPC,
+    args::{
+        DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
+        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE, ServeArgs,
     },
-    fleet::{self, Fleet},
+    fleet::Fleet,
     socket, tls,
 };
 use crate::cli::{
-    IndexArgs, UsageError,
-    printing::{Flag, given},
+    IndexArgs,
+    usage::{UsageError, given, given_or, wrong},
     values::duration,
 };
 use app::Config;
@@ -64,7 +63,7 @@ impl TryFrom<ServeArgs> for OneCluster {
         let config = Config::try_from(args)?;
         if let Some(fleet) = &config.fleet {
             let why = "only serve takes it; give --cluster to look at one of its Clusters";
-            return Err(fleet::SELECTOR.wrong(&fleet.selector.to_string(), &why));
+            return Err(wrong("--fleet-selector", &fleet.selector.to_string(), why));
         }
         Ok(Self { config, fleet: None })
     }
@@ -73,8 +72,8 @@ impl TryFrom<ServeArgs> for OneCluster {
 /// Returns the configuration besides that of a fleet, which has a scope of its own.
 fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> {
     let (is_fleet, mut warnings) = (scope.is_some(), Vec::new());
-    let listen = LISTEN.or_default(&args.listen);
-    let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
+    let listen = given_or(&args.listen, DEFAULT_LISTEN);
+    let listen: GrpcAddress = listen.parse().map_err(|error| wrong(Config::LISTEN_FLAG, listen, error))?;
     // A fleet chooses the Nodes of each Cluster by itself.
     let is_one = !is_fleet || given(args.index.cluster.as_deref()).is_some();
     let workload_nodes = args.index.workload_nodes.clone().filter(|_| is_one);
@@ -102,7 +101,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
         reflection: args.tls.grpc_reflection.is_on(&listen),
         socket_mode: socket::mode(args, &listen, &mut warnings)?,
         listen,
-        http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
+        http_listen: address(Config::HTTP_LISTEN_FLAG, given_or(&args.http_listen, DEFAULT_HTTP_LISTEN))?,
         probe_listen: probe_listen(args)?,
         admin_listen: admin_listen(args, &mut warnings)?,
         admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
@@ -114,8 +113,8 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
             ..index.rules
         },
         fleet: None,
-        max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
-        slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
+        max_staleness: duration_of("--max-staleness", given_or(&args.max_staleness, DEFAULT_MAX_STALENESS))?,
+        slow_rpc: duration_of("--slow-rpc", given_or(&args.slow_rpc, DEFAULT_SLOW_RPC))?,
         otlp,
         group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
         events: !args.no_events && !args.read_only,
@@ -129,41 +128,40 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     })
 }
 
-fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
-    let text = flag.or_default(text);
+fn address(flag: &'static str, text: &str) -> Result<SocketAddr, UsageError> {
     text.parse().map_err(|_| {
-        flag.wrong(text, &"it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
+        wrong(flag, text, "it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
     })
 }
 
 fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
-    match MACHINE_POOL_DELETES.or_default(text) {
+    match given_or(text, DEFAULT_MACHINE_POOL_DELETES) {
         "lower" => Ok(MachinePoolDeletes::Lower),
         "refuse" => Ok(MachinePoolDeletes::Refuse),
-        other => Err(MACHINE_POOL_DELETES.wrong(other, &"it has to be lower or refuse")),
+        other => Err(wrong("--machine-pool-deletes", other, "it has to be lower or refuse")),
     }
 }
 
 fn capacity_error_grace(text: &str) -> Result<Grace, UsageError> {
-    let text = CAPACITY_ERROR_GRACE.or_default(text);
-    text.parse().map_err(|error| CAPACITY_ERROR_GRACE.wrong(text, &error))
+    let text = given_or(text, DEFAULT_CAPACITY_ERROR_GRACE);
+    text.parse().map_err(|error| wrong("--capacity-error-grace", text, error))
 }
 
 fn capacity_words(values: &[String]) -> Result<CapacityWords, UsageError> {
     let texts = values.iter().flat_map(|value| value.split(';')).filter(|text| !text.trim().is_empty());
-    CapacityWords::new(texts).map_err(|error| CAPACITY_ERROR_WORDS.wrong(&values.join(";"), &error))
+    CapacityWords::new(texts).map_err(|error| wrong("--capacity-error-words", &values.join(";"), error))
 }
 
 fn probe_listen(args: &ServeArgs) -> Result<Option<SocketAddr>, UsageError> {
-    let text = PROBE_LISTEN.or_default(&args.probe_listen);
-    (text != NONE).then(|| address(&PROBE_LISTEN, text)).transpose()
+    let text = given_or(&args.probe_listen, NONE);
+    (text != NONE).then(|| address(Config::PROBE_LISTEN_FLAG, text)).transpose()
 }
 
 fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {
     if args.admin_listen.trim() == NONE {
         return Ok(None);
     }
-    let listen = address(&ADMIN_LISTEN, &args.admin_listen)?;
+    let listen = address(Config::ADMIN_LISTEN_FLAG, given_or(&args.admin_listen, DEFAULT_ADMIN_LISTEN))?;
     match (tls::is_loopback(listen), args.admin_allow_remote) {
         (true, _) => {}
         (false, true) => warnings.push(format!(
@@ -171,9 +169,10 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
              clusters, Machines and Nodes"
         )),
         (false, false) => {
-            return Err(ADMIN_LISTEN.wrong(
+            return Err(wrong(
+                Config::ADMIN_LISTEN_FLAG,
                 &args.admin_listen,
-                &"it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
+                "it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
                   serve the status page and the debug state without authentication all the same",
             ));
         }
@@ -183,18 +182,17 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
 
 fn hosts(values: &[String]) -> Result<Vec<HostName>, UsageError> {
     let names = values.iter().flat_map(|value| value.split_whitespace());
-    names.map(|text| text.parse().map_err(|error| ADMIN_ALLOWED_HOSTS.wrong(text, &error))).collect()
+    names.map(|text| text.parse().map_err(|error| wrong("--admin-allowed-hosts", text, error))).collect()
 }
 
-fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
-    let text = flag.or_default(text);
-    duration(text).map_err(|reason| flag.wrong(text, &reason))
+fn duration_of(flag: &'static str, text: &str) -> Result<Duration, UsageError> {
+    duration(text).map_err(|reason| wrong(flag, text, reason))
 }
 
 /// Parses the OTLP endpoint. An error doesn't quote the value, which may hold a password.
 fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
-    text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))
+    text.parse().map(Some).map_err(|reason| wrong("--otlp-endpoint", "(not shown)", reason))
 }
 
 /// Returns warnings of variables that ask for another protocol of OTLP.

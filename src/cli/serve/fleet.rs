@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use clap::Args;
 use rules::{LabelSelector, Scope};
 
-use super::flags::LISTEN;
 use crate::cli::{
     IndexArgs, UsageError, help,
-    printing::{Flag, given},
+    usage::{given, wrong},
     values::parse_bool,
 };
 use app::{Config, FleetConfig, TrustDomain};
@@ -37,19 +36,6 @@ pub struct FleetArgs {
     pub fleet_group_metrics: bool,
 }
 
-pub(super) const SELECTOR: Flag =
-    Flag { name: "--fleet-selector", variable: "CAPI_AUTOSCALER_FLEET_SELECTOR", default: "" };
-const NAMESPACES: Flag = Flag { name: "--fleet-namespaces", variable: "CAPI_AUTOSCALER_FLEET_NAMESPACES", default: "" };
-const TRUST_DOMAIN: Flag =
-    Flag { name: "--fleet-trust-domain", variable: "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", default: "" };
-const GROUP_METRICS: Flag =
-    Flag { name: "--fleet-group-metrics", variable: "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", default: "" };
-const NO_GROUP_METRICS: Flag =
-    Flag { name: "--no-group-metrics", variable: "CAPI_AUTOSCALER_NO_GROUP_METRICS", default: "" };
-/// All of these flags: a test compares their names with clap's.
-#[cfg(test)]
-pub(super) const FLAGS: [Flag; 5] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, GROUP_METRICS, NO_GROUP_METRICS];
-
 /// The choice of a fleet.
 pub(super) struct Fleet {
     selector: LabelSelector,
@@ -66,30 +52,31 @@ impl Fleet {
             args.fleet_namespaces.iter().flat_map(|value| value.split_whitespace()).map(str::to_owned).collect();
         let domain = given(args.fleet_trust_domain.as_deref());
         let Some(selector) = given(args.fleet_selector.as_deref()) else {
+            let needs = |given, why| UsageError::Needs { given, other: "--fleet-selector", why };
             let why = "it is about the Clusters that the selector matches";
             if !namespaces.is_empty() {
-                return Err(needs(&NAMESPACES, &SELECTOR, why));
+                return Err(needs("--fleet-namespaces", why));
             }
             if domain.is_some() {
-                return Err(needs(&TRUST_DOMAIN, &SELECTOR, why));
+                return Err(needs("--fleet-trust-domain", why));
             }
             if args.fleet_group_metrics {
-                return Err(needs(
-                    &GROUP_METRICS,
-                    &SELECTOR,
-                    "the metrics of one cluster have series per node group already",
-                ));
+                let why = "the metrics of one cluster have series per node group already";
+                return Err(needs("--fleet-group-metrics", why));
             }
             return Ok(None);
         };
         check_alone(index)?;
-        let selector = selector.parse().map_err(|error| SELECTOR.wrong(selector, &error))?;
+        let selector = selector.parse().map_err(|error| wrong("--fleet-selector", selector, error))?;
         for namespace in &namespaces {
-            ClusterRef::new(namespace, "any").map_err(|error| NAMESPACES.wrong(namespace, &error))?;
+            ClusterRef::new(namespace, "any").map_err(|error| wrong("--fleet-namespaces", namespace, error))?;
         }
-        let domain =
-            domain.ok_or_else(|| needs(&SELECTOR, &TRUST_DOMAIN, "clients are known by their certificates"))?;
-        let trust_domain = domain.parse().map_err(|error| TRUST_DOMAIN.wrong(domain, &error))?;
+        let domain = domain.ok_or(UsageError::Needs {
+            given: "--fleet-selector",
+            other: "--fleet-trust-domain",
+            why: "clients are known by their certificates",
+        })?;
+        let trust_domain = domain.parse().map_err(|error| wrong("--fleet-trust-domain", domain, error))?;
         let namespaces = Some(namespaces).filter(|names| !names.is_empty());
         let nodes = index.node_access()?.unwrap_or_default();
         let group_metrics = args.fleet_group_metrics;
@@ -103,7 +90,11 @@ impl Fleet {
             return Ok(());
         }
         let names = namespaces.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-        Err(NAMESPACES.wrong(&names, &format!("Cluster {cluster} is in none of these, so the fleet doesn't serve it")))
+        Err(wrong(
+            "--fleet-namespaces",
+            &names,
+            format!("Cluster {cluster} is in none of these, so the fleet doesn't serve it"),
+        ))
     }
 
     /// The scope of the rules, which each Cluster replaces by itself.
@@ -118,12 +109,12 @@ impl Fleet {
         if !has_authority || matches!(common.listen, GrpcAddress::Unix(_)) {
             let why = "a fleet knows its clients by their certificates: give an IP address and a port, --tls-cert-file, \
                        --tls-key-file and --tls-client-ca-file";
-            return Err(LISTEN.wrong(&common.listen.to_string(), &why));
+            return Err(wrong(Config::LISTEN_FLAG, &common.listen.to_string(), why));
         }
         if common.group_series == GroupSeries::SumsOnly {
             let why = "with --fleet-selector no node group has series of its own unless --fleet-group-metrics is given: \
                        leave this flag out";
-            return Err(NO_GROUP_METRICS.wrong("true", &why));
+            return Err(wrong("--no-group-metrics", "true", why));
         }
         let Self { selector, namespaces, trust_domain, nodes, group_metrics } = self;
         let group_series = if group_metrics { GroupSeries::Each } else { GroupSeries::SumsOnly };
@@ -140,22 +131,16 @@ fn check_alone(index: &IndexArgs) -> Result<(), UsageError> {
         ("--all-clusters", index.all_clusters),
     ];
     if let Some((second, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(UsageError::Conflict { first: SELECTOR.name, second });
+        return Err(UsageError::Conflict("--fleet-selector", second));
     }
     match given(index.workload_kubeconfig.as_deref()) {
         None => Ok(()),
-        Some(file) => Err(UsageError::Value {
-            flag: "--workload-kubeconfig",
-            variable: "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG",
-            value: file.to_owned(),
-            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster: see --workload-nodes"
-                .to_owned(),
-        }),
+        Some(file) => Err(wrong(
+            "--workload-kubeconfig",
+            file,
+            "each workload cluster of a fleet is reached by the Secret of its Cluster: see --workload-nodes",
+        )),
     }
-}
-
-fn needs(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
-    UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 mod args;
 mod config;
-mod flags;
 mod fleet;
 mod socket;
 mod tls;
@@ -19,8 +18,6 @@ pub use self::{
     fleet::FleetArgs,
     tls::{Reflection, TlsArgs},
 };
-#[cfg(test)]
-use super::printing::Flag;
 use app::{App, Config};
 use service::listen::Shutdown;
 
@@ -45,10 +42,4 @@ fn runtime(config: &Config) -> io::Result<Runtime> {
     }
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     Builder::new_multi_thread().worker_threads((processors - 1).max(1)).enable_all().build()
-}
-
-/// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.
-#[cfg(test)]
-pub(super) fn flags() -> impl Iterator<Item = Flag> {
-    flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS).chain(fleet::FLAGS)
 }

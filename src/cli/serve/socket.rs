@@ -1,16 +1,11 @@
 //! The flag of gRPC's Unix socket, and its meaning for its address.
 
-use super::{ServeArgs, flags::LISTEN};
-use crate::cli::{
-    UsageError,
-    printing::{Flag, given},
-};
+use super::ServeArgs;
+use crate::cli::usage::{UsageError, given, wrong};
+use app::Config;
 use service::listen::{GrpcAddress, PRIVATE_SOCKET};
 
-const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
-/// All of these flags: a test compares their names with clap's.
-#[cfg(test)]
-pub(super) const FLAGS: [Flag; 1] = [MODE];
+const MODE: &str = "--listen-socket-mode";
 
 const OTHERS_MAY_WRITE: u32 = 0o002;
 
@@ -19,10 +14,10 @@ pub(super) fn mode(args: &ServeArgs, listen: &GrpcAddress, warnings: &mut Vec<St
     let mode = given(args.listen_socket_mode.as_deref());
     if let (GrpcAddress::Tcp(_), Some(_)) = (listen, mode) {
         let why = "it is about the file of a Unix socket, such as unix:///run/capi-autoscaler-provider/grpc.sock";
-        return Err(UsageError::Needs { given: MODE.name, other: LISTEN.name, variable: LISTEN.variable, why });
+        return Err(UsageError::Needs { given: MODE, other: Config::LISTEN_FLAG, why });
     }
     let Some(text) = mode else { return Ok(PRIVATE_SOCKET) };
-    let mode = octal(text).ok_or_else(|| MODE.wrong(text, &"it has to be octal digits up to 0777, such as 0660"))?;
+    let mode = octal(text).ok_or_else(|| wrong(MODE, text, "it has to be octal digits up to 0777, such as 0660"))?;
     if mode & OTHERS_MAY_WRITE != 0 {
         warnings.push(format!(
             "gRPC is served on {listen} with mode {mode:04o}: every user who reaches that path can scale and delete Machines; \

@@ -4,12 +4,12 @@ use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 
-use super::flags::LISTEN;
 use crate::cli::{
     UsageError, help,
-    printing::{Flag, given},
+    usage::{given, wrong},
     values::parse_bool,
 };
+use app::Config;
 use service::listen::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
@@ -68,18 +68,6 @@ impl Reflection {
     }
 }
 
-const CERTIFICATE: Flag = Flag { name: "--tls-cert-file", variable: "CAPI_AUTOSCALER_TLS_CERT_FILE", default: "" };
-const KEY: Flag = Flag { name: "--tls-key-file", variable: "CAPI_AUTOSCALER_TLS_KEY_FILE", default: "" };
-const CLIENT_CA: Flag =
-    Flag { name: "--tls-client-ca-file", variable: "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", default: "" };
-const NAMES: Flag =
-    Flag { name: "--tls-allowed-client-names", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", default: "" };
-const READ_ONLY: Flag =
-    Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
-/// All of these flags: a test compares their names with clap's.
-#[cfg(test)]
-pub(super) const FLAGS: [Flag; 5] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY];
-
 /// Returns the files of TLS; `None` is no TLS. A listener that other machines can reach needs TLS with client
 /// certificates, or the operator's explicit permission to do without.
 pub(super) fn tls(
@@ -91,7 +79,7 @@ pub(super) fn tls(
     if let (GrpcAddress::Unix(_), Some(_)) = (listen, &files) {
         let why = "a Unix socket has no TLS, its mode says who may connect; leave the flags of TLS out, or give an \
                    IP address and a port";
-        return Err(LISTEN.wrong(&listen.to_string(), &why));
+        return Err(wrong(Config::LISTEN_FLAG, &listen.to_string(), why));
     }
     if listen.is_local() {
         return Ok(files);
@@ -116,9 +104,10 @@ pub(super) fn tls(
         ));
         return Ok(files);
     }
-    Err(LISTEN.wrong(
+    Err(wrong(
+        Config::LISTEN_FLAG,
         &listen.to_string(),
-        &format!(
+        format!(
             "it isn't a loopback address, and {lack} whoever reaches it could scale and delete Machines; give \
              --tls-cert-file, --tls-key-file and --tls-client-ca-file, or --listen-allow-insecure to serve all the same"
         ),
@@ -127,15 +116,18 @@ pub(super) fn tls(
 
 fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
     let allowed = AllowedClients {
-        names: list(&NAMES, &args.tls_allowed_client_names)?,
-        read_only: list(&READ_ONLY, &args.tls_read_only_client_names)?,
+        names: list("--tls-allowed-client-names", &args.tls_allowed_client_names)?,
+        read_only: list("--tls-read-only-client-names", &args.tls_read_only_client_names)?,
     };
     let client_ca: Vec<_> =
         args.tls_client_ca_file.iter().filter_map(|file| given(Some(file))).map(PathBuf::from).collect();
     if client_ca.is_empty() {
-        let vouched = [(&NAMES, allowed.names.is_empty()), (&READ_ONLY, allowed.read_only.is_empty())];
+        let vouched = [
+            ("--tls-allowed-client-names", allowed.names.is_empty()),
+            ("--tls-read-only-client-names", allowed.read_only.is_empty()),
+        ];
         if let Some((flag, _)) = vouched.into_iter().find(|(_, is_empty)| !is_empty) {
-            return Err(missing(flag, &CLIENT_CA, "an authority has to vouch for the clients"));
+            return Err(missing(flag, "--tls-client-ca-file", "an authority has to vouch for the clients"));
         }
     }
     match (given(args.tls_cert_file.as_deref()), given(args.tls_key_file.as_deref())) {
@@ -148,26 +140,27 @@ fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
                 ClientFiles::Authority { files: client_ca, allowed }
             },
         })),
-        (Some(_), None) => Err(missing(&CERTIFICATE, &KEY, "a certificate is of no use without its key")),
-        (None, Some(_)) => Err(missing(&KEY, &CERTIFICATE, "a key is of no use without its certificate")),
+        (Some(_), None) => {
+            Err(missing("--tls-cert-file", "--tls-key-file", "a certificate is of no use without its key"))
+        }
+        (None, Some(_)) => {
+            Err(missing("--tls-key-file", "--tls-cert-file", "a key is of no use without its certificate"))
+        }
         (None, None) if !client_ca.is_empty() => {
-            Err(missing(&CLIENT_CA, &CERTIFICATE, "clients can show certificates only over TLS"))
+            Err(missing("--tls-client-ca-file", "--tls-cert-file", "clients can show certificates only over TLS"))
         }
         (None, None) => Ok(None),
     }
 }
 
-fn missing(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
-    UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
+fn missing(given: &'static str, other: &'static str, why: &'static str) -> UsageError {
+    UsageError::Needs { given, other, why }
 }
 
-/// Returns the values of a flag; an empty value counts as none.
-fn words(values: &[String]) -> impl Iterator<Item = &str> {
-    values.iter().flat_map(|value| value.split_whitespace())
-}
-
-fn list<T: FromStr<Err: Display>>(flag: &Flag, values: &[String]) -> Result<Vec<T>, UsageError> {
-    words(values).map(|text| text.parse().map_err(|error| flag.wrong(text, &error))).collect()
+/// Parses values separated by space; an empty value counts as none.
+fn list<T: FromStr<Err: Display>>(flag: &'static str, values: &[String]) -> Result<Vec<T>, UsageError> {
+    let words = values.iter().flat_map(|value| value.split_whitespace());
+    words.map(|text| text.parse().map_err(|error| wrong(flag, text, error))).collect()
 }
 
 /// Returns true for loopback, including IPv4-mapped IPv6 addresses.

@@ -15,7 +15,7 @@ use rules::{LabelSelector, capi::DEFAULT_GROUP};
 
 use crate::cli::{
     Color, UsageError, help,
-    printing::given,
+    usage::given,
     values::{capi_group, capi_version, is_dns, management, source},
 };
 
