@@ -3,7 +3,7 @@
 
 use std::{fmt, str, sync::LazyLock};
 
-use change_stream::changes::ObjectJson;
+use change_stream::changes::{Filter, Kind};
 use rules::capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
@@ -18,7 +18,9 @@ const LONGEST: usize = 1 << 10;
 pub fn objects(data: &[u8]) {
     let Some((kind, json)) = data.split_first() else { return };
     let Ok(json) = str::from_utf8(json) else { return };
-    read(&Projection::<ObjectJson>::serde(), json);
+    let pod = Kind { group: String::new(), version: "v1".into(), kind: "Pod".into(), plural: "pods".into() };
+    let filter = Filter::new(pod, &[]);
+    read(&Projection::new("watch", move |_, object| Ok(filter.snapshot(object))), json);
     let context = Context::new(DEFAULT_GROUP);
     match kind % 7 {
         0 => read(&Machine::projection(&context), json),

@@ -14,12 +14,7 @@ use serde_json::{Map, Value};
 
 use rules::text::visible_json;
 
-use super::{
-    ChangedBy, Snapshot,
-    managers::{self, Evidence},
-    pattern::unescape,
-    redact::Redacted,
-};
+use super::{ChangedBy, Snapshot, managers, pattern::unescape, redact::Redacted};
 
 /// The version of the form of the JSON lines. A version may gain fields; none changes its meaning or disappears.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -113,9 +108,7 @@ impl Change {
         if patch.0.is_empty() {
             return None;
         }
-        let pointers = pointers_of(&patch);
-        let evidence = Evidence { old: &old.managers, new: &new.managers, object: &new.value, pointers: &pointers };
-        let changed_by = evidence.changed_by();
+        let changed_by = managers::authors(&old.managers, &new.managers, &pointers_of(&patch));
         let (old, new) = (Some(old), Some(new));
         Some(Self { identity, action: Action::Modified, patch, changed_by, problem: None, old, new })
     }

@@ -14,7 +14,7 @@ mod tests;
 
 pub use self::{
     change::{Action, Change, Difference, Identity, Kind, Line, SCHEMA_VERSION},
-    filter::{Filter, ObjectJson, Snapshot},
+    filter::{Filter, Snapshot},
     managers::ChangedBy,
     pattern::{FieldSelector, FieldSelectorError, Pattern, PatternError},
 };

@@ -3,8 +3,6 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::{
     Client,
     core::{ApiResource, discovery::v2::APIGroupDiscoveryList},
@@ -12,8 +10,6 @@ use kube::{
 
 use crate::changes::Kind;
 
-/// The number of concurrent requests if each group needs its own request.
-const PARALLEL: usize = 8;
 /// The minimum similarity of a name that an error lists.
 const LIKE: f64 = 0.82;
 
@@ -125,50 +121,14 @@ impl fmt::Display for ResourceRef {
 }
 
 impl Catalog {
-    /// Queries the API server: two requests with aggregated discovery, else one request per group and version.
+    /// Queries the API server, by two requests. A group whose aggregated API server is down is omitted.
     ///
     /// # Errors
-    /// If it doesn't respond. A group whose aggregated API server is down is omitted.
+    /// If it doesn't respond.
     pub async fn discover(client: &Client) -> Result<Self, kube::Error> {
-        if let (Ok(core), Ok(groups)) =
-            tokio::join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())
-            && !core.items.is_empty()
-        {
-            let resources = [core, groups].into_iter().flat_map(aggregated).collect();
-            return Ok(Self { resources });
-        }
-        Self::discover_one_by_one(client).await
-    }
-
-    async fn discover_one_by_one(client: &Client) -> Result<Self, kube::Error> {
-        let core = client.list_core_api_versions().await?.versions;
-        let groups = client.list_api_groups().await?.groups;
-        let core = core.into_iter().map(|version| (String::new(), version));
-        let others = groups.into_iter().flat_map(|group| {
-            let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
-            if let Some(preferred) = group.preferred_version {
-                versions.sort_by_key(|version| *version != preferred.version);
-            }
-            versions.into_iter().map(move |version| (group.name.clone(), version)).collect::<Vec<_>>()
-        });
-        let lists = stream::iter(core.chain(others)).map(|(group, version)| async move {
-            let list = if group.is_empty() {
-                client.list_core_api_resources(&version).await
-            } else {
-                client.list_api_group_resources(&format!("{group}/{version}")).await
-            };
-            match list {
-                Ok(list) => Ok(listed(&group, &version, list)),
-                // An aggregated API server that is down affects only its own group.
-                Err(kube::Error::Api(status)) if !group.is_empty() => {
-                    tracing::debug!(group, version, code = status.code, "can't discover the resources of a group");
-                    Ok(Vec::new())
-                }
-                Err(error) => Err(error),
-            }
-        });
-        let lists: Vec<_> = lists.buffered(PARALLEL).try_collect().await?;
-        Ok(Self { resources: lists.into_iter().flatten().collect() })
+        let (core, groups) =
+            tokio::try_join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())?;
+        Ok(Self { resources: [core, groups].into_iter().flat_map(aggregated).collect() })
     }
 
     /// Finds a resource.
@@ -278,19 +238,4 @@ fn aggregated(list: APIGroupDiscoveryList) -> Vec<Resource> {
         })
     };
     resources.filter_map(resource).collect()
-}
-
-fn listed(group: &str, version: &str, list: APIResourceList) -> Vec<Resource> {
-    // Subresources (`plural/status`) are skipped.
-    let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
-    let resource = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Resource {
-        singular: Some(resource.singular_name)
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| resource.kind.to_lowercase()),
-        short_names: resource.short_names.unwrap_or_default(),
-        namespaced: resource.namespaced,
-        watchable: can_be_watched(&resource.verbs),
-        kind: Kind { group: group.to_owned(), version: version.to_owned(), kind: resource.kind, plural: resource.name },
-    };
-    resources.map(resource).collect()
 }

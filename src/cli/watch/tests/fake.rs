@@ -64,7 +64,6 @@ struct Served {
     namespaces: BTreeSet<String>,
     /// The forbidden pairs of verb and plural.
     forbidden: BTreeSet<(&'static str, &'static str)>,
-    aggregated: bool,
     requests: Vec<String>,
 }
 
@@ -114,10 +113,6 @@ impl Fake {
 
     pub(super) fn folder(&self) -> &std::path::Path {
         self.folder.path()
-    }
-
-    pub(super) fn aggregate(&self) {
-        self.served(|served| served.aggregated = true);
     }
 
     pub(super) fn forbid(&self, verb: &'static str, plural: &'static str) {
@@ -204,8 +199,6 @@ fn said(body: &Value) -> Response {
 }
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let aggregated = accept.contains("apidiscovery");
     let path = request.uri().path().to_owned();
     let parameters: BTreeMap<String, String> = request
         .uri()
@@ -214,7 +207,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         .unwrap_or_default();
     let mut served = shared.served.lock().unwrap();
     served.requests.push(request.uri().to_string());
-    if let Some(discovery) = served.discovery(&path, aggregated && served.aggregated) {
+    if let Some(discovery) = served.discovery(&path) {
         return said(&discovery);
     }
     if let Some(name) = path.strip_prefix("/api/v1/namespaces/").filter(|name| !name.contains('/')) {
@@ -228,44 +221,14 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 impl Served {
-    fn discovery(&self, path: &str, aggregated: bool) -> Option<Value> {
-        let groups: BTreeSet<_> = self.kinds.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect();
-        match (path, aggregated) {
-            ("/api", false) => {
-                Some(json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))
-            }
-            ("/api", true) => Some(json!({"kind": "APIGroupDiscoveryList", "items": [self.aggregated_group("")]})),
-            ("/apis", true) => {
-                let items: Vec<_> = groups.into_iter().map(|group| self.aggregated_group(group)).collect();
-                Some(json!({"kind": "APIGroupDiscoveryList", "items": items}))
-            }
-            ("/apis", false) => {
-                let group = |group| {
-                    let versions = self.versions(group);
-                    let version = |version| json!({"version": version, "groupVersion": format!("{group}/{version}")});
-                    let preferred = version(versions[0]);
-                    let versions: Vec<_> = versions.into_iter().map(version).collect();
-                    json!({"name": group, "versions": versions, "preferredVersion": preferred})
-                };
-                Some(json!({"kind": "APIGroupList", "groups": groups.into_iter().map(group).collect::<Vec<_>>()}))
-            }
-            (path, _) => {
-                let here: Vec<_> = self.kinds.iter().filter(|kind| kind.root() == path).collect();
-                if here.is_empty() && path != "/api/v1" {
-                    return None;
-                }
-                let resource = |kind: &&FakeKind| {
-                    json!({"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced, "verbs": kind.verbs,
-                        "singularName": kind.kind.to_lowercase(), "shortNames": kind.short})
-                };
-                let mut resources: Vec<_> = here.iter().map(resource).collect();
-                resources.extend(here.iter().map(|kind| {
-                    json!({"name": format!("{}/status", kind.plural), "kind": kind.kind, "namespaced": true,
-                        "verbs": ["get"], "singularName": ""})
-                }));
-                Some(json!({"kind": "APIResourceList", "groupVersion": path, "resources": resources}))
-            }
-        }
+    fn discovery(&self, path: &str) -> Option<Value> {
+        let groups: BTreeSet<_> = match path {
+            "/api" => [""].into(),
+            "/apis" => self.kinds.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect(),
+            _ => return None,
+        };
+        let items: Vec<_> = groups.into_iter().map(|group| self.discovered_group(group)).collect();
+        Some(json!({"kind": "APIGroupDiscoveryList", "items": items}))
     }
 
     fn versions(&self, group: &str) -> Vec<&'static str> {
@@ -275,7 +238,7 @@ impl Served {
         versions
     }
 
-    fn aggregated_group(&self, group: &str) -> Value {
+    fn discovered_group(&self, group: &str) -> Value {
         let version = |version| {
             let here = self.kinds.iter().filter(|kind| kind.group == group && kind.version == version);
             let resource = |kind: &FakeKind| {

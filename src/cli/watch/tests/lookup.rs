@@ -46,21 +46,15 @@ async fn catalog(fake: &Fake) -> Catalog {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_means_what_discovery_says(#[case] name: &str, #[case] expected: Option<&str>) {
     let fake = served().await;
-    for aggregated in [false, true] {
-        if aggregated {
-            fake.aggregate();
-        }
-        let catalog = catalog(&fake).await;
-        let found = catalog.find(&ResourceRef::Name(name.into())).ok();
-        let found = found.map(|resource| format!("{} {}", resource.name(), resource.kind.version));
-        assert_eq!(found.as_deref(), expected, "aggregated: {aggregated}");
-    }
+    let catalog = catalog(&fake).await;
+    let found = catalog.find(&ResourceRef::Name(name.into())).ok();
+    let found = found.map(|resource| format!("{} {}", resource.name(), resource.kind.version));
+    assert_eq!(found.as_deref(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn aggregated_discovery_takes_two_requests() {
+async fn discovery_takes_two_requests() {
     let fake = served().await;
-    fake.aggregate();
     catalog(&fake).await;
     let mut requests = fake.requests();
     requests.sort();
@@ -86,12 +80,7 @@ async fn others_of_the_same_name_are_known() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scope_is_that_of_discovery() {
     let fake = served().await;
-    for aggregated in [false, true] {
-        if aggregated {
-            fake.aggregate();
-        }
-        let catalog = catalog(&fake).await;
-        assert!(catalog.find(&ResourceRef::Name("pods".into())).unwrap().namespaced);
-        assert!(!catalog.find(&ResourceRef::Name("nodes".into())).unwrap().namespaced);
-    }
+    let catalog = catalog(&fake).await;
+    assert!(catalog.find(&ResourceRef::Name("pods".into())).unwrap().namespaced);
+    assert!(!catalog.find(&ResourceRef::Name("nodes".into())).unwrap().namespaced);
 }
