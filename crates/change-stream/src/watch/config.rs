@@ -1,21 +1,14 @@
-//! The configuration of a watch, and the reasons why it can't start.
+//! The configuration of a watch.
 //!
 //! `--cluster` narrows each of Cluster API's own kinds to one Cluster, for default kinds and named ones. Kinds whose
 //! objects don't all name their Cluster are left as they are.
 
 use std::collections::BTreeSet;
 
-use connect::{ClusterRef, ConnectError, Source, WorkloadSource};
-use thiserror::Error;
+use connect::{ClusterRef, Source, WorkloadSource};
 
-use super::{
-    catalog::{NotFound, Resource, ResourceQuery},
-    rights::Refusal,
-};
-use crate::{
-    changes::Pattern,
-    notify::{Rule, UrlError},
-};
+use super::catalog::{Resource, ResourceQuery};
+use crate::{changes::Pattern, notify::Rule};
 
 /// The configuration of a watch.
 #[derive(Clone, Debug)]
@@ -111,43 +104,4 @@ impl Narrowing {
         }
         wanted
     }
-}
-
-/// The reason why a watch can't start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// The management cluster can't be reached.
-    #[error("management cluster")]
-    Management(#[source] ConnectError),
-    /// The workload cluster can't be reached.
-    #[error("workload cluster")]
-    Workload(#[source] ConnectError),
-    /// Discovery failed.
-    #[error("can't ask the API server which kinds it serves: {0}")]
-    Discovery(String),
-    /// A resource isn't served, or can't be watched.
-    #[error(transparent)]
-    NotFound(#[from] NotFound),
-    /// No kind of Cluster API is served, which are watched by default.
-    #[error(
-        "the API server serves no kind of Cluster API, not even {0}: name another cluster, or RESOURCEs to watch, or wait for \
-         it with --allow-missing"
-    )]
-    NoKind(String),
-    /// A permission or a namespace is missing, or a selector is refused.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// A rule for notifications is of a kind that isn't watched.
-    #[error(
-        "--notify-rules: rule {rule:?}: kind {kind:?} is not among what is watched: name it as a RESOURCE too, or correct it"
-    )]
-    UnknownKind {
-        /// The name of the rule.
-        rule: String,
-        /// The kind.
-        kind: String,
-    },
-    /// The destination of a rule is unusable.
-    #[error("notifications")]
-    Notifications(#[source] UrlError),
 }

@@ -8,6 +8,7 @@ mod rights;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use anyhow::{Context as _, anyhow, bail};
 use connect::{Clients, WorkloadSource, cause};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
@@ -18,9 +19,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::follow::{Following, Outlet, Shared};
 pub use self::{
     catalog::{Catalog, NotFound, Resource, ResourceQuery, ResourceRef},
-    config::{Config, NamespaceSelection, Narrowing, StartError, Target},
+    config::{Config, NamespaceSelection, Narrowing, Target},
     follow::{Output, Pace},
-    rights::Refusal,
 };
 use crate::notify::{self, DRAIN, Limits, Notifier};
 
@@ -65,11 +65,11 @@ impl Watch {
     /// # Errors
     /// If a cluster can't be reached, a resource isn't served, a permission is missing, a selector is refused, or the
     /// output can't be started.
-    pub async fn start<E: From<StartError>>(
+    pub async fn start(
         config: Config,
-        output: impl FnOnce() -> Result<Option<Output>, E>,
+        output: impl FnOnce() -> anyhow::Result<Option<Output>>,
         tempo: Tempo,
-    ) -> Result<Self, E> {
+    ) -> anyhow::Result<Self> {
         let clients = connect(&config).await?;
         let namespaces = namespaces(&config.namespaces, &clients.watches);
         let found = resolve(&clients.writes, &config).await?;
@@ -130,25 +130,27 @@ impl Watch {
     }
 }
 
-fn notifier(config: &Config, pace: notify::Pace) -> Result<Option<Arc<Notifier>>, StartError> {
+fn notifier(config: &Config, pace: notify::Pace) -> anyhow::Result<Option<Arc<Notifier>>> {
     if config.rules.is_empty() {
         return Ok(None);
     }
     let started = Notifier::start(config.rules.clone(), Limits::default(), pace, &Handle::current());
-    Ok(Some(Arc::new(started.map_err(StartError::Notifications)?)))
+    Ok(Some(Arc::new(started.context("notifications")?)))
 }
 
-async fn connect(config: &Config) -> Result<Clients, StartError> {
+const WORKLOAD: &str = "workload cluster";
+
+async fn connect(config: &Config) -> anyhow::Result<Clients> {
     // If the workload cluster has its own kubeconfig, the management cluster need not be reachable.
     if config.target == Target::Workload
         && let WorkloadSource::Own(source) = &config.workload
     {
-        return source.connect().await.map_err(StartError::Workload);
+        return source.connect().await.context(WORKLOAD);
     }
-    let management = config.management.connect().await.map_err(StartError::Management)?;
+    let management = config.management.connect().await.context("management cluster")?;
     match config.target {
         Target::Management => Ok(management),
-        Target::Workload => config.workload.connect(&management).await.map_err(StartError::Workload),
+        Target::Workload => config.workload.connect(&management).await.context(WORKLOAD),
     }
 }
 
@@ -161,8 +163,10 @@ fn namespaces(place: &NamespaceSelection, client: &Client) -> Namespaces {
 }
 
 /// Finds each wanted resource by discovery; `None` for one that isn't served.
-async fn resolve(client: &Client, config: &Config) -> Result<Vec<(ResourceQuery, Option<Resource>)>, StartError> {
-    let catalog = Catalog::discover(client).await.map_err(|error| StartError::Discovery(cause(&error)))?;
+async fn resolve(client: &Client, config: &Config) -> anyhow::Result<Vec<(ResourceQuery, Option<Resource>)>> {
+    let catalog = Catalog::discover(client).await;
+    let catalog =
+        catalog.map_err(|error| anyhow!("can't ask the API server which kinds it serves: {}", cause(&error)))?;
     let mut found: Vec<(ResourceQuery, Option<Resource>)> = Vec::new();
     for wanted in &config.resources {
         let by_default = matches!(wanted.by, ResourceRef::Kind { .. });
@@ -192,7 +196,10 @@ async fn resolve(client: &Client, config: &Config) -> Result<Vec<(ResourceQuery,
         && found.iter().all(|(_, resource)| resource.is_none())
         && !config.allow_missing
     {
-        return Err(StartError::NoKind(by.to_string()));
+        bail!(
+            "the API server serves no kind of Cluster API, not even {by}: name another cluster, or RESOURCEs to watch, or \
+             wait for it with --allow-missing"
+        );
     }
     Ok(found)
 }
@@ -203,7 +210,7 @@ async fn check(
     config: &Config,
     namespaces: &Namespaces,
     found: &[(ResourceQuery, Option<Resource>)],
-) -> Result<(), StartError> {
+) -> anyhow::Result<()> {
     let explicit = matches!(config.namespaces, NamespaceSelection::Named(_));
     if explicit && !config.allow_missing {
         rights::check_namespaces(client, namespaces).await?;
@@ -220,7 +227,11 @@ async fn check(
     if found.iter().all(|(_, resource)| resource.is_some()) {
         for rule in &config.rules {
             if let Some(kind) = rule.unknown_kind(&kinds) {
-                return Err(StartError::UnknownKind { rule: rule.name.clone(), kind: kind.to_owned() });
+                bail!(
+                    "--notify-rules: rule {:?}: kind {kind:?} is not among what is watched: name it as a RESOURCE too, or \
+                     correct it",
+                    rule.name
+                );
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Checks at the start that find failures early: a missing permission, a selector that the API server refuses, a
 //! namespace that doesn't exist. Each failure is one line with its remedy.
 
+use anyhow::{anyhow, bail};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -9,7 +10,6 @@ use kube::{
     core::{ApiResource, DynamicObject, Request},
 };
 use shared_informer::Namespaces;
-use thiserror::Error;
 
 use super::{
     catalog::{Resource, ResourceQuery},
@@ -18,50 +18,13 @@ use super::{
 use crate::changes::Kind;
 use connect::cause;
 
-/// The reason why watching can't start.
-#[derive(Debug, Error)]
-pub enum Refusal {
-    /// A permission is missing.
-    #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
-    Forbidden {
-        /// The verb: `list` or `watch`.
-        verb: &'static str,
-        /// The resource with its group.
-        resource: String,
-        /// The namespace, or all of them, as text.
-        place: String,
-        /// The message of the API server.
-        reason: String,
-        /// The RBAC rule that grants the permission, and the role that holds the rule.
-        rule: String,
-    },
-    /// The API server refuses the request, usually because of its selectors.
-    #[error("the API server refuses to list {resource} {place}{selectors}: {reason}")]
-    Refused {
-        /// The resource with its group.
-        resource: String,
-        /// The namespace, or all of them, as text.
-        place: String,
-        /// The selectors, with the flags that set them.
-        selectors: String,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// The namespace doesn't exist.
-    #[error("namespace {0:?} isn't there: correct --namespace, or wait for it with --allow-missing")]
-    NoNamespace(String),
-    /// The API server can't be reached, or it rejects these credentials.
-    #[error("can't ask the API server: {0}")]
-    Unanswered(String),
-}
-
 /// Tries to list and watch a resource, in all watched namespaces. A failure that may be temporary is ignored.
 pub(super) async fn check(
     client: &Client,
     resource: &Resource,
     namespaces: &Namespaces,
     wanted: &ResourceQuery,
-) -> Result<(), Refusal> {
+) -> anyhow::Result<()> {
     let places: Vec<Option<&str>> = match namespaces {
         Namespaces::All => vec![None],
         Namespaces::Only(names) => names.iter().map(|name| Some(name.as_str())).collect(),
@@ -76,12 +39,14 @@ pub(super) async fn check(
 }
 
 /// Returns an error if a namespace doesn't exist. If the program may not read a namespace, there is no error.
-pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
+pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     let Namespaces::Only(names) = namespaces else { return Ok(()) };
     let api: Api<Namespace> = Api::all(client.clone());
     for name in names {
         match api.get(name).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Refusal::NoNamespace(name.clone())),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                bail!("namespace {name:?} isn't there: correct --namespace, or wait for it with --allow-missing");
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -113,7 +78,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Lists one object. Returns the list's resource version, or `None` if the failure may be temporary.
-    async fn list(&self) -> Result<Option<String>, Refusal> {
+    async fn list(&self) -> anyhow::Result<Option<String>> {
         let params = ListParams {
             label_selector: self.wanted.labels.clone(),
             field_selector: self.wanted.fields.clone(),
@@ -129,7 +94,7 @@ impl Attempt<'_> {
     }
 
     /// Starts a watch, and stops it at the first response.
-    async fn watch(&self, version: &str) -> Result<(), Refusal> {
+    async fn watch(&self, version: &str) -> anyhow::Result<()> {
         let params = WatchParams {
             label_selector: self.wanted.labels.clone(),
             field_selector: self.wanted.fields.clone(),
@@ -155,21 +120,23 @@ impl Attempt<'_> {
     }
 
     /// Returns an error for a permanent failure.
-    fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
-        let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
+    fn judge(&self, verb: &str, error: &kube::Error) -> anyhow::Result<()> {
+        let unanswered = || anyhow!("can't ask the API server: {}", cause(error));
+        let kube::Error::Api(status) = error else { return Err(unanswered()) };
         let place = self.place.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in namespace {name}"));
         let place = if self.resource.namespaced { place } else { "in the cluster".to_owned() };
-        let reason = status.message.clone();
+        let (resource, reason) = (self.resource.name(), &status.message);
         match StatusCode::from_u16(status.code) {
             Ok(StatusCode::FORBIDDEN) => {
-                Err(Refusal::Forbidden { verb, resource: self.resource.name(), place, reason, rule: self.rule() })
+                let rule = self.rule();
+                bail!("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")
             }
-            Ok(StatusCode::UNAUTHORIZED) => Err(Refusal::Unanswered(cause(error))),
+            Ok(StatusCode::UNAUTHORIZED) => Err(unanswered()),
             Ok(StatusCode::BAD_REQUEST) => {
                 let labels = self.wanted.labels.iter().map(|text| format!(" with --selector {text:?}"));
                 let fields = self.wanted.fields.iter().map(|text| format!(" with --field-selector {text:?}"));
-                let selectors = labels.chain(fields).collect();
-                Err(Refusal::Refused { resource: self.resource.name(), place, selectors, reason })
+                let selectors: String = labels.chain(fields).collect();
+                bail!("the API server refuses to list {resource} {place}{selectors}: {reason}")
             }
             // The informer will retry.
             _ => Ok(()),
