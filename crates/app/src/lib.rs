@@ -5,7 +5,6 @@
 
 mod callers;
 mod config;
-mod error;
 pub mod prices;
 mod progress;
 mod provider;
@@ -18,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
 use shared_informer::Spawner;
 use tokio::{runtime::Handle, task::JoinHandle, time::MissedTickBehavior};
@@ -28,7 +28,6 @@ use tracing::{info, warn};
 pub use self::{
     callers::{TrustDomain, TrustDomainError},
     config::{Config, FleetConfig, IndexConfig},
-    error::StartError,
     provider::{Provider, ProviderOptions, service_of_index},
 };
 use self::{serving::Listeners, serving::Serving};
@@ -68,7 +67,7 @@ impl App {
     /// # Errors
     /// If a listener can't be opened, a kubeconfig is unusable, or the clients of a fleet aren't authenticated by
     /// certificates.
-    pub async fn start(config: Config, shutdown: Shutdown) -> Result<Self, StartError> {
+    pub async fn start(config: Config, shutdown: Shutdown) -> anyhow::Result<Self> {
         announce(&config);
         let started_at = Timestamp::now();
         check_authentication(&config)?;
@@ -111,8 +110,8 @@ impl App {
         addresses.log();
         let (with_tls, stopping) = (certificates.is_some(), shutdown.stopping());
         let grpc = match (&config.fleet, certificates) {
-            (Some(_), None) => return Err(StartError::Unauthenticated),
             (Some(_), Some(it)) => serve_many_on_own_thread(listeners.grpc, it, routes, stopping, DRAIN)?,
+            (Some(_), None) => bail!(UNAUTHENTICATED),
             (None, certificates) => serve_on_own_thread(listeners.grpc, certificates, routes, stopping, DRAIN)?,
         };
         info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
@@ -169,7 +168,7 @@ fn announce(config: &Config) {
 }
 
 /// Returns the rules with the prices of the file, and the file.
-fn priced_rules(config: &Config) -> Result<(Rules, Option<PriceFile>), StartError> {
+fn priced_rules(config: &Config) -> anyhow::Result<(Rules, Option<PriceFile>)> {
     let mut rules = config.rules.clone();
     let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
     let price_file = price_file.map(|(file, prices)| {
@@ -179,19 +178,23 @@ fn priced_rules(config: &Config) -> Result<(Rules, Option<PriceFile>), StartErro
     Ok((rules, price_file))
 }
 
+const UNAUTHENTICATED: &str = "a fleet is served over TLS to clients with certificates only, since those name their \
+                               Clusters: give an IP address and a port, and the files of the certificate, its key and \
+                               the client authority";
+
 /// Checks that the clients of a fleet have to show certificates.
-fn check_authentication(config: &Config) -> Result<(), StartError> {
+fn check_authentication(config: &Config) -> anyhow::Result<()> {
     let clients = config.tls.as_ref().map(|files| &files.clients);
     match (&config.fleet, &config.listen, clients) {
         (None, ..) | (Some(_), GrpcAddress::Tcp(_), Some(ClientFiles::Authority { .. })) => Ok(()),
-        (Some(_), GrpcAddress::Tcp(_) | GrpcAddress::Unix(_), _) => Err(StartError::Unauthenticated),
+        (Some(_), GrpcAddress::Tcp(_) | GrpcAddress::Unix(_), _) => Err(anyhow!(UNAUTHENTICATED)),
     }
 }
 
 /// Returns the access to the management cluster, once its configuration is known to be usable, and that of a single
 /// workload cluster.
-async fn reach(config: &Config) -> Result<Access, StartError> {
-    let access = config.management.access().await.map_err(StartError::Management)?;
+async fn reach(config: &Config) -> anyhow::Result<Access> {
+    let access = config.management.access().await.context("management cluster")?;
     info!(source = %config.management, "management cluster");
     if let Some(FleetConfig { selector, trust_domain, .. }) = &config.fleet {
         info!(%selector, %trust_domain, "serving a fleet of workload clusters");
@@ -200,7 +203,7 @@ async fn reach(config: &Config) -> Result<Access, StartError> {
     if config.workload.connects_at_once() {
         // An error that only the operator can fix stops the program now, before the first loop of Cluster Autoscaler
         // fails.
-        config.workload.connect(&access.clients()).await.map_err(StartError::Workload)?;
+        config.workload.connect(&access.clients()).await.context("workload cluster")?;
     }
     info!(source = %config.workload, "workload cluster");
     Ok(access)
@@ -211,10 +214,10 @@ fn certificates(
     files: Option<TlsFiles>,
     registry: &SharedRegistry,
     stopping: CancellationToken,
-) -> Result<Option<Certificates>, StartError> {
+) -> anyhow::Result<Option<Certificates>> {
     let Some(files) = files else { return Ok(None) };
     let metrics = TlsMetrics::register(&mut registry.write());
-    Ok(Some(Certificates::follow(files, metrics, stopping).map_err(StartError::Tls)?))
+    Ok(Some(Certificates::follow(files, metrics, stopping).context("TLS")?))
 }
 
 /// Starts traces if there is an endpoint, and returns them with the task that sends them.
@@ -222,7 +225,7 @@ fn start_traces(
     endpoint: Option<&OtlpEndpoint>,
     registry: &SharedRegistry,
     runtime: &Handle,
-) -> Result<(Traces, Option<scale::traces::Sender>), StartError> {
+) -> anyhow::Result<(Traces, Option<scale::traces::Sender>)> {
     let Some(endpoint) = endpoint else { return Ok((Traces::default(), None)) };
     let metrics = TraceMetrics::register(&mut registry.write());
     let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
@@ -231,10 +234,10 @@ fn start_traces(
 }
 
 /// Returns the routes of gRPC: the provider's service, and the standard ones.
-async fn routes(service: impl CloudProvider, reflection: bool) -> Result<(Routes, Health), StartError> {
+async fn routes(service: impl CloudProvider, reflection: bool) -> anyhow::Result<(Routes, Health)> {
     let mut routes = Routes::builder();
     routes.add_service(cloud_provider(service));
-    let health = standard_services(&mut routes, reflection).await.map_err(StartError::Reflection)?;
+    let health = standard_services(&mut routes, reflection).await.context("gRPC reflection")?;
     Ok((routes.routes(), health))
 }
 
@@ -248,7 +251,7 @@ fn follow_prices(
     let metrics = PriceMetrics::register(&mut registry.write());
     let file = file?;
     Some(tokio::spawn(async move {
-        let following = file.follow(crate::prices::Settings::default(), metrics, apply);
+        let following = file.follow(crate::prices::INTERVAL, metrics, apply);
         stopping.run_until_cancelled(following).await;
     }))
 }

@@ -12,7 +12,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{Config, StartError};
+use anyhow::Context as _;
+
+use crate::Config;
 
 /// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
@@ -96,7 +98,7 @@ pub(super) struct Addresses {
 
 impl Listeners {
     /// Opens the listeners. An error names the flag of the one that can't be opened.
-    pub(super) fn open(config: &Config) -> Result<Self, StartError> {
+    pub(super) fn open(config: &Config) -> anyhow::Result<Self> {
         let open = |address: Option<SocketAddr>, flag| address.map(|address| bind(address, flag)).transpose();
         Ok(Self {
             grpc: GrpcListener::open(&config.listen, config.socket_mode, Config::LISTEN_FLAG)?,
@@ -106,8 +108,8 @@ impl Listeners {
         })
     }
 
-    pub(super) fn addresses(&self) -> Result<Addresses, StartError> {
-        let address = |listener: &TcpListener| listener.local_addr().map_err(StartError::Address);
+    pub(super) fn addresses(&self) -> anyhow::Result<Addresses> {
+        let address = |listener: &TcpListener| listener.local_addr().context("a listener has no address");
         Ok(Addresses {
             http: address(&self.http)?,
             probes: self.probes.as_ref().map(address).transpose()?,

@@ -90,19 +90,8 @@ mod tests;
 // Follows a price file: reads it every few seconds, and applies its prices as soon as two reads in a row were the
 // same, so that a half-written file is never applied.
 
-/// The settings for following a price file.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// The time between two reads.
-    pub interval: Duration,
-}
-
-/// A mounted ConfigMap changes up to a minute after the write, so a delay of seconds doesn't matter.
-impl Default for Settings {
-    fn default() -> Self {
-        Self { interval: Duration::from_secs(5) }
-    }
-}
+/// The time between two reads. A mounted ConfigMap changes up to a minute after the write, so seconds don't matter.
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ResultLabels {
@@ -149,10 +138,10 @@ pub(super) struct Pending {
 
 impl PriceFile {
     /// Follows the file for ever, and calls `apply` with its prices whenever they change.
-    pub async fn follow(mut self, settings: Settings, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
+    pub(super) async fn follow(mut self, interval: Duration, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
         let mut pending = Pending::default();
         loop {
-            tokio::time::sleep(settings.interval).await;
+            tokio::time::sleep(interval).await;
             match self.reload(&mut pending).await {
                 Ok(None) => {}
                 Ok(Some(prices)) => {

@@ -35,9 +35,9 @@ impl World {
         let mut registry = Registry::default();
         let metrics = PriceMetrics::register(&mut registry);
         let reported = Arc::clone(&applied);
-        let settings = Settings { interval: Duration::from_millis(2) };
+        let interval = Duration::from_millis(2);
         let following =
-            tokio::spawn(file.follow(settings, metrics, move |prices| reported.lock().push(price(&prices))));
+            tokio::spawn(file.follow(interval, metrics, move |prices| reported.lock().push(price(&prices))));
         Self { dir, applied, registry, following }
     }
 
