@@ -35,6 +35,7 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool, help_heading = help::SCOPE)]
     pub all_clusters: bool,
 
+<<<<<<< ours
     /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
     /// ~/.kube/config
     #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
@@ -53,6 +54,11 @@ pub struct IndexArgs {
     /// {cluster}-kubeconfig
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
+=======
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a text here would become that of the flags")]
+    pub clusters: ClusterArgs,
+>>>>>>> theirs
 
     /// API group of Cluster API
     #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
@@ -87,6 +93,29 @@ pub struct IndexArgs {
     pub prices: Option<String>,
 }
 
+/// The flags that say how clusters are reached, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct ClusterArgs {
+    /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
+    /// ~/.kube/config
+    #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
+    pub management_kubeconfig: Option<String>,
+
+    /// Context of --management-kubeconfig. Default: its current context
+    #[arg(long, env = "CAPI_AUTOSCALER_CONTEXT", value_name = "NAME", help_heading = help::CLUSTERS)]
+    pub context: Option<String>,
+
+    /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
+    /// management cluster
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
+    pub workload_kubeconfig: Option<String>,
+
+    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
+    /// none. Default: {cluster}-kubeconfig
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
+    pub workload_nodes: Option<String>,
+}
+
 impl IndexArgs {
     /// Validates the flags. `unless_chosen` is the scope if they choose none; without it, that is an error.
     pub(super) fn config(
@@ -101,7 +130,7 @@ impl IndexArgs {
         let workload = self.workload(cluster.as_ref())?;
         let specs = specs(&self.node_group_auto_discovery)?;
         Ok(IndexConfig {
-            management: management(self.management_kubeconfig.as_deref(), self.context.as_deref())?,
+            management: management(self.clusters.management_kubeconfig.as_deref(), self.clusters.context.as_deref())?,
             workload,
             rules: Rules {
                 keys: Keys::new(capi_group(&self.capi_group)?),
@@ -124,17 +153,17 @@ impl IndexArgs {
 
     /// Returns the credentials by which Nodes are read; `None` if no flag names any.
     pub(super) fn node_access(&self) -> Result<Option<NodeAccess>, UsageError> {
-        let Some(text) = given(self.workload_nodes.as_deref()) else { return Ok(None) };
+        let Some(text) = given(self.clusters.workload_nodes.as_deref()) else { return Ok(None) };
         text.parse().map(Some).map_err(|error| wrong("--workload-nodes", text, error))
     }
 
     fn workload(&self, cluster: Option<&ClusterRef>) -> Result<WorkloadSource, UsageError> {
         let nodes = self.node_access()?;
         let wrong = |why: &str| {
-            let text = self.workload_nodes.as_deref().unwrap_or_default();
+            let text = self.clusters.workload_nodes.as_deref().unwrap_or_default();
             Err(wrong("--workload-nodes", text, why))
         };
-        Ok(match (given(self.workload_kubeconfig.as_deref()), cluster, nodes) {
+        Ok(match (given(self.clusters.workload_kubeconfig.as_deref()), cluster, nodes) {
             (Some(_), _, Some(_)) => return wrong("--workload-kubeconfig has the credentials already"),
             (Some(text), _, None) => WorkloadSource::Own(source(text)),
             (None, Some(cluster), nodes) => nodes.unwrap_or_default().of(cluster),

@@ -29,14 +29,13 @@ use thiserror::Error;
 use app::Config;
 use rules::text::visible_lines;
 
-use check::CheckConfig;
 pub use check::{CheckArgs, CheckId, CheckOutput, needed_rights};
 use clusters::ClustersArgs;
 pub use explain::ExplainArgs;
 use explain::ExplainConfig;
 pub use generate::{CompletionsArgs, ManArgs};
 use groups::GroupsArgs;
-pub use index_config::IndexArgs;
+pub use index_config::{ClusterArgs, IndexArgs};
 pub use log::{LogArgs, LogFormat};
 use log_level::LogLevelArgs;
 pub use printing::Color;
@@ -133,7 +132,7 @@ impl Cli {
             Command::Clusters(args) => args.run()?,
             Command::LogLevel(args) => args.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
-            Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
+            Command::Check(args) => args.run()?,
             Command::Completions(args) => args.run()?,
             Command::Man(args) => args.run()?,
             Command::Watch(args) => {

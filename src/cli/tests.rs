@@ -51,7 +51,7 @@ fn each_subcommand_has_three_examples_that_can_be_typed() {
             let parsed = Cli::try_parse_from(&example).unwrap_or_else(|error| panic!("{example:?}: {error}"));
             let wrong = match parsed.command {
                 Command::Serve(args) => Config::try_from(*args).err(),
-                Command::Check(args) => super::CheckConfig::try_from(*args).err(),
+                Command::Check(args) => serve::OneCluster::try_from(args.serve).err(),
                 Command::Explain(args) => super::ExplainConfig::try_from(*args).err(),
                 Command::Watch(args) => super::WatchConfig::try_from(*args).err(),
                 Command::Groups(_)

@@ -17,7 +17,7 @@ fn the_rules_of_watch_are_rules() {
 #[test]
 fn every_field_of_a_rule_is_documented() {
     let documented = first_cells(&read("docs/reference/watch.md"));
-    let error = parse_rules("rules: [{unknown: 1}]").unwrap_err().to_string();
+    let error = parse_rules("rules: [{unknown: 1}]").unwrap_err();
     let (_, known) = error.split_once("expected one of ").unwrap();
     let fields: Vec<_> = known.split('`').skip(1).step_by(2).filter(|field| *field != "to").collect();
     assert!(fields.len() > 5, "{error}");

@@ -5,17 +5,12 @@
 //! client reads an error of any length to its end, so an error is cut at its limit, and its beginning serves as the
 //! message.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header, uri::Scheme};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
+use http_body_util::{BodyExt as _, Either, Full, Limited, combinators::MapErr};
 use hyper::body::Incoming;
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
@@ -137,7 +132,7 @@ impl Policy {
         let stack = stack
             .map_err(move |error| of_server(error, &server))
             .map_future(move |answer| self.limit(answer))
-            .map_response(move |answer| bounded(answer, self.longest));
+            .and_then(move |answer| bounded(answer, self.longest));
         Ok(BoxCloneSyncService::new(stack))
     }
 
@@ -219,88 +214,33 @@ impl Stacks {
 /// The maximum length of an error in bytes.
 const LONGEST_ERROR: usize = 64 << 10;
 
-/// A body of at most a number of bytes.
-#[derive(Debug)]
-pub struct Bounded<B> {
-    inner: B,
-    left: usize,
-    on_excess: OnExcess,
-}
+/// A body of at most a number of bytes, whose errors are in plain words.
+pub type Bounded<B> = Either<Full<Bytes>, MapErr<Limited<B>, fn(BoxError) -> BoxError>>;
 
-/// The end of a body that exceeds its limit.
-#[derive(Clone, Copy, Debug)]
-enum OnExcess {
-    /// The body ends without an error.
-    Ends,
-    /// Reading fails; holds the limit in bytes.
-    Fails(usize),
-}
-
-/// Limits an answer as each of the program's clients does: errors always, other answers if `longest` is set.
-#[must_use]
-pub fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
-    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
-    let (left, on_excess) = match longest {
-        _ if is_error => (LONGEST_ERROR, OnExcess::Ends),
-        Some(longest) => (longest, OnExcess::Fails(longest)),
-        None => (usize::MAX, OnExcess::Ends),
-    };
-    answer.map(|inner| Bounded { inner, left, on_excess })
-}
-
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Bounded<B>
+/// Limits an answer as each of the program's clients does: an error is cut, another answer fails beyond `longest`.
+///
+/// # Errors
+/// If an error can't be read.
+pub async fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Result<Response<Bounded<B>>, BoxError>
 where
-    B::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.left == 0
-            && let OnExcess::Ends = self.on_excess
-        {
-            return Poll::Ready(None);
-        }
-        let frame = match Pin::new(&mut self.inner).poll_frame(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(in_words(error.into())))),
-            Poll::Ready(Some(Ok(frame))) => frame,
-        };
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-        };
-        let (length, left) = (data.len(), self.left);
-        self.left = left.saturating_sub(length);
-        match self.on_excess {
-            _ if length <= left => Poll::Ready(Some(Ok(Frame::data(data)))),
-            OnExcess::Fails(longest) => {
-                let message = format!("the answer is longer than {longest} bytes");
-                Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::FileTooLarge, message).into())))
-            }
-            OnExcess::Ends => Poll::Ready(Some(Ok(Frame::data(data.slice(..start_of_character(&data, left)))))),
+    if !answer.status().is_client_error() && !answer.status().is_server_error() {
+        let limited = |body| Limited::new(body, longest.unwrap_or(usize::MAX));
+        return Ok(answer.map(|body| Either::Right(limited(body).map_err(in_words as fn(BoxError) -> BoxError))));
+    }
+    let (head, mut body) = answer.into_parts();
+    let mut error = Vec::new();
+    while error.len() < LONGEST_ERROR
+        && let Some(frame) = body.frame().await
+    {
+        if let Ok(data) = frame.map_err(|error| in_words(error.into()))?.into_data() {
+            error.extend_from_slice(&data);
         }
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = SizeHint::new();
-        let left = u64::try_from(self.left).unwrap_or(u64::MAX);
-        if let Some(upper) = self.inner.size_hint().upper() {
-            hint.set_upper(upper.min(left));
-        }
-        hint
-    }
-}
-
-/// Returns the last position up to `at` at which a UTF-8 character begins, so that the cut text stays valid.
-fn start_of_character(text: &[u8], at: usize) -> usize {
-    let is_inside = |at: usize| text.get(at).is_some_and(|byte| byte & 0b1100_0000 == 0b1000_0000);
-    (at.saturating_sub(3)..=at).rev().find(|at| !is_inside(*at)).unwrap_or(at)
+    error.truncate(LONGEST_ERROR);
+    let error = String::from_utf8_lossy(&error).into_owned();
+    Ok(Response::from_parts(head, Either::Left(Full::from(error))))
 }
 
 /// A request that would write.
@@ -358,7 +298,7 @@ mod tests {
                 Ok::<_, BoxError>(answer)
             }
         });
-        (Client::new(service.map_response(move |answer| bounded(answer, longest)), "default"), sent)
+        (Client::new(service.and_then(move |answer| bounded(answer, longest)), "default"), sent)
     }
 
     fn request() -> Request<Vec<u8>> {
@@ -384,7 +324,7 @@ mod tests {
         let (client, sent) = endless(200, "0123456789", Some(LONGEST));
         let error = client.request_text(request()).await.unwrap_err();
         let cause = crate::cause(&error);
-        assert!(cause.contains("the answer is longer than 100000 bytes"), "{cause}");
+        assert!(cause.contains("the answer is too long"), "{cause}");
         let sent = sent.load(Ordering::Relaxed);
         assert!((LONGEST..2 * LONGEST).contains(&sent), "{sent}");
     }

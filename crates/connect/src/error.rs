@@ -1,137 +1,25 @@
-//! Errors of connecting, and the texts of failed requests and of broken connections, for cluster admins. Each message
-//! names the object, the cause and the remedy, and must never contain content of a kubeconfig: the YAML parser's messages
+//! Errors of connecting, and the texts of failed requests and of broken connections, for cluster admins. No text may
+//! contain content of a kubeconfig: the YAML parser's messages
 //! quote the faulty line, so only their position is kept. kube's own text of a connection error stops at "client error
 //! (Connect)", and those of the TLS library speak to its users, and link its manual.
 
-use std::{error::Error, fmt::Write as _, io, path::PathBuf};
+use std::{error::Error, fmt::Write as _, io};
 
+use http_body_util::LengthLimitError;
 use hyper_util::client::legacy;
 use kube::config::KubeconfigError;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use tower::BoxError;
 
-use super::{SecretRef, WrongProxy};
-
-/// The reason why a client can't connect to a cluster.
+/// The reason why a client can't connect to a cluster. Its text names the object, the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A kubeconfig file that can't be opened.
-    #[error("kubeconfig file {}: can't read it: {error}: give the path of a file that this program may read", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        error: io::Error,
-    },
-    /// A kubeconfig file that can't be used.
-    #[error("kubeconfig file {}: {reason}: try it with kubectl --kubeconfig", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// Its defect.
-        reason: String,
-    },
-    /// A kubeconfig without the context that was named.
-    #[error("{origin}: it has no context {name:?}: name another by --context; there are: {known}")]
-    NoContext {
-        /// Where the kubeconfig comes from.
-        origin: String,
-        /// The context.
-        name: String,
-        /// The contexts that there are.
-        known: String,
-    },
-    /// This program runs in no Pod and has no kubeconfig.
-    #[error(
-        "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \
-         kubeconfig file (--management-kubeconfig)"
-    )]
-    NoDefault {
-        /// The reason why the default locations have no kubeconfig.
-        reason: String,
-    },
-    /// The service account of the Pod can't be used.
-    #[error(
-        "in-cluster configuration: {reason}: mount the service account's token (automountServiceAccountToken), or name a \
-         kubeconfig file"
-    )]
-    InCluster {
-        /// The missing part.
-        reason: String,
-    },
-    /// A proxy that can't be used.
-    #[error("{origin}: {error}")]
-    Proxy {
-        /// Where the kubeconfig comes from.
-        origin: String,
-        /// The proxy's variable and the defect.
-        error: WrongProxy,
-    },
-    /// Key, certificates or credentials that no client can be built from.
-    #[error("{origin}: can't build a client from it: {reason}: check its certificates, key and credentials")]
-    Client {
-        /// Where the kubeconfig comes from.
-        origin: String,
-        /// The defect.
-        reason: String,
-    },
-    /// There is no workload cluster, on purpose.
-    #[error("no Nodes are read, by --workload-nodes=none")]
-    NoNodes,
-    /// The Secret doesn't exist.
-    #[error(
-        "{secret}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or \
-         name a kubeconfig file for the workload cluster"
-    )]
-    SecretMissing {
-        /// The Secret.
-        secret: SecretRef,
-    },
-    /// The Secret may not be read.
-    #[error("{secret}: reading it is forbidden: {reason}: grant this program's user the verb get on this Secret")]
-    SecretForbidden {
-        /// The Secret.
-        secret: SecretRef,
-        /// The API server's message.
-        reason: String,
-    },
-    /// The Secret couldn't be read for another reason.
-    #[error("{secret}: can't read it: {}", cause(error))]
-    SecretUnreadable {
-        /// The Secret.
-        secret: SecretRef,
-        /// The request's error.
-        error: Box<kube::Error>,
-    },
-    /// The Secret has no key `value`.
-    #[error("{secret}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret")]
-    SecretWithoutValue {
-        /// The Secret.
-        secret: SecretRef,
-    },
-    /// The content of the Secret can't be used.
-    #[error("{secret}: its kubeconfig can't be used: {reason}")]
-    SecretInvalid {
-        /// The Secret.
-        secret: SecretRef,
-        /// Its defect.
-        reason: String,
-    },
-    /// The Secret sets a field that a Secret may not set.
-    #[error(
-        "{secret}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the workload \
-         cluster"
-    )]
-    SecretRefused {
-        /// The Secret.
-        secret: SecretRef,
-        /// The path of the field in the kubeconfig, without its value.
-        field: String,
-        /// The effect that the field would have.
-        why: &'static str,
-        /// The setting to use instead.
-        remedy: &'static str,
-    },
+    /// The request for a Secret failed.
+    #[error("{0}")]
+    SecretUnreadable(String),
+    /// A configuration that there isn't, or that can't be used.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// Returns the defect of a kubeconfig, without any of its content.
@@ -241,6 +129,9 @@ fn words(error: &(dyn Error + 'static)) -> Option<(io::ErrorKind, String)> {
     while let Some(cause) = next {
         if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
             return Some((io::ErrorKind::InvalidData, of_tls(tls)));
+        }
+        if cause.is::<LengthLimitError>() {
+            return Some((io::ErrorKind::FileTooLarge, "the answer is too long".to_owned()));
         }
         let io = cause.downcast_ref::<io::Error>();
         if io.is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof) {

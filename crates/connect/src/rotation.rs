@@ -5,9 +5,9 @@
 
 use std::{
     fs,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasher as _, Hash, RandomState},
     sync::{
-        Arc, OnceLock,
+        Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -68,13 +68,7 @@ struct Shared {
     refused: Notify,
 }
 
-/// The source that a configuration is read from again.
-enum Origin<'a> {
-    Own(&'a Source),
-    Workload(Following<'a>),
-}
-
-/// The configuration of a workload cluster that is followed.
+/// The configuration that is followed.
 struct Following<'a> {
     source: &'a WorkloadSource,
     management: &'a Clients,
@@ -154,7 +148,8 @@ impl Access {
 
     /// Follows the operator's own configuration. Never returns; drop the future to stop.
     pub async fn follow(&self, source: &Source) {
-        self.follow_origin(&Origin::Own(source), Periods::default()).await;
+        let source = WorkloadSource::Own(source.clone());
+        self.follow_workload(&source, &self.clients(), &Pace::default(), || true).await;
     }
 
     /// Follows the workload cluster's configuration. A Secret is read each minute while `works` returns false, since it
@@ -167,66 +162,69 @@ impl Access {
         works: impl Fn() -> bool + Send + Sync,
     ) {
         let following = Following { source, management, pace, works: &works };
-        self.follow_origin(&Origin::Workload(following), Periods::default()).await;
+        self.follow_with(&following, Periods::default()).await;
     }
 
     #[cfg(test)]
     pub(super) async fn follow_every(&self, source: &WorkloadSource, management: &Clients, periods: Periods) {
         let following = Following { source, management, pace: &Pace::default(), works: &|| true };
-        self.follow_origin(&Origin::Workload(following), periods).await;
+        self.follow_with(&following, periods).await;
     }
 
-    async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
+    async fn follow_with(&self, following: &Following<'_>, periods: Periods) {
         let Configuration::Own(shared) = &self.0 else { return std::future::pending().await };
         let mut reported = None;
         let mut looked = Instant::now();
         loop {
             // Wakes when it is due or at a 401; repeated 401s must not cause reads without a pause.
             tokio::select! {
-                () = shared.due(origin, periods, looked) => {}
+                () = shared.due(following, periods, looked) => {}
                 () = shared.refused.notified() => {}
             }
             sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();
             // A fleet has a thousand of these futures: what they need rarely isn't kept in them.
-            Box::pin(shared.look(origin, &mut reported)).await;
+            Box::pin(shared.look(following, &mut reported)).await;
         }
     }
 }
 
 impl Shared {
     /// Waits until a configuration that was read at this time has to be read again.
-    async fn due(&self, origin: &Origin<'_>, periods: Periods, looked: Instant) {
-        match origin {
-            Origin::Own(_) => sleep_until(looked + periods.files).await,
-            Origin::Workload(Following { source, pace, works, .. }) => match source {
-                WorkloadSource::Management | WorkloadSource::None | WorkloadSource::Made(..) => {
-                    std::future::pending::<()>().await;
-                }
-                WorkloadSource::Own(_) => sleep_until(looked + periods.files).await,
-                WorkloadSource::Secret(_) => {
-                    let has_token = self.has_token.load(Ordering::Relaxed);
-                    let due = looked + periods.secret.unwrap_or_else(|| pace.of_secret(has_token));
-                    loop {
-                        sleep_until(due.min(Instant::now() + pace.often())).await;
-                        if Instant::now() >= due || !works() {
-                            return;
-                        }
+    async fn due(&self, following: &Following<'_>, periods: Periods, looked: Instant) {
+        let Following { source, pace, works, .. } = following;
+        match source {
+            WorkloadSource::Management | WorkloadSource::None | WorkloadSource::Made(..) => {
+                std::future::pending::<()>().await;
+            }
+            WorkloadSource::Own(_) => sleep_until(looked + periods.files).await,
+            WorkloadSource::Secret(_) => {
+                let has_token = self.has_token.load(Ordering::Relaxed);
+                let due = looked + periods.secret.unwrap_or_else(|| pace.of_secret(has_token));
+                loop {
+                    sleep_until(due.min(Instant::now() + pace.often())).await;
+                    if Instant::now() >= due || !works() {
+                        return;
                     }
                 }
-            },
+            }
         }
     }
 
-    async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
-        let found = match origin {
-            Origin::Own(source) => source.load().await.map(Found::Configuration),
-            Origin::Workload(Following { source, management, .. }) => source.load(management).await,
-        };
-        let found = match found {
+    async fn look(&self, following: &Following<'_>, reported: &mut Option<String>) {
+        let source = following.source;
+        let found = match source.load(following.management).await {
             Ok(Found::Configuration(found)) => found,
             Ok(Found::Clients(_)) => return,
-            Err(error) => return Self::keep(origin, &error, reported),
+            // The configuration in force is kept. Each distinct error is logged once.
+            Err(error) => {
+                let why = error.to_string();
+                if reported.as_ref() != Some(&why) {
+                    warn!(%source, "the configuration can't be read anew, the one in force stays: {why}");
+                    *reported = Some(why);
+                }
+                return;
+            }
         };
         *reported = None;
         let mut used = self.used.lock();
@@ -237,25 +235,7 @@ impl Shared {
         drop(used);
         self.has_token.store(found.has_token, Ordering::Relaxed);
         self.current.store(Arc::new(found.in_force()));
-        info!(source = %origin, "the configuration has changed and is in force for new requests");
-    }
-
-    /// Keeps the configuration in force, since the new one can't be read or used. Each distinct error is logged once.
-    fn keep(origin: &Origin<'_>, error: &ConnectError, reported: &mut Option<String>) {
-        let why = error.to_string();
-        if reported.as_ref() != Some(&why) {
-            warn!(source = %origin, "the configuration can't be read anew, the one in force stays: {why}");
-            *reported = Some(why);
-        }
-    }
-}
-
-impl std::fmt::Display for Origin<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Own(source) => source.fmt(f),
-            Self::Workload(Following { source, .. }) => source.fmt(f),
-        }
+        info!(%source, "the configuration has changed and is in force for new requests");
     }
 }
 
@@ -280,44 +260,23 @@ fn following(shared: Arc<Shared>, pick: fn(&Stacks) -> &Stack) -> Client {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Fingerprint(u64);
 
-/// The builder of a [`Fingerprint`].
-pub(super) struct FingerprintBuilder(std::hash::DefaultHasher);
-
-impl FingerprintBuilder {
-    pub(super) fn new() -> Self {
-        static KEY: OnceLock<RandomState> = OnceLock::new();
-        Self(KEY.get_or_init(RandomState::new).build_hasher())
+impl Fingerprint {
+    pub(super) fn of(configuration: &impl Hash) -> Self {
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(KEY.hash_one(configuration))
     }
 
-    pub(super) fn add(mut self, part: &[u8]) -> Self {
-        self.0.write_usize(part.len());
-        self.0.write(part);
-        self
-    }
-
-    /// Adds the content of a file; an unreadable file has a value of its own.
-    pub(super) fn add_file(self, path: &str) -> Self {
-        match fs::read(path) {
-            Ok(content) => self.add(&[1]).add(&content),
-            Err(_) => self.add(&[0]),
-        }
-    }
-
-    /// Adds a kubeconfig with the certificates and keys it names. Token files are left out, since kube reads them for
-    /// each request.
-    pub(super) fn add_kubeconfig(self, kubeconfig: &Kubeconfig) -> Self {
-        // Anything read from YAML can be written as JSON.
-        let all = self.add(&serde_json::to_vec(kubeconfig).unwrap_or_default());
+    /// Returns that of a kubeconfig with the certificates and keys it names. Token files are left out, since kube reads
+    /// them for each request.
+    pub(super) fn of_kubeconfig(kubeconfig: &Kubeconfig) -> Self {
         let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
         let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
-        clusters
+        let paths = clusters
             .filter_map(|cluster| cluster.certificate_authority.as_deref())
             .chain(users.flat_map(|user| [user.client_certificate.as_deref(), user.client_key.as_deref()]).flatten())
-            .filter(|path| !path.is_empty())
-            .fold(all, Self::add_file)
-    }
-
-    pub(super) fn finish(self) -> Fingerprint {
-        Fingerprint(self.0.finish())
+            .filter(|path| !path.is_empty());
+        let files: Vec<_> = paths.map(|path| fs::read(path).ok()).collect();
+        // Anything read from YAML can be written as JSON.
+        Self::of(&(serde_json::to_vec(kubeconfig).unwrap_or_default(), files))
     }
 }

@@ -15,7 +15,7 @@ use kube::{
     config::{AuthInfo, Cluster, Kubeconfig},
 };
 
-use super::{ConnectError, SecretRef, error::kubeconfig_reason, expansion};
+use super::{ConnectError, SecretRef, cause, error::kubeconfig_reason, expansion};
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
 const KEY: &str = "value";
@@ -35,27 +35,32 @@ const MOST_BRACKETS: usize = 1_000;
 /// set.
 pub(crate) async fn kubeconfig_of_secret(management: &Client, secret: &SecretRef) -> Result<Kubeconfig, ConnectError> {
     let secrets: Api<Secret> = Api::namespaced(management.clone(), secret.namespace());
-    let found = secrets.get(secret.name()).await.map_err(|error| request_error(secret, error))?;
+    let found = secrets.get(secret.name()).await.map_err(|error| request_error(secret, &error))?;
     let value = found.data.and_then(|mut data| data.remove(KEY));
     let Some(value) = value else {
-        return Err(ConnectError::SecretWithoutValue { secret: secret.clone() });
+        return Err(ConnectError::Unusable(format!(
+            "{secret}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret"
+        )));
     };
     parse(secret, &value.0)
 }
 
-fn request_error(secret: &SecretRef, error: kube::Error) -> ConnectError {
-    let secret = secret.clone();
-    match &error {
-        kube::Error::Api(status) if status.code == 404 => ConnectError::SecretMissing { secret },
-        kube::Error::Api(status) if status.code == 403 => {
-            ConnectError::SecretForbidden { secret, reason: status.message.clone() }
-        }
-        _ => ConnectError::SecretUnreadable { secret, error: Box::new(error) },
+fn request_error(secret: &SecretRef, error: &kube::Error) -> ConnectError {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => ConnectError::Unusable(format!(
+            "{secret}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or name \
+             a kubeconfig file for the workload cluster"
+        )),
+        kube::Error::Api(status) if status.code == 403 => ConnectError::Unusable(format!(
+            "{secret}: reading it is forbidden: {}: grant this program's user the verb get on this Secret",
+            status.message
+        )),
+        _ => ConnectError::SecretUnreadable(format!("{secret}: can't read it: {}", cause(error))),
     }
 }
 
 fn parse(secret: &SecretRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
-    let invalid = |reason: String| ConnectError::SecretInvalid { secret: secret.clone(), reason };
+    let invalid = |reason: String| ConnectError::Unusable(format!("{secret}: its kubeconfig can't be used: {reason}"));
     let text = str::from_utf8(value).map_err(|error| invalid(format!("not UTF-8 text: {error}")))?;
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > MOST_BRACKETS {
         return Err(invalid(format!(
@@ -65,11 +70,11 @@ fn parse(secret: &SecretRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
     expansion::check(text, MOST_ADDED)
         .map_err(|_| invalid("not a kubeconfig in YAML, or one whose aliases stand for too much".to_owned()))?;
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(kubeconfig_reason(&error)))?;
-    check_kubeconfig(&kubeconfig).map_err(|refused| ConnectError::SecretRefused {
-        secret: secret.clone(),
-        field: refused.field,
-        why: refused.why,
-        remedy: refused.remedy,
+    check_kubeconfig(&kubeconfig).map_err(|Refused { field, why, remedy }| {
+        ConnectError::Unusable(format!(
+            "{secret}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the \
+             workload cluster"
+        ))
     })?;
     Ok(kubeconfig)
 }

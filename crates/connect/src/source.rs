@@ -17,7 +17,7 @@ use super::{
     Clients, ClusterRef, ConnectError, Proxies, SecretName, SecretNameError, SecretRef,
     client::Stacks,
     error::{chain, kubeconfig_reason},
-    rotation::{Fingerprint, FingerprintBuilder},
+    rotation::Fingerprint,
     secret::kubeconfig_of_secret,
 };
 
@@ -136,14 +136,14 @@ impl WorkloadSource {
         match self {
             Self::Management => Ok(Found::Clients(management.clone())),
             Self::Made(cluster, maker) => Ok(Found::Clients(maker.make(cluster))),
-            Self::None => Err(ConnectError::NoNodes),
+            Self::None => Err(ConnectError::Unusable("no Nodes are read, by --workload-nodes=none".to_owned())),
             Self::Own(source) => source.load().await.map(Found::Configuration),
             Self::Secret(secret) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, secret).await?;
-                let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
+                let fingerprint = Fingerprint::of_kubeconfig(&kubeconfig);
                 let mut users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
                 let has_token = users.any(|user| user.token.is_some());
-                let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
+                let invalid = |reason| format!("{secret}: its kubeconfig can't be used: {reason}");
                 let config = resolve(kubeconfig, invalid).await?;
                 let stacks = build(config, || self.to_string())?;
                 // A Secret that asks for no verification is refused.
@@ -178,40 +178,54 @@ fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Stacks, Conn
         Some(url) => proxies.with_own(&url.to_string()),
         None => Ok(proxies),
     });
-    let proxies = proxies.map_err(|error| ConnectError::Proxy { origin: origin(), error })?;
-    Stacks::new(config, proxies).map_err(|error| ConnectError::Client { origin: origin(), reason: chain(&error) })
+    let proxies = proxies.map_err(|error| ConnectError::Unusable(format!("{}: {error}", origin())))?;
+    Stacks::new(config, proxies).map_err(|error| {
+        ConnectError::Unusable(format!(
+            "{}: can't build a client from it: {}: check its certificates, key and credentials",
+            origin(),
+            chain(&error)
+        ))
+    })
 }
 
 async fn from_file(path: &Path, context: Option<&str>) -> Result<(Config, Fingerprint), ConnectError> {
-    let broken = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
-    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
+    let origin = format!("kubeconfig file {}", path.display());
+    let broken = |reason| format!("{origin}: {reason}: try it with kubectl --kubeconfig");
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::ReadConfig(error, _) => {
+            format!("{origin}: can't read it: {error}: give the path of a file that this program may read")
+        }
         other => broken(kubeconfig_reason(&other)),
-    })?;
-    choose(&mut kubeconfig, context, || format!("kubeconfig file {}", path.display()))?;
-    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
+    });
+    let mut kubeconfig = kubeconfig.map_err(ConnectError::Unusable)?;
+    choose(&mut kubeconfig, context, &origin)?;
+    let fingerprint = Fingerprint::of_kubeconfig(&kubeconfig);
     Ok((resolve(kubeconfig, broken).await?, fingerprint))
 }
 
 async fn from_usual_places(context: Option<&str>) -> Result<(Config, Fingerprint), ConnectError> {
-    let none = |reason| ConnectError::NoDefault { reason };
-    let mut kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
-    choose(&mut kubeconfig, context, || USUAL_PLACES.to_owned())?;
-    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
+    let none = |reason| {
+        format!(
+            "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \
+             kubeconfig file (--management-kubeconfig)"
+        )
+    };
+    let kubeconfig = Kubeconfig::read().map_err(|error| ConnectError::Unusable(none(kubeconfig_reason(&error))));
+    let mut kubeconfig = kubeconfig?;
+    choose(&mut kubeconfig, context, USUAL_PLACES)?;
+    let fingerprint = Fingerprint::of_kubeconfig(&kubeconfig);
     Ok((resolve(kubeconfig, none).await?, fingerprint))
 }
 
 /// Makes a context the current one, if one is named.
-fn choose(
-    kubeconfig: &mut Kubeconfig,
-    context: Option<&str>,
-    origin: impl FnOnce() -> String,
-) -> Result<(), ConnectError> {
+fn choose(kubeconfig: &mut Kubeconfig, context: Option<&str>, origin: &str) -> Result<(), ConnectError> {
     let Some(name) = context else { return Ok(()) };
     if kubeconfig.contexts.iter().all(|context| context.name != name) {
         let known: Vec<_> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(ConnectError::NoContext { origin: origin(), name: name.to_owned(), known });
+        return Err(ConnectError::Unusable(format!(
+            "{origin}: it has no context {name:?}: name another by --context; there are: {known}"
+        )));
     }
     kubeconfig.current_context = Some(name.to_owned());
     Ok(())
@@ -219,9 +233,14 @@ fn choose(
 
 /// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
 fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
-    let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: chain(&error) })?;
-    let authority = config.root_cert.iter().flatten().fold(FingerprintBuilder::new(), |prints, der| prints.add(der));
-    let fingerprint = authority.add(config.cluster_url.to_string().as_bytes()).finish();
+    let config = Config::incluster().map_err(|error| {
+        ConnectError::Unusable(format!(
+            "in-cluster configuration: {}: mount the service account's token (automountServiceAccountToken), or name a \
+             kubeconfig file",
+            chain(&error)
+        ))
+    })?;
+    let fingerprint = Fingerprint::of(&(&config.root_cert, config.cluster_url.to_string()));
     Ok((config, fingerprint))
 }
 
@@ -232,11 +251,11 @@ fn is_in_pod() -> bool {
 
 /// Resolves the current context, with the proxy that the kubeconfig itself names. kube would also use the environment's
 /// proxy and ignore `NO_PROXY`, so [`Proxies`] handles that proxy instead.
-async fn resolve(kubeconfig: Kubeconfig, broken: impl FnOnce(String) -> ConnectError) -> Result<Config, ConnectError> {
+async fn resolve(kubeconfig: Kubeconfig, broken: impl FnOnce(String) -> String) -> Result<Config, ConnectError> {
     let own = own_proxy(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .map_err(|error| broken(kubeconfig_reason(&error)))?;
+        .map_err(|error| ConnectError::Unusable(broken(kubeconfig_reason(&error))))?;
     config.proxy_url = config.proxy_url.filter(|_| own);
     Ok(config)
 }

@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 
 use super::{
-    overview::{certificate, informers, pager, sync_check},
+    overview::{informers, pager},
     parts::{Now, Severity, span},
-    shell::{Foreign, Page, cell, labelled},
+    shell::{Foreign, Page, cell, found, labelled, standing, table},
     view::{ROWS, View},
 };
-use crate::state::{CheckState, Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
+use crate::state::{Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
 use service::listen::CLUSTERS_PATH;
 
 /// A Cluster with its conditions.
@@ -26,7 +26,7 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
     let page = Page { title: &title, path: "/", view, head: &fleet.head, debug: CLUSTERS_PATH };
     page.around(&html! {
         h1 { "Clusters" }
-        (standing(fleet))
+        section class="standing" aria-label="At a glance" { (standing(&fleet.head, fleet.tls.as_ref())) }
         (listing(&all, view, Now(fleet.head.taken_at)))
         @if !fleet.denied.is_empty() { (denied(&fleet.denied)) }
         section aria-label="Management cluster" {
@@ -36,27 +36,10 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
     })
 }
 
-/// Renders the summary for a person on call: sync state and certificate.
-fn standing(fleet: &FleetState) -> Markup {
-    let waiting: Vec<_> = fleet.head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
-    html! {
-        section class="standing" aria-label="At a glance" {
-            div class="card" {
-                h2 { "In sync" }
-                p { @if fleet.head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
-                @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
-            }
-            @if let Some(tls) = &fleet.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now(fleet.head.taken_at))) }
-            }
-        }
-    }
-}
-
 fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
     let text = view.text.to_lowercase();
-    let found: Vec<_> = all.iter().filter(|(cluster, _)| cluster.id().to_lowercase().contains(&text)).collect();
-    let pages = found.len().div_ceil(ROWS).max(1);
+    let rows: Vec<_> = all.iter().filter(|(cluster, _)| cluster.id().to_lowercase().contains(&text)).collect();
+    let pages = rows.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);
     html! {
         section aria-label="Clusters" {
@@ -71,14 +54,11 @@ fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
                 @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
                 button type="submit" { "Show" }
             }
-            @if found.is_empty() {
+            @if rows.is_empty() {
                 p { "Nothing to show." @if *view != View::default() { " " a href="/" { "Show all Clusters" } } }
             } @else {
-                p class="found" {
-                    (found.len()) @if found.len() == 1 { " row" } @else { " rows" }
-                    @if pages > 1 { ", page " (page) " of " (pages) }
-                }
-                (table(found.into_iter().skip((page - 1) * ROWS).take(ROWS), view, now))
+                (found(rows.len(), page, pages))
+                (cluster_table(rows.into_iter().skip((page - 1) * ROWS).take(ROWS), view, now))
                 (pager(page, pages, "/", view))
             }
         }
@@ -98,17 +78,9 @@ fn counts(all: &[Row<'_>]) -> Vec<(ClusterCondition, usize)> {
     counts
 }
 
-fn table<'a>(rows: impl Iterator<Item = &'a Row<'a>>, view: &View, now: Now) -> Markup {
-    html! {
-        table role="table" class="folds groups" {
-            thead role="rowgroup" { tr role="row" {
-                @for heading in ["Cluster", "State", "Refresh", "Node groups", "Problems", "Machines", "Nodes", "Caller"] {
-                    th role="columnheader" scope="col" { (heading) }
-                }
-            } }
-            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view, now)) } } }
-        }
-    }
+fn cluster_table<'a>(rows: impl Iterator<Item = &'a Row<'a>>, view: &View, now: Now) -> Markup {
+    let headings = ["Cluster", "State", "Refresh", "Node groups", "Problems", "Machines", "Nodes", "Caller"];
+    table("folds groups", &headings, &html! { @for row in rows { tr role="row" { (row_of(row, view, now)) } } })
 }
 
 fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
@@ -145,20 +117,15 @@ fn denied(callers: &[DeniedCaller]) -> Markup {
     html! {
         section aria-label="Denied callers" {
             h2 { "Denied callers" }
-            table role="table" class="folds" {
-                thead role="rowgroup" { tr role="row" {
-                    @for heading in ["Caller", "Last call", "Calls", "Address", "Reason"] {
-                        th role="columnheader" scope="col" { (heading) }
-                    }
-                } }
-                tbody role="rowgroup" { @for caller in callers { tr role="row" {
+            (table("folds", &["Caller", "Last call", "Calls", "Address", "Reason"], &html! {
+                @for caller in callers { tr role="row" {
                     th role="rowheader" scope="row" { (Foreign(&caller.identity)) }
                     (cell("Last call", "number", &format!("{} ago", span(caller.last_ago))))
                     (cell("Calls", "number", &caller.denied_calls))
                     (cell("Address", "", &html! { @if let Some(peer) = caller.peer { (peer) } }))
                     (cell("Reason", "", &Foreign(&caller.reason)))
-                } } }
-            }
+                } }
+            }))
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     listing::{Object, Row},
     overview::pager,
     parts::{Now, Severity, bar, description, graph, span},
-    shell::{Foreign, Page, badge, cell, describe, id, labelled, outcome, path_of},
+    shell::{Foreign, Page, badge, cell, describe, id, labelled, outcome, path_of, table},
     view::{ROWS, View},
 };
 use crate::state::explain::{
@@ -140,12 +140,9 @@ fn explained(report: &GroupReport) -> Markup {
                 @if report.scales_from_zero { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Odd, "no")) }
             }
             @if !lines.is_empty() {
-                table role="table" class="folds lines" {
-                    thead role="rowgroup" { tr role="row" {
-                        @for heading in ["What", "Value", "Where it comes from"] { th role="columnheader" scope="col" { (heading) } }
-                    } }
-                    tbody role="rowgroup" { @for line in &lines { (explained_line(line)) } }
-                }
+                (table("folds lines", &["What", "Value", "Where it comes from"], &html! {
+                    @for line in &lines { (explained_line(line)) }
+                }))
             }
             @for note in report.not_from_zero.iter().chain(&report.notes) {
                 p { b { "note: " } span class="reason" { (Foreign(note)) } }
@@ -178,12 +175,9 @@ fn history(entries: &[HistoryEntry], now: Now) -> Markup {
             @if entries.is_empty() {
                 p { "None since the program started." }
             } @else {
-                table role="table" class="folds history" {
-                    thead role="rowgroup" { tr role="row" {
-                        @for heading in ["What", "When", "How it ended", "Said"] { th role="columnheader" scope="col" { (heading) } }
-                    } }
-                    tbody role="rowgroup" { @for entry in entries { (entry_row(entry, now)) } }
-                }
+                (table("folds history", &["What", "When", "How it ended", "Said"], &html! {
+                    @for entry in entries { (entry_row(entry, now)) }
+                }))
             }
         }
     }
@@ -223,12 +217,9 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
                     (all.len()) @if all.len() == 1 { " instance" } @else { " instances" }
                     ". Open a name for its command; that of a Node is for the workload cluster."
                 }
-                table role="table" class="folds" {
-                    thead role="rowgroup" { tr role="row" {
-                        @for heading in ["Instance", "State", "Machine", "Node", "Age"] { th role="columnheader" scope="col" { (heading) } }
-                    } }
-                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, namespace, now)) } }
-                }
+                (table("folds", &["Instance", "State", "Machine", "Node", "Age"], &html! {
+                    @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, namespace, now)) }
+                }))
                 (pager(page, pages, &path_of(&group.id), view))
             }
         }

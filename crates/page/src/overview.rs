@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{
     listing::{Listing, Object, Row},
     parts::{Condition, Now, Severity, bar, span},
-    shell::{Foreign, Page, badge, cell, id, labelled, outcome, path_of},
+    shell::{Foreign, Page, badge, cell, found, id, labelled, outcome, path_of, standing, table},
     view::{Filter, Order, View},
 };
 use crate::state::{
@@ -30,7 +30,7 @@ pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
     page.around(&html! {
         @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
         h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
-        (standing(state))
+        (at_a_glance(state))
         (recent(state, view))
         // The clusters are above the groups if one is broken, and otherwise below them, since that table may be long.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
@@ -40,19 +40,11 @@ pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
 }
 
 /// Renders the summary for a person on call: calls, sync state and certificate.
-fn standing(state: &State) -> Markup {
-    let waiting: Vec<_> = state.head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
+fn at_a_glance(state: &State) -> Markup {
     html! {
         section class="standing" aria-label="At a glance" {
             div class="card" { h2 { "Called" } (called(state)) }
-            div class="card" {
-                h2 { "In sync" }
-                p { @if state.head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
-                @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
-            }
-            @if let Some(tls) = &state.tls {
-                div class="card" { h2 { "Certificate" } (certificate(tls, Now(state.head.taken_at))) }
-            }
+            (standing(&state.head, state.tls.as_ref()))
         }
     }
 }
@@ -148,29 +140,26 @@ fn is_fine(informer: &InformerState) -> bool {
 
 pub(super) fn informers(informers: &[InformerState]) -> Markup {
     let ago = |seconds: Option<u64>| seconds.map_or_else(|| "never".to_owned(), |it| format!("{} ago", span(it)));
-    html! {
-        table role="table" class="folds" {
-            thead role="rowgroup" { tr role="row" {
-                @for heading in ["Kind", "State", "Objects", "Last event", "Watch errors"] { th role="columnheader" scope="col" { (heading) } }
-            } }
-            tbody role="rowgroup" {
-                @for it in informers {
-                    tr role="row" {
-                        th role="rowheader" scope="row" {
-                            (Foreign(&it.resource))
-                            @if it.namespaces != "all namespaces" { " in " (Foreign(&it.namespaces)) }
-                        }
-                        (cell("State", "", &informer_state(it)))
-                        (cell("Objects", "number", &html! {
-                            (it.objects) @if it.undecodable > 0 { " (" (it.undecodable) " don't decode)" }
-                        }))
-                        (cell("Last event", "number", &ago(it.last_event_ago)))
-                        (cell("Watch errors", "number", &it.watch_errors))
+    table(
+        "folds",
+        &["Kind", "State", "Objects", "Last event", "Watch errors"],
+        &html! {
+            @for it in informers {
+                tr role="row" {
+                    th role="rowheader" scope="row" {
+                        (Foreign(&it.resource))
+                        @if it.namespaces != "all namespaces" { " in " (Foreign(&it.namespaces)) }
                     }
+                    (cell("State", "", &informer_state(it)))
+                    (cell("Objects", "number", &html! {
+                        (it.objects) @if it.undecodable > 0 { " (" (it.undecodable) " don't decode)" }
+                    }))
+                    (cell("Last event", "number", &ago(it.last_event_ago)))
+                    (cell("Watch errors", "number", &it.watch_errors))
                 }
             }
-        }
-    }
+        },
+    )
 }
 
 fn informer_state(informer: &InformerState) -> Markup {
@@ -197,13 +186,8 @@ fn recent(state: &State, view: &View) -> Markup {
         @if !all.is_empty() {
             section aria-label="Recent writes and refusals" {
                 h2 { "Recent writes and refusals" }
-                table role="table" class="folds rows" {
-                    thead role="rowgroup" { tr role="row" {
-                        @for heading in ["Node group", "When", "How it ended", "What"] {
-                            th role="columnheader" scope="col" { (heading) }
-                        }
-                    } }
-                    tbody role="rowgroup" { @for (id, entry) in all.iter().take(RECENT) { tr role="row" {
+                (table("folds rows", &["Node group", "When", "How it ended", "What"], &html! {
+                    @for (id, entry) in all.iter().take(RECENT) { tr role="row" {
                         th role="rowheader" scope="row" { (group_link(id, view)) }
                         (cell("When", "few plain", &now.ago(entry.last)))
                         (cell("How it ended", "few plain", &outcome(entry.outcome)))
@@ -211,8 +195,8 @@ fn recent(state: &State, view: &View) -> Markup {
                             (entry.what) @if entry.times > 1 { " " (entry.times) " times" }
                             " " span class="aside reason" title=(Foreign(&entry.text)) { (Foreign(&entry.text)) }
                         }))
-                    } } }
-                }
+                    } }
+                }))
             }
         }
     }
@@ -247,11 +231,8 @@ fn groups(state: &State, listing: &Listing<'_>, named: &[String], view: &View) -
             @if listing.rows.is_empty() {
                 p { "Nothing to show." @if *view != view.below() { " " a href={ "/" (view.below().query()) } { "Show all node groups" } } }
             } @else {
-                p class="found" {
-                    (listing.found) @if listing.found == 1 { " row" } @else { " rows" }
-                    @if listing.pages > 1 { ", page " (listing.page) " of " (listing.pages) }
-                }
-                (table(&listing.rows, view))
+                (found(listing.found, listing.page, listing.pages))
+                (group_table(&listing.rows, view))
                 (pager(listing.page, listing.pages, "/", view))
             }
         }
@@ -275,7 +256,7 @@ fn form(view: &View) -> Markup {
     }
 }
 
-fn table(rows: &[Row<'_>], view: &View) -> Markup {
+fn group_table(rows: &[Row<'_>], view: &View) -> Markup {
     let first = rows.first().map(|row| row.object.cluster());
     let has_clusters = rows.iter().any(|row| Some(row.object.cluster()) != first);
     html! {

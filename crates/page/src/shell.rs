@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{
+    overview::{certificate, sync_check},
     parts::{Condition, Now, Severity, span},
     view::View,
 };
-use crate::state::{Head, HistoryOutcome};
+use crate::state::{CheckState, Head, HistoryOutcome, TlsStanding};
 use rules::text::visible;
 use service::listen::STYLE_PATH;
 
@@ -143,6 +144,43 @@ pub(super) fn path_of(id: &str) -> String {
 pub(super) fn id(id: &str) -> Markup {
     let parts = id.split('/').map(|part| Foreign(part).render().into_string());
     PreEscaped(parts.collect::<Vec<_>>().join("/<wbr>"))
+}
+
+/// Renders a table whose rows are folded for a narrow screen.
+pub(super) fn table(class: &str, headings: &[&str], rows: &Markup) -> Markup {
+    html! {
+        table role="table" class=(class) {
+            thead role="rowgroup" { tr role="row" {
+                @for heading in headings { th role="columnheader" scope="col" { (heading) } }
+            } }
+            tbody role="rowgroup" { (rows) }
+        }
+    }
+}
+
+/// Renders the number of rows that were found, and which page of them is shown.
+pub(super) fn found(rows: usize, page: usize, pages: usize) -> Markup {
+    html! {
+        p class="found" {
+            (rows) @if rows == 1 { " row" } @else { " rows" }
+            @if pages > 1 { ", page " (page) " of " (pages) }
+        }
+    }
+}
+
+/// Renders the cards that both first pages begin with: whether all is in sync, and the certificate.
+pub(super) fn standing(head: &Head, tls: Option<&TlsStanding>) -> Markup {
+    let waiting: Vec<_> = head.checks.iter().filter(|check| check.state != CheckState::Ready).collect();
+    html! {
+        div class="card" {
+            h2 { "In sync" }
+            p { @if head.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
+            @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
+        }
+        @if let Some(tls) = tls {
+            div class="card" { h2 { "Certificate" } (certificate(tls, Now(head.taken_at))) }
+        }
+    }
 }
 
 /// Renders a cell whose heading is shown beside it when the table is folded for a narrow screen.

@@ -108,7 +108,7 @@ impl Work {
             machines = (!write.machines.is_empty()).then(|| write.machines.join(",")),
             client = self.clients(),
             attempts = write.attempts,
-            milliseconds = write.elapsed.as_millis(),
+            milliseconds = u64::try_from(write.elapsed.as_millis()).unwrap_or(u64::MAX),
             "size written"
         );
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
@@ -190,7 +190,7 @@ impl Work {
     fn log_result(&self, caller: &Caller, result: &Result<(), ScaleError>) {
         let (command, nodes, group) = (caller.command, caller.nodes, &self.id);
         let client = caller.client.as_deref();
-        let milliseconds = caller.begun.elapsed().as_millis();
+        let milliseconds = u64::try_from(caller.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let resized = *self.resized.lock();
         let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
         let attempts = resized.map(|it| it.attempts);

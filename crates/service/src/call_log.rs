@@ -84,7 +84,7 @@ impl CallLog {
         let Some(more) = self.counted(&answered, now) else { return };
         let Answered { rpc, code, caller, took, subject, message, metadata } = answered;
         let group: String = subject.chars().take(LONGEST_ID).collect();
-        let (rpc, milliseconds) = (rpc.as_str(), took.as_millis());
+        let (rpc, milliseconds) = (rpc.as_str(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let span = self.traces.past_call(rpc, metadata, took);
         let trace = span.trace_id();
         let (name, client) = (code_name(code), named(caller));

@@ -1,12 +1,8 @@
 //! The flags of `check`, as typed. Their help texts here are their documentation.
 
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, OneCluster, ServeArgs, UsageError, help, usage::given, values::timeout};
-use app::Config;
-use rules::LabelSelector;
+use crate::cli::{Color, ServeArgs, help};
 
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -51,36 +47,4 @@ pub enum CheckOutput {
     Json,
     /// The same as YAML.
     Yaml,
-}
-
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct CheckConfig {
-    pub(super) output: CheckOutput,
-    pub(super) verbose: bool,
-    pub(super) color: Color,
-    pub(super) timeout: Duration,
-    pub(super) server_name: Option<String>,
-    pub(super) strict: bool,
-    pub(super) serve: Config,
-    /// The selector of the fleet that serves it.
-    pub(super) fleet: Option<LabelSelector>,
-}
-
-impl TryFrom<CheckArgs> for CheckConfig {
-    type Error = UsageError;
-
-    fn try_from(args: CheckArgs) -> Result<Self, UsageError> {
-        let timeout = timeout(&args.timeout)?;
-        let OneCluster { config, fleet } = OneCluster::try_from(args.serve)?;
-        Ok(Self {
-            output: args.output,
-            verbose: args.verbose,
-            color: args.color,
-            timeout,
-            server_name: given(args.server_name.as_deref()).map(str::to_owned),
-            strict: args.strict,
-            serve: config,
-            fleet,
-        })
-    }
 }

@@ -98,7 +98,7 @@ async fn workload(
         Ok(Ok(clients)) => clients,
         Ok(Err(error)) => {
             // A broken Secret names its remedy; a failed request doesn't.
-            let remedy = if let ConnectError::SecretUnreadable { .. } = error { REACH } else { "" };
+            let remedy = if let ConnectError::SecretUnreadable(_) = error { REACH } else { "" };
             findings.error(check, "", error.to_string(), remedy);
             return None;
         }

@@ -68,7 +68,7 @@ async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource
     };
     match connected {
         // The reads say why the management cluster doesn't answer.
-        Ok(_) | Err(ConnectError::SecretUnreadable { .. }) => pending().await,
+        Ok(_) | Err(ConnectError::SecretUnreadable(_)) => pending().await,
         Err(error) => anyhow!("{error}; --workload-nodes none explains without Nodes"),
     }
 }

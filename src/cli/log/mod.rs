@@ -4,24 +4,14 @@
 mod control;
 mod filter;
 mod lines;
-mod numbers;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
-use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry,
-    filter::FilterExt as _,
-    fmt::{
-        self, MakeWriter,
-        format::{DefaultFields, JsonFields},
-    },
-    layer::SubscriberExt as _,
-    registry::LookupSpan,
-    reload,
+    EnvFilter, Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload,
     util::SubscriberInitExt as _,
 };
 
@@ -29,7 +19,6 @@ use self::{
     control::LogControl,
     filter::{may_be_shown, parse},
     lines::{Form, Lines},
-    numbers::Numbers,
 };
 use super::usage::{UsageError, wrong};
 
@@ -93,24 +82,10 @@ impl LogArgs {
         let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
         let form = if text { Form::Text } else { Form::Json };
         let lines = fmt::layer().with_writer(move || Lines { form, to: io::stderr() });
-        let lines = if text { lines.with_ansi(terminal).boxed() } else { json(lines).boxed() };
+        let lines = if text { lines.with_ansi(terminal).boxed() } else { lines.json().flatten_event(true).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
         // An error means that another logger was started before, such as by a test; this filter then has no effect.
         drop(started);
         Ok(LogControl::new(level, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
     }
-}
-
-/// tracing-subscriber's form of JSON.
-type Json = fmt::format::Format<fmt::format::Json>;
-
-/// Writes a layer's events as flat JSON objects.
-fn json<S, W>(
-    layer: fmt::Layer<S, DefaultFields, fmt::format::Format, W>,
-) -> fmt::Layer<S, JsonFields, Numbers<Json>, W>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    W: for<'a> MakeWriter<'a> + 'static,
-{
-    layer.event_format(Numbers(fmt::format().json().flatten_event(true))).fmt_fields(JsonFields::new())
 }

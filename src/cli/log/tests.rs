@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use regex::Regex;
 use rstest::rstest;
@@ -13,7 +13,6 @@ use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, laye
 use super::{
     LogControl, LogFormat,
     filter::{OURS, may_be_shown},
-    json,
     lines::{Form, Lines},
     parse,
 };
@@ -37,23 +36,6 @@ fn foreign_text_in_a_log_event_starts_no_line_and_keeps_no_bidi_or_control_chara
     let steers = |c: char| (c.is_control() && c != '\n') || ('\u{2028}'..='\u{2069}').contains(&c);
     assert!(!said.contains(steers), "{said:?}");
     assert!(said.lines().nth(1).is_some_and(|line| line.ends_with("the next one")), "{said:?}");
-}
-
-#[test]
-fn each_number_is_a_number_in_json_and_no_text_becomes_one() {
-    let said = CapturedLog::default();
-    let writer = said.clone();
-    let lines = json(fmt::layer().with_writer(move || Lines { form: Form::Json, to: writer.clone() }));
-    let took = Duration::from_millis(45);
-    let theirs = r#"","milliseconds":"45","x":""#;
-    with_default(tracing_subscriber::registry().with(lines), || {
-        tracing::info!(theirs, name = "45", milliseconds = took.as_millis(), below = -1_i128, nodes = 3, "{theirs}");
-    });
-    let said: serde_json::Value = serde_json::from_str(&said.take()).unwrap();
-    assert_eq!(said["milliseconds"], 45, "{said}");
-    assert_eq!((&said["below"], &said["nodes"]), (&(-1).into(), &3.into()), "{said}");
-    assert_eq!((&said["name"], &said["theirs"]), (&"45".into(), &theirs.into()), "{said}");
-    assert_eq!(said["message"], theirs, "{said}");
 }
 
 /// Returns a log with this filter, its captured text, and its control.

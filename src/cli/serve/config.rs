@@ -76,8 +76,9 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     let listen: GrpcAddress = listen.parse().map_err(|error| wrong(Config::LISTEN_FLAG, listen, error))?;
     // A fleet chooses the Nodes of each Cluster by itself.
     let is_one = !is_fleet || given(args.index.cluster.as_deref()).is_some();
-    let workload_nodes = args.index.workload_nodes.clone().filter(|_| is_one);
-    let index = IndexArgs { workload_nodes, ..args.index.clone() }.config(scope, &mut warnings)?;
+    let mut index = args.index.clone();
+    index.clusters.workload_nodes = index.clusters.workload_nodes.filter(|_| is_one);
+    let index = index.config(scope, &mut warnings)?;
     if args.read_only {
         warnings.push("--read-only: nothing is scaled".to_owned());
     }

@@ -133,7 +133,7 @@ fn check_alone(index: &IndexArgs) -> Result<(), UsageError> {
     if let Some((second, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
         return Err(UsageError::Conflict("--fleet-selector", second));
     }
-    match given(index.workload_kubeconfig.as_deref()) {
+    match given(index.clusters.workload_kubeconfig.as_deref()) {
         None => Ok(()),
         Some(file) => Err(wrong(
             "--workload-kubeconfig",

@@ -14,7 +14,7 @@ use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use rules::{LabelSelector, capi::DEFAULT_GROUP};
 
 use crate::cli::{
-    Color, UsageError, help,
+    ClusterArgs, Color, UsageError, help,
     usage::given,
     values::{capi_group, capi_version, is_dns, management, source},
 };
@@ -54,7 +54,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
             rules,
             cluster,
             narrowing,
-            management: management(args.management_kubeconfig.as_deref(), args.context.as_deref())?,
+            management: management(args.clusters.management_kubeconfig.as_deref(), args.clusters.context.as_deref())?,
             workload,
         };
         Ok(Self { stream, output: args.output, color: args.color, show_initial: args.show_initial })
@@ -75,11 +75,11 @@ fn plain(text: &str) -> UsageError {
 }
 
 fn workload(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<WorkloadSource, UsageError> {
-    let text = given(args.workload_nodes.as_deref());
+    let text = given(args.clusters.workload_nodes.as_deref());
     let refused = |why: &dyn fmt::Display| wrong("--workload-nodes", text.unwrap_or_default(), why);
     let nodes = text.map(str::parse::<NodeAccess>).transpose().map_err(|error| refused(&error))?.unwrap_or_default();
     let is_target = args.target == Target::Workload;
-    match (given(args.workload_kubeconfig.as_deref()), cluster) {
+    match (given(args.clusters.workload_kubeconfig.as_deref()), cluster) {
         (Some(text), _) => Ok(WorkloadSource::Own(source(text))),
         (None, Some(_)) if is_target && nodes == NodeAccess::None => {
             Err(refused(&"--target workload needs the kubeconfig of a Secret, or --workload-kubeconfig"))
@@ -260,6 +260,7 @@ pub struct WatchArgs {
     #[arg(long, help_heading = help::NOTIFICATIONS, hide_short_help = true)]
     pub allow_http: bool,
 
+<<<<<<< ours
     /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
     /// ~/.kube/config
     #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
@@ -278,6 +279,11 @@ pub struct WatchArgs {
     /// {cluster}-kubeconfig
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
+=======
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a text here would become that of the flags")]
+    pub clusters: ClusterArgs,
+>>>>>>> theirs
 
     /// Only Cluster API objects of this Cluster; for other kinds, only its namespace
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = help::CLUSTERS)]

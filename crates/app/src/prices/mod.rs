@@ -5,44 +5,23 @@ mod form;
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use anyhow::anyhow;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 use rules::PriceList;
-use thiserror::Error;
 
 /// The maximum size of a file in bytes. A ConfigMap can't hold more, and the prices of a cloud's instance types need
 /// only a tenth of it.
 const LARGEST: u64 = 1 << 20;
-
-/// The reason why a price file is unusable.
-#[derive(Debug, Error)]
-pub enum PriceFileError {
-    /// The file can't be read.
-    #[error("price file {}: it can't be read: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-    /// The file's content isn't a price list.
-    #[error("price file {}: {reason}", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// The defect and its position.
-        reason: String,
-    },
-}
 
 /// A price file that was read.
 #[derive(Debug)]
@@ -57,16 +36,16 @@ impl PriceFile {
     ///
     /// # Errors
     /// If the file can't be read, or holds no price list.
-    pub fn open(path: &Path) -> Result<(Self, Arc<PriceList>), PriceFileError> {
+    pub fn open(path: &Path) -> anyhow::Result<(Self, Arc<PriceList>)> {
         let text = read(path)?;
         let prices = parse(path, &text)?;
         Ok((Self { path: path.to_owned(), text }, Arc::new(prices)))
     }
 }
 
-fn read(path: &Path) -> Result<String, PriceFileError> {
-    let form = |reason: String| PriceFileError::Form { path: path.to_owned(), reason };
-    let failed = |error| PriceFileError::Read { path: path.to_owned(), error };
+fn read(path: &Path) -> anyhow::Result<String> {
+    let form = |reason: String| anyhow!("price file {}: {reason}", path.display());
+    let failed = |error| form(format!("it can't be read: {error}"));
     // Opening a pipe would block until somebody writes to it.
     if !path.metadata().map_err(failed)?.is_file() {
         return Err(form("it is no file".to_owned()));
@@ -79,8 +58,8 @@ fn read(path: &Path) -> Result<String, PriceFileError> {
     String::from_utf8(bytes).map_err(|error| form(format!("it is no UTF-8 text: {error}")))
 }
 
-fn parse(path: &Path, text: &str) -> Result<PriceList, PriceFileError> {
-    form::parse(text).map_err(|reason| PriceFileError::Form { path: path.to_owned(), reason })
+fn parse(path: &Path, text: &str) -> anyhow::Result<PriceList> {
+    form::parse(text).map_err(|reason| anyhow!("price file {}: {reason}", path.display()))
 }
 
 #[cfg(test)]
@@ -164,7 +143,7 @@ impl PriceFile {
     }
 
     /// Reads the file once. Returns new prices, or `None` if they haven't changed or were read only once.
-    pub(super) async fn reload(&mut self, pending: &mut Pending) -> Result<Option<Arc<PriceList>>, PriceFileError> {
+    pub(super) async fn reload(&mut self, pending: &mut Pending) -> anyhow::Result<Option<Arc<PriceList>>> {
         let text = read_apart(self.path.clone()).await?;
         if text == self.text {
             if pending.problem.take().is_some() {
@@ -185,8 +164,6 @@ impl PriceFile {
 }
 
 /// Reads the file on a blocking thread, so that a slow disk blocks no async task.
-async fn read_apart(path: PathBuf) -> Result<String, PriceFileError> {
-    let apart = path.clone();
-    let reading = tokio::task::spawn_blocking(move || read(&apart)).await;
-    reading.unwrap_or_else(|error| Err(PriceFileError::Read { path, error: error.into() }))
+async fn read_apart(path: PathBuf) -> anyhow::Result<String> {
+    tokio::task::spawn_blocking(move || read(&path)).await?
 }

@@ -108,7 +108,7 @@ impl Change {
         if patch.0.is_empty() {
             return None;
         }
-        let changed_by = managers::authors(&old.managers, &new.managers);
+        let changed_by = managers::authors(&old.managers, &new.managers, &pointers_of(&patch));
         let (old, new) = (Some(old), Some(new));
         Some(Self { identity, action: Action::Modified, patch, changed_by, problem: None, old, new })
     }
@@ -140,7 +140,7 @@ impl Change {
     /// Returns the JSON pointers at which the object changed; empty for a delete.
     #[must_use]
     pub fn pointers(&self) -> Vec<String> {
-        self.patch.0.iter().map(|operation| operation.path().to_string()).collect()
+        pointers_of(&self.patch)
     }
 
     /// Iterates over the states of the object, the newest first.
@@ -254,6 +254,11 @@ fn patch_between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
 /// was.
 fn changed_marks<'a>(old: &'a Redacted, new: &'a Redacted) -> impl Iterator<Item = &'a String> {
     new.iter().filter(|(pointer, digest)| old.get(*pointer).is_some_and(|old| old != *digest)).map(|(p, _)| p)
+}
+
+/// Returns the pointers at which a patch changes something.
+fn pointers_of(patch: &Patch) -> Vec<String> {
+    patch.0.iter().map(|operation| operation.path().to_string()).collect()
 }
 
 /// The keys that may name an item of a list, in order of preference.

@@ -4,6 +4,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::pattern::unescape;
+
 /// A field manager that made a change.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,6 +37,11 @@ impl Entry {
         size_of::<Self>() + self.api_version.len() + self.fields.len()
     }
 
+    fn owns_any(&self, pointers: &[String]) -> bool {
+        let fields: Value = serde_json::from_str(&self.fields).unwrap_or_default();
+        fields.is_object() && pointers.iter().any(|pointer| owns(&fields, pointer))
+    }
+
     fn is_same_manager(&self, other: &Self) -> bool {
         self.by.manager == other.by.manager
             && self.by.operation == other.by.operation
@@ -61,8 +68,8 @@ pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
 
 /// Returns the authors of a change: the managers that are new or whose time advanced. Times are whole seconds, so that
 /// another change within the same second advances none. Then they are the managers whose fields changed, or else those
-/// with the latest time.
-pub(super) fn authors(old: &[Entry], new: &[Entry]) -> Vec<ChangedBy> {
+/// with the latest time that own one of the paths that changed.
+pub(super) fn authors(old: &[Entry], new: &[Entry], pointers: &[String]) -> Vec<ChangedBy> {
     let those = |made: &dyn Fn(&Entry) -> bool| all(new.iter().filter(|entry| made(entry)));
     let before = |entry: &Entry| old.iter().find(|old| old.is_same_manager(entry));
     let moved = those(&|entry| before(entry).is_none_or(|old| old.by.time != entry.by.time));
@@ -74,7 +81,22 @@ pub(super) fn authors(old: &[Entry], new: &[Entry]) -> Vec<ChangedBy> {
         return regrown;
     }
     let last = new.iter().map(|entry| &entry.by.time).max();
-    those(&|entry| Some(&entry.by.time) == last)
+    those(&|entry| Some(&entry.by.time) == last && entry.owns_any(pointers))
+}
+
+/// Returns true if a set of fields owns the path of a JSON pointer, or one below or above it. Items of a list count as one.
+fn owns(mut fields: &Value, pointer: &str) -> bool {
+    for segment in pointer.split('/').skip(1) {
+        let Value::Object(owned) = fields else { return true };
+        fields = match owned.get(&format!("f:{}", unescape(segment))) {
+            Some(below) => below,
+            None => {
+                return owned.is_empty()
+                    || owned.keys().any(|key| ["k:", "v:", "i:"].into_iter().any(|of_item| key.starts_with(of_item)));
+            }
+        };
+    }
+    true
 }
 
 /// Returns the managers of these entries: all took part in making a new object.

@@ -8,6 +8,7 @@ use std::{
     env, error::Error as StdError, fmt, fs, io, net::IpAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
 };
 
+use anyhow::{anyhow, bail};
 use connect::{Connector, Proxies, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -18,7 +19,6 @@ use hyper_util::{
 use jiff::Timestamp;
 use kube::client::Body;
 use rustls::{ClientConfig, RootCertStore};
-use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -290,44 +290,17 @@ pub enum UrlSource {
 #[derive(Clone)]
 pub(super) struct SecretUrl(Uri);
 
-/// The reason why there is no usable URL. No text quotes one.
-#[derive(Debug, Error)]
-pub enum UrlError {
-    /// The source is neither a file nor a variable.
-    #[error(
-        "say where the URL is kept, as file:PATH or env:NAME: a URL itself would show in the list of processes \
-             (what was given isn't repeated here)"
-    )]
-    NoSource,
-    /// The file can't be read.
-    #[error("file {path}: can't read it: {error}: put the webhook's URL there")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        error: io::Error,
-    },
-    /// The variable isn't set.
-    #[error("environment variable {0}: not set: put the webhook's URL there")]
-    Unset(String),
-    /// The source holds no usable URL.
-    #[error("{0}: {1} (the URL isn't shown, since it is a secret)")]
-    Unusable(UrlSource, &'static str),
-    /// The system's root certificates can't be read.
-    #[error("can't read the system's root certificates: {0}: install them, or name their file in SSL_CERT_FILE")]
-    Certificates(io::Error),
-}
-
 impl UrlSource {
-    /// Reads the current URL. `http` is refused beyond loopback unless it is allowed.
-    pub(super) fn read(&self, allow_http: bool) -> Result<SecretUrl, UrlError> {
+    /// Reads the current URL. `http` is refused beyond loopback unless it is allowed. No error quotes a URL.
+    pub(super) fn read(&self, allow_http: bool) -> anyhow::Result<SecretUrl> {
         let text = match self {
-            Self::File(path) => {
-                fs::read_to_string(path).map_err(|error| UrlError::Unreadable { path: path.clone(), error })?
+            Self::File(path) => fs::read_to_string(path)
+                .map_err(|error| anyhow!("{self}: can't read it: {error}: put the webhook's URL there"))?,
+            Self::Variable(name) => {
+                env::var(name).map_err(|_| anyhow!("{self}: not set: put the webhook's URL there"))?
             }
-            Self::Variable(name) => env::var(name).map_err(|_| UrlError::Unset(name.clone()))?,
         };
-        let unusable = |why| UrlError::Unusable(self.clone(), why);
+        let unusable = |why: &str| anyhow!("{self}: {why} (the URL isn't shown, since it is a secret)");
         let uri: Uri = text
             .trim()
             .lines()
@@ -378,13 +351,16 @@ impl fmt::Debug for SecretUrl {
 }
 
 impl FromStr for UrlSource {
-    type Err = UrlError;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, UrlError> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() && !path.contains("://") => Ok(Self::File(PathBuf::from(path))),
             Some(("env", name)) if is_variable(name) => Ok(Self::Variable(name.to_owned())),
-            _ => Err(UrlError::NoSource),
+            _ => bail!(
+                "say where the URL is kept, as file:PATH or env:NAME: a URL itself would show in the list of processes (what \
+                 was given isn't repeated here)"
+            ),
         }
     }
 }

@@ -16,6 +16,7 @@ mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use anyhow::anyhow;
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -26,9 +27,9 @@ use self::{
     queue::Queue,
 };
 pub use self::{
-    delivery::{Pace, UrlError, UrlSource},
+    delivery::{Pace, UrlSource},
     queue::{Counts, Limits},
-    rules::{ActionName, Destination, Rule, RulesError, parse_rules},
+    rules::{ActionName, Destination, Rule, parse_rules},
     sink::SinkKind,
 };
 
@@ -63,12 +64,16 @@ impl Notifier {
     ///
     /// # Errors
     /// If a URL can't be read or is invalid, or the system's certificates can't be read.
-    pub fn start(rules: Vec<Rule>, limits: Limits, pace: Pace, runtime: &Handle) -> Result<Self, UrlError> {
+    pub fn start(rules: Vec<Rule>, limits: Limits, pace: Pace, runtime: &Handle) -> anyhow::Result<Self> {
         let mut needs_tls = false;
         for rule in &rules {
             needs_tls |= rule.to.url.read(rule.to.allow_http)?.is_https();
         }
-        let poster = Poster::new(pace.timeout, needs_tls).map_err(UrlError::Certificates)?;
+        let poster = Poster::new(pace.timeout, needs_tls).map_err(|error| {
+            anyhow!(
+                "can't read the system's root certificates: {error}: install them, or name their file in SSL_CERT_FILE"
+            )
+        })?;
         let (tasks, closing, ended) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let route = |rule: Rule| {
             let queue = Arc::new(Queue::new(limits));

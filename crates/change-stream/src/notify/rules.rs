@@ -4,7 +4,6 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::Deserialize;
-use thiserror::Error;
 
 use super::{
     delivery::{UrlSource, is_variable},
@@ -56,27 +55,6 @@ pub enum ActionName {
     Modified,
     /// An object is gone.
     Deleted,
-}
-
-/// The reason why a rules file is unusable. No text quotes a value of the file, which might be a URL.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum RulesError {
-    /// The file isn't YAML, or not in this format.
-    #[error("{0}")]
-    Form(String),
-    /// The file has no rule.
-    #[error("it has no rules")]
-    Empty,
-    /// A rule is invalid.
-    #[error("rule {rule:?}: {field}: {reason}")]
-    Rule {
-        /// Its name.
-        rule: String,
-        /// The field.
-        field: &'static str,
-        /// Its defect.
-        reason: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -170,18 +148,15 @@ pub(super) fn names(name: &str, kind: &Kind) -> bool {
 /// Parses a rules file. It doesn't check that the URLs are usable.
 ///
 /// # Errors
-/// When it isn't of the form that `docs/reference/watch.md` describes.
-pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
+/// When it isn't of the form that `docs/reference/watch.md` describes. No text quotes a value of the file, which might be
+/// a URL.
+pub fn parse_rules(text: &str) -> Result<Vec<Rule>, String> {
     let file: FileForm = serde_yaml::from_str(text).map_err(|error| {
         let place = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
-        RulesError::Form(format!(
-            "not a rules file{}: {}",
-            place.unwrap_or_default(),
-            without_values(&error.to_string())
-        ))
+        format!("not a rules file{}: {}", place.unwrap_or_default(), without_values(&error.to_string()))
     })?;
     if file.rules.is_empty() {
-        return Err(RulesError::Empty);
+        return Err("it has no rules".to_owned());
     }
     let rules: Vec<_> = file.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
@@ -213,12 +188,12 @@ fn without_urls(text: String) -> String {
     if text.contains("://") { "a URL stands where none belongs".to_owned() } else { text }
 }
 
-fn wrong(rule: &str, field: &'static str, reason: &dyn ToString) -> RulesError {
+fn wrong(rule: &str, field: &str, reason: &dyn ToString) -> String {
     let rule = if rule.contains("://") { "…" } else { rule };
-    RulesError::Rule { rule: rule.to_owned(), field, reason: without_urls(reason.to_string()) }
+    format!("rule {rule:?}: {field}: {}", without_urls(reason.to_string()))
 }
 
-fn rule(form: RuleForm) -> Result<Rule, RulesError> {
+fn rule(form: RuleForm) -> Result<Rule, String> {
     let name = form.name;
     if name.trim().is_empty() || name.contains("://") {
         return Err(wrong(&name, "name", &"give it a name, by which the log shows the rule"));
@@ -231,7 +206,7 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
             return Err(wrong(&name, field, text));
         }
     }
-    let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, RulesError> {
+    let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, String> {
         text.map(|text| text.parse().map_err(|error| wrong(&name, field, &error))).transpose()
     };
     let paths = form.paths.iter().map(|path| path.parse().map_err(|error| wrong(&name, "paths", &error)));
@@ -247,7 +222,7 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     })
 }
 
-fn destination(rule: &str, form: DestinationForm) -> Result<Destination, RulesError> {
+fn destination(rule: &str, form: DestinationForm) -> Result<Destination, String> {
     let url = match (form.url_file, form.url_variable) {
         (Some(path), None) if !path.to_string_lossy().contains("://") => UrlSource::File(path),
         (None, Some(name)) if is_variable(&name) => UrlSource::Variable(name),

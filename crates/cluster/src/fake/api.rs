@@ -264,7 +264,7 @@ impl FakeApi {
         });
         // The clients have the same limits as the program's own.
         let client = |longest: Option<usize>| {
-            Client::new(service.clone().map_response(move |answer| bounded(answer, longest)), "default")
+            Client::new(service.clone().and_then(move |answer| bounded(answer, longest)), "default")
         };
         Clients { watches: client(None), writes: client(Policy::WRITES.longest) }
     }

@@ -79,10 +79,33 @@ fn within_one_second_new_fields_decide() {
     assert_eq!(changed_by(&old, &new), ["a"]);
 }
 
-#[test]
-fn within_one_second_those_who_wrote_last_are_named() {
+#[rstest::rstest]
+#[case::field(2, 1, &["a"])]
+#[case::another_field(1, 2, &["b"])]
+#[case::both(2, 2, &["a", "b"])]
+fn within_one_second_the_owner_of_what_changed_decides(
+    #[case] spec_of: u32,
+    #[case] status_of: u32,
+    #[case] by: &[&str],
+) {
     let entries = || vec![entry("a", None, 1, spec()), entry("b", None, 1, status()), entry("c", None, 0, spec())];
-    assert_eq!(changed_by(&object(1, 1, entries()), &object(2, 1, entries())), ["a", "b"]);
+    assert_eq!(changed_by(&object(1, 1, entries()), &object(spec_of, status_of, entries())), by);
+}
+
+#[rstest::rstest]
+#[case::item_by_key(json!({"f:spec": {"f:taints": {"k:{\"key\":\"x\"}": {"f:value": {}}}}}), true)]
+#[case::item_by_index(json!({"f:spec": {"f:taints": {"i:0": {}}}}), true)]
+#[case::whole_list(json!({"f:spec": {"f:taints": {}}}), true)]
+#[case::beside(json!({"f:spec": {"f:b": {}}}), false)]
+#[case::no_fields(json!(null), false)]
+fn items_of_a_list_are_owned_together(#[case] fields: Value, #[case] owned: bool) {
+    let object = |value: u32| {
+        json!({
+            "metadata": {"managedFields": [entry("m", None, 1, fields.clone())]},
+            "spec": {"taints": [{"key": "x", "value": value}]},
+        })
+    };
+    assert_eq!(!changed_by(&object(1), &object(2)).is_empty(), owned);
 }
 
 #[test]
@@ -102,7 +125,7 @@ fn fields_in_another_order_are_the_same() {
         change.changed_by.into_iter().map(|by| by.manager).collect::<Vec<_>>()
     };
     let fields = r#"{"f:spec":{"f:a":{},"f:b":{}}}"#;
-    assert_eq!(by(fields, r#"{"f:spec": {"f:b":{}, "f:a":{}}}"#), ["a", "b"], "neither owns more or less than before");
+    assert_eq!(by(fields, r#"{"f:spec": {"f:b":{}, "f:a":{}}}"#), ["b"], "b owns what has changed");
     assert_eq!(by(fields, r#"{"f:spec":{"f:a":{}}}"#), ["a"], "a owns less than before");
 }
 

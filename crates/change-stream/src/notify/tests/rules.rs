@@ -91,7 +91,7 @@ fn a_kind_that_is_not_watched_is_found() {
 )]
 #[case::unknown("rules: [{name: a, interval: 5, to: {form: slack, urlFile: f}}]", "interval")]
 fn an_error_in_a_rules_file_names_the_rule_and_the_field(#[case] text: &str, #[case] part: &str) {
-    let error = parse_rules(text).unwrap_err().to_string();
+    let error = parse_rules(text).unwrap_err();
     assert!(error.contains(part), "{error}");
 }
 

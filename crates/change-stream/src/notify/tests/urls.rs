@@ -5,7 +5,7 @@ use std::io::Write;
 use rstest::rstest;
 
 use super::*;
-use crate::notify::{UrlError, delivery::retry_after};
+use crate::notify::delivery::retry_after;
 
 fn source(folder: &TempDir, url: &str) -> UrlSource {
     let path = folder.path().join("url");
@@ -65,7 +65,7 @@ async fn a_source_without_a_url_ends_the_start() {
         (UrlSource::Variable("A_VARIABLE_THAT_IS_NOT_SET".into()), "A_VARIABLE_THAT_IS_NOT_SET: not set"),
     ] {
         let rule = Rule::everything("one", Destination { kind: SinkKind::Slack, url, allow_http: false });
-        let error: UrlError = Notifier::start(vec![rule], Limits::default(), quick(), &Handle::current()).unwrap_err();
+        let error = Notifier::start(vec![rule], Limits::default(), quick(), &Handle::current()).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
 }
