@@ -35,30 +35,9 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ALL_CLUSTERS", value_parser = parse_bool, help_heading = help::SCOPE)]
     pub all_clusters: bool,
 
-<<<<<<< ours
-    /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
-    /// ~/.kube/config
-    #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
-    pub management_kubeconfig: Option<String>,
-
-    /// Context of --management-kubeconfig. Default: its current context
-    #[arg(long, env = "CAPI_AUTOSCALER_CONTEXT", value_name = "NAME", help_heading = help::CLUSTERS)]
-    pub context: Option<String>,
-
-    /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
-    /// management cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
-    pub workload_kubeconfig: Option<String>,
-
-    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace, or none. Default:
-    /// {cluster}-kubeconfig
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
-    pub workload_nodes: Option<String>,
-=======
     #[command(flatten)]
     #[allow(missing_docs, reason = "a text here would become that of the flags")]
     pub clusters: ClusterArgs,
->>>>>>> theirs
 
     /// API group of Cluster API
     #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP, help_heading = help::CLUSTERS, hide_short_help = true)]
@@ -110,8 +89,8 @@ pub struct ClusterArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
     pub workload_kubeconfig: Option<String>,
 
-    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace; {cluster} is the Cluster's name. Or
-    /// none. Default: {cluster}-kubeconfig
+    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace, or none. Default:
+    /// {cluster}-kubeconfig
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
     pub workload_nodes: Option<String>,
 }

@@ -441,8 +441,8 @@ const HEAD: &str = "# Flags
 
 Generated from the help texts: `UPDATE_DOCS=1 cargo test --lib cli`.
 
-Flags of `serve`, on any command, and `--server` have environment variables such as `CAPI_AUTOSCALER_MAX_STALENESS`, unless
-another one is named. A flag wins; an empty variable counts as unset.
+Each flag of `serve`, on any command, and `--server` can also be set by an environment variable such as
+`CAPI_AUTOSCALER_MAX_STALENESS`, unless another one is named. A flag wins; an empty variable counts as unset.
 
 `DURATION` is a Go duration, such as `90s`. A command also takes the shared flags of each section that names it.
 ";

@@ -260,30 +260,9 @@ pub struct WatchArgs {
     #[arg(long, help_heading = help::NOTIFICATIONS, hide_short_help = true)]
     pub allow_http: bool,
 
-<<<<<<< ours
-    /// Kubeconfig of the management cluster, or in-cluster. Default: the Pod's service account, else KUBECONFIG, else
-    /// ~/.kube/config
-    #[arg(long, visible_alias = "kubeconfig", env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS)]
-    pub management_kubeconfig: Option<String>,
-
-    /// Context of --management-kubeconfig. Default: its current context
-    #[arg(long, env = "CAPI_AUTOSCALER_CONTEXT", value_name = "NAME", help_heading = help::CLUSTERS)]
-    pub context: Option<String>,
-
-    /// Kubeconfig of the workload cluster, or in-cluster. Default: the Secret of --cluster; without --cluster, the
-    /// management cluster
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = help::CLUSTERS, hide_short_help = true)]
-    pub workload_kubeconfig: Option<String>,
-
-    /// Secret with the kubeconfig to read Nodes with, in the Cluster's namespace, or none. Default:
-    /// {cluster}-kubeconfig
-    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = help::CLUSTERS, hide_short_help = true)]
-    pub workload_nodes: Option<String>,
-=======
     #[command(flatten)]
     #[allow(missing_docs, reason = "a text here would become that of the flags")]
     pub clusters: ClusterArgs,
->>>>>>> theirs
 
     /// Only Cluster API objects of this Cluster; for other kinds, only its namespace
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = help::CLUSTERS)]

@@ -17,12 +17,7 @@ use super::{LIMIT, listener};
 use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::Peer, log_level_router, serve_http};
 
 /// Records the requested changes, and refuses `bad`.
-<<<<<<< ours
-#[derive(Default)]
-#[derive(Debug)]
-=======
 #[derive(Debug, Default)]
->>>>>>> theirs
 struct Remembers(Mutex<Vec<String>>);
 
 impl LogLevels for Remembers {
