@@ -116,8 +116,7 @@ impl Batch<'_> {
             self.listed = match self.count(&requests).await {
                 Ok(listed) => listed,
                 Err(error) => {
-                    let counted = |(_, request): &(Delete, Request)| request.replicas > 0;
-                    let counted: Vec<_> = requests.extract_if(.., |it| counted(it)).collect();
+                    let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
                     self.refuse(counted, &answer::failed(&self.work.id, &error));
                     None
@@ -193,7 +192,7 @@ impl Batch<'_> {
         requests
     }
 
-    /// Counts the Machines of the group, if a request names replicas without one.
+    /// Counts the Machines of the group, if a request names replicas or instances without one.
     async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, CallError> {
         let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
         if counts { read::machines(self.work).await.map(Some) } else { Ok(None) }
