@@ -68,6 +68,13 @@ pub(super) enum Fate {
     Stays(CallError),
 }
 
+impl Fate {
+    /// Returns true if this command has deleted or marked the Machine.
+    fn is_removed(&self) -> bool {
+        matches!(self, Self::Ours | Self::Lowered(_))
+    }
+}
+
 /// A request whose caller waits for its answer.
 struct Waiting {
     delete: Delete,
@@ -88,6 +95,17 @@ struct Batch<'a> {
     instances: usize,
     /// The Machines of the group, if they were counted a moment ago.
     listed: Option<GroupMachines>,
+}
+
+/// The decision on the requests of one round.
+struct Decided {
+    accepted: Vec<(Delete, Request)>,
+    /// The Machines that are to go for the accepted ones.
+    targets: Vec<Target>,
+    /// The size that results.
+    size: i32,
+    /// The requests that would pass the minimum.
+    below: Vec<(Delete, Request, SizeError)>,
 }
 
 /// Carries out deletes and those that join them, and answers their callers.
@@ -126,7 +144,9 @@ impl Batch<'_> {
                 Ok(view) => view,
                 Err(error) => return self.refuse(requests, &error),
             };
-            let (accepted, targets, size) = self.decide(&view, std::mem::take(&mut requests)).await;
+            let mut decided = self.decide(&view, std::mem::take(&mut requests));
+            self.replace_or_accept(&view, &mut decided).await;
+            let Decided { accepted, targets, size, .. } = decided;
             if targets.is_empty() {
                 break (accepted, targets);
             }
@@ -156,7 +176,7 @@ impl Batch<'_> {
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
             let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
-            let may_be_gone = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_) | Fate::Unknown);
+            let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::Unknown);
             let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
@@ -198,70 +218,69 @@ impl Batch<'_> {
         if counts { read::machines(self.work).await.map(Some) } else { Ok(None) }
     }
 
-    /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused. Returns
-    /// the accepted ones, the Machines that are to go for them, and the size that results.
-    async fn decide(
-        &self,
-        view: &ScaleView,
-        requests: Vec<(Delete, Request)>,
-    ) -> (Vec<(Delete, Request)>, Vec<Target>, i32) {
-        let work = self.work;
-        let (mut accepted, mut targets, mut below) = (Vec::new(), Vec::new(), Vec::new());
-        let mut size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
+    /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused.
+    fn decide(&self, view: &ScaleView, requests: Vec<(Delete, Request)>) -> Decided {
+        let size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
+        let mut decided = Decided { accepted: Vec::new(), targets: Vec::new(), size, below: Vec::new() };
         for (delete, mut request) in requests {
-            let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+            let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
             let new: Vec<_> = request.machines.iter().filter(|it| !is_known(it)).cloned().collect();
-            match self.decide_one(view, size, &mut request, &new) {
+            match self.decide_one(view, decided.size, &mut request, &new) {
                 Ok(to) => {
-                    size = to;
-                    targets.extend(new);
-                    accepted.push((delete, request));
+                    decided.size = to;
+                    decided.targets.extend(new);
+                    decided.accepted.push((delete, request));
                 }
-                Err(Refused::BelowMin(error)) => below.push((delete, request, error)),
-                Err(Refused::For(error)) => work.answer(delete.caller, Err(error)),
+                Err(Refused::BelowMin(error)) => decided.below.push((delete, request, error)),
+                Err(Refused::For(error)) => self.work.answer(delete.caller, Err(error)),
             }
         }
-        for (delete, mut request, below) in below {
-            match self.decide_below(view, size, &targets, &mut request, below).await {
-                Ok(Some((to, new))) => {
-                    size = to;
-                    targets.extend(new);
-                    accepted.push((delete, request));
+        decided
+    }
+
+    /// Decides anew on the requests that would pass the minimum, without those of their Machines that are gone. Where one
+    /// still would, a Machine is replaced, or it is refused.
+    async fn replace_or_accept(&self, view: &ScaleView, decided: &mut Decided) {
+        let work = self.work;
+        for (delete, mut request, below) in std::mem::take(&mut decided.below) {
+            let result = match self.decide_below(view, decided, &mut request, below).await {
+                Ok((to, there)) => {
+                    decided.size = to;
+                    decided.targets.extend(there);
+                    decided.accepted.push((delete, request));
+                    continue;
                 }
-                Ok(None) => work.answer(delete.caller, Ok(())),
-                Err(error) => work.answer(delete.caller, Err(error)),
-            }
+                // A replacement is the first write of its request.
+                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(answer::abandoned(&work.id)),
+                Err(Refused::BelowMin(below)) => replace::replace(work, &request, below).await,
+                Err(Refused::For(error)) => Err(error),
+            };
+            work.answer(delete.caller, result);
         }
-        (accepted, targets, size)
     }
 
     /// Decides on a request that would pass the minimum with those of its Machines that aren't among the targets of others.
     /// A watch that lags shows Machines that another replica of this program has deleted already, so they are read. Returns
-    /// the size without the Machines that are still there, and these, or `None` if one was replaced at the minimum.
+    /// the size without the Machines that are still there, and these.
     async fn decide_below(
         &self,
         view: &ScaleView,
-        from: i32,
-        targets: &[Target],
+        decided: &Decided,
         request: &mut Request,
         below: SizeError,
-    ) -> Result<Option<(i32, Vec<Target>)>, ScaleError> {
+    ) -> Result<(i32, Vec<Target>), Refused> {
         let work = self.work;
-        let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+        let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
-        let there = read::still_there(work, &new).await.map_err(|error| answer::failed(&work.id, &error))?;
-        let is_less = there.len() < new.len();
+        let there =
+            read::still_there(work, &new).await.map_err(|error| Refused::For(answer::failed(&work.id, &error)))?;
         request.machines.clone_from(&there);
-        let decided =
-            if is_less { self.decide_one(view, from, request, &there) } else { Err(Refused::BelowMin(below)) };
-        match decided {
-            Ok(to) => {
-                request.machines.extend(known);
-                Ok(Some((to, there)))
-            }
-            Err(Refused::BelowMin(below)) => replace::replace(work, request, below).await.map(|()| None),
-            Err(Refused::For(error)) => Err(error),
+        if there.len() == new.len() {
+            return Err(Refused::BelowMin(below));
         }
+        let to = self.decide_one(view, decided.size, request, &there)?;
+        request.machines.extend(known);
+        Ok((to, there))
     }
 
     /// Decides on one request, of whose Machines these are new to the batch. Returns the size without them. Of the
@@ -338,8 +357,7 @@ impl Batch<'_> {
         }
         let lowered = match work.view() {
             Ok(view) => {
-                let is_leaving = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_));
-                let leaving = self.fates.iter().filter(|(_, fate)| is_leaving(fate));
+                let leaving = self.fates.iter().filter(|(_, fate)| fate.is_removed());
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
                 let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
