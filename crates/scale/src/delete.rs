@@ -480,7 +480,9 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
     });
     match refused {
         Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
-        None if is_tried && fates.len() > first => work.index().hold(&work.id, None),
+        None if is_tried && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
+            work.index().hold(&work.id, None)
+        }
         None => {}
     }
 }
