@@ -17,8 +17,7 @@ use super::{LIMIT, listener};
 use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::Peer, log_level_router, serve_http};
 
 /// Records the requested changes, and refuses `bad`.
-#[derive(Default)]
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Remembers(Mutex<Vec<String>>);
 
 impl LogLevels for Remembers {
