@@ -56,8 +56,10 @@ const SLOW: Duration = Duration::from_secs(2);
 pub(super) enum Fate {
     /// This command has deleted it, or marked it: the size is to be lowered.
     Ours,
-    /// This command has deleted or marked it, and has lowered the size for it, or couldn't.
-    Lowered(Result<(), ScaleError>),
+    /// This command has deleted or marked it, and has lowered the size for it.
+    Lowered,
+    /// This command has deleted or marked it, and couldn't lower the size for it.
+    NotLowered(ScaleError),
     /// It is gone, or being deleted by somebody else: whoever that is lowers the size, or it is replaced.
     Going,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
@@ -70,8 +72,8 @@ pub(super) enum Fate {
 
 impl Fate {
     /// Returns true if this command has deleted or marked the Machine.
-    fn is_removed(&self) -> bool {
-        matches!(self, Self::Ours | Self::Lowered(_))
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self, Self::Ours | Self::Lowered | Self::NotLowered(_))
     }
 }
 
@@ -80,7 +82,7 @@ struct Waiting {
     delete: Delete,
     request: Request,
     /// True if it names Machines that were removed, and for which the size is still to be lowered.
-    removed: bool,
+    awaits_smaller_size: bool,
     error: Option<ScaleError>,
 }
 
@@ -113,8 +115,8 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     let mut batch = Batch { work, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
     let (begun, mut deletes) = (Instant::now(), deletes);
     while !deletes.is_empty() {
-        batch.take(deletes).await;
-        let is_open = begun.elapsed() < OPEN_FOR && batch.removed().next().is_some();
+        batch.carry_out(deletes).await;
+        let is_open = begun.elapsed() < OPEN_FOR && still_to_lower(&batch.fates).next().is_some();
         deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
         work.note_callers(deletes.iter().map(|delete| &delete.caller));
         for delete in &deletes {
@@ -126,8 +128,8 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
 }
 
 impl Batch<'_> {
-    /// Takes on deletes: decides, tries the smaller size, and deletes the Machines.
-    async fn take(&mut self, deletes: Vec<Delete>) {
+    /// Takes on deletes: decides, sends the smaller size as a dry run, and deletes the Machines.
+    async fn carry_out(&mut self, deletes: Vec<Delete>) {
         let (mut requests, mut rounds) = (self.resolve(deletes), 0);
         let (accepted, targets) = loop {
             rounds += 1;
@@ -150,7 +152,7 @@ impl Batch<'_> {
             if targets.is_empty() {
                 break (accepted, targets);
             }
-            match try_size(self.work, &view.version, size).await {
+            match dry_run_size(self.work, &view.version, size).await {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
                 Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
@@ -175,18 +177,13 @@ impl Batch<'_> {
             self.instances += request.instances;
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
-            let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
+            let awaits_smaller_size = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
             let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::Unknown);
             let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
-            self.waiting.push(Waiting { delete, request, removed, error });
+            self.waiting.push(Waiting { delete, request, awaits_smaller_size, error });
         }
-    }
-
-    /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
-    fn removed(&self) -> impl Iterator<Item = &Target> {
-        removed(&self.fates)
     }
 
     fn knows(&self, uid: &Uid) -> bool {
@@ -220,7 +217,7 @@ impl Batch<'_> {
 
     /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused.
     fn decide(&self, view: &ScaleView, requests: Vec<(Delete, Request)>) -> Decided {
-        let size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
+        let size = view.version.replicas - as_i32(still_to_lower(&self.fates).count() + self.replicas + self.instances);
         let mut decided = Decided { accepted: Vec::new(), targets: Vec::new(), size, below: Vec::new() };
         for (delete, mut request) in requests {
             let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
@@ -333,8 +330,8 @@ impl Batch<'_> {
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.work.id;
         match fate {
-            Fate::Ours | Fate::Lowered(Ok(())) | Fate::Going => None,
-            Fate::Lowered(Err(error)) => Some(error.clone()),
+            Fate::Ours | Fate::Lowered | Fate::Going => None,
+            Fate::NotLowered(error) => Some(error.clone()),
             Fate::Unknown => Some(answer::delete_unknown(id, &target.key.name)),
             Fate::HasJoined => Some(answer::has_joined(id, &target.key.name)),
             Fate::Stays(error) => Some(answer::not_deleted(id, &target.key.name, error)),
@@ -344,10 +341,13 @@ impl Batch<'_> {
     /// Lowers the size by all that the batch has removed, and then by the replicas without a Machine.
     async fn lower(&mut self) {
         let work = self.work;
-        let removed: Vec<_> = self.removed().cloned().collect();
+        let removed: Vec<_> = still_to_lower(&self.fates).cloned().collect();
         if !removed.is_empty() {
             if let Err(error) = lower_by(work, &removed).await {
-                self.waiting.iter_mut().filter(|it| it.removed).for_each(|it| it.error = Some(error.clone()));
+                self.waiting
+                    .iter_mut()
+                    .filter(|it| it.awaits_smaller_size)
+                    .for_each(|it| it.error = Some(error.clone()));
             }
             self.listed = None;
         }
@@ -369,7 +369,7 @@ impl Batch<'_> {
             match &lowered {
                 Ok(_) if it.request.instances > 0 => work.report_chosen_by_provider(it.request.instances),
                 Ok(_) => {}
-                Err(error) if it.removed => it.error = Some(error.clone().of_part()),
+                Err(error) if it.awaits_smaller_size => it.error = Some(error.clone().of_part()),
                 Err(error) => it.error = Some(error.clone()),
             }
         }
@@ -403,7 +403,7 @@ pub(super) enum TryAgain {
 
 /// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
 /// a dry run, and a size that somebody else has written meanwhile fails its test.
-pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
+pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
     let id = &work.id;
     let (mut attempts, writer) = (work.attempts(), SizeWriter::draw());
     loop {
@@ -443,22 +443,30 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
 /// deleted. While some of them are slow to go, the size is lowered for those that are removed; for the last ones that is
 /// left to the caller.
 pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
-    let (is_marked, is_tried) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
+    let (is_marked, dry_run_first) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
     let first = fates.len();
     let all = Mutex::new(&mut *fates);
     {
         let mut removing = pin!(stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
-            let fate =
-                if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
+            let fate = if is_marked {
+                mark::mark(work, &target).await
+            } else {
+                delete_one(work, &target, dry_run_first).await
+            };
             match &fate {
                 Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
                 Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
-                Fate::Lowered(_) | Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
+                Fate::Lowered
+                | Fate::NotLowered(_)
+                | Fate::Going
+                | Fate::Unknown
+                | Fate::HasJoined
+                | Fate::Stays(_) => {}
             }
             all.lock().push((target, fate));
         }));
         while timeout(SLOW, removing.as_mut()).await.is_err() {
-            let done: Vec<_> = removed(&all.lock()).cloned().collect();
+            let done: Vec<_> = still_to_lower(&all.lock()).cloned().collect();
             if done.is_empty() {
                 continue;
             }
@@ -467,7 +475,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
                 Either::Right((lowered, _)) => (lowered, false),
             };
             for (_, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
-                *fate = Fate::Lowered(lowered.clone());
+                *fate = lowered.clone().map_or_else(Fate::NotLowered, |()| Fate::Lowered);
             }
             if is_last {
                 break;
@@ -480,7 +488,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
     });
     match refused {
         Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
-        None if is_tried && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
+        None if dry_run_first && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
             work.index().hold(&work.id, None)
         }
         None => {}
@@ -488,31 +496,31 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
 }
 
 /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
-fn removed(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
+fn still_to_lower(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
     fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
 }
 
-/// Deletes a Machine, as the version on which that was decided. `is_tried` lets a dry run go first.
-pub(super) async fn delete_one(work: &Work, target: &Target, is_tried: bool) -> Fate {
+/// Deletes a Machine, as the version on which that was decided. `dry_run_first` lets a dry run go first.
+pub(super) async fn delete_one(work: &Work, target: &Target, dry_run_first: bool) -> Fate {
     let Target { key, uid, never_joined, .. } = target;
     let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), work.attempts(), false);
     let gone = |is_unanswered: bool| if is_unanswered { Fate::Unknown } else { Fate::Going };
-    let mut is_tried = is_tried;
+    let mut dry_run_first = dry_run_first;
     loop {
         if *never_joined && work.index().has_node(key, uid) {
             return if is_unanswered { Fate::Unknown } else { Fate::HasJoined };
         }
-        let write = if is_tried { Write::DryRun } else { Write::Delete };
-        let error = match work.write(write, work.api().delete_machine(key, uid, &version, is_tried)).await {
-            Ok(()) if is_tried => {
-                is_tried = false;
+        let write = if dry_run_first { Write::DryRun } else { Write::Delete };
+        let error = match work.write(write, work.api().delete_machine(key, uid, &version, dry_run_first)).await {
+            Ok(()) if dry_run_first => {
+                dry_run_first = false;
                 continue;
             }
             Ok(()) => return Fate::Ours,
             Err(CallError::Missing(_)) => return gone(is_unanswered),
             Err(error) => error,
         };
-        is_unanswered |= !is_tried && matches!(error, CallError::Unknown(..));
+        is_unanswered |= !dry_run_first && matches!(error, CallError::Unknown(..));
         let again = attempts.again(&error).await;
         // Whoever has left has made the Node schedulable again.
         if !is_unanswered && (!again || work.has_no_caller()) {

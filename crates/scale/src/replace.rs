@@ -54,7 +54,7 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
             }
             report(work, &members, first);
         }
-        Fate::Lowered(_) | Fate::Going => {}
+        Fate::Lowered | Fate::NotLowered(_) | Fate::Going => {}
         Fate::HasJoined => return Err(refused()),
         Fate::Stays(error) => {
             if error.was_sent() {

@@ -115,7 +115,7 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
 async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
     let (id, version) = (&work.id, work.view()?.version);
     let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
-    match delete::try_size(work, &version, version.replicas - as_i32(targets.len())).await {
+    match delete::dry_run_size(work, &version, version.replicas - as_i32(targets.len())).await {
         Ok(()) => {}
         Err(TryAgain::Anew) => return Err(answer::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
@@ -129,13 +129,13 @@ async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -
     let (mut removed, mut failed) = (Vec::new(), None);
     for (target, fate) in fates {
         // Cluster Autoscaler may still ask about a Machine whose instance it knows.
-        if matches!(fate, Fate::Ours | Fate::Lowered(_)) {
+        if fate.is_removed() {
             work.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
         }
         match fate {
             Fate::Ours => removed.push(target),
-            Fate::Lowered(Err(error)) => failed = Some(error),
-            Fate::Lowered(Ok(())) | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
+            Fate::NotLowered(error) => failed = Some(error),
+            Fate::Lowered | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
             Fate::Stays(error) => {
                 let (machine, failed) = (&target.key.name, work.failed(&error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
