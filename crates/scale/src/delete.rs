@@ -28,16 +28,15 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     accepted::DeletionTarget,
-    answer,
     api::SizeCall,
     command::Delete,
     error::ScaleError,
     mark,
     metrics::Write,
     read::{self, GroupMachines},
-    replace,
+    refusal, replace,
     request::{self, Request, Target},
-    size_write::{Aim, Resize, Written},
+    size_write::{Aim, Resize, Written, as_i32},
     work::Work,
 };
 use index::{Hold, ScaleView};
@@ -138,7 +137,7 @@ impl Batch<'_> {
                 Err(error) => {
                     let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
-                    self.refuse(counted, &answer::failed(&self.work.id, &error));
+                    self.refuse(counted, &refusal::failed(&self.work.id, &error));
                     None
                 }
             };
@@ -155,7 +154,7 @@ impl Batch<'_> {
             match dry_run_size(self.work, &view.version, size).await {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
-                Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
+                Err(TryAgain::Anew) => return self.refuse(accepted, &refusal::changed(&self.work.id)),
                 Err(TryAgain::No(error)) => {
                     self.record_failed(&targets);
                     return self.refuse(accepted, &error);
@@ -165,7 +164,7 @@ impl Batch<'_> {
         // From here on the command runs to its end without its callers.
         let (accepted, gone): (Vec<_>, Vec<_>) = accepted.into_iter().partition(|(delete, _)| !delete.caller.is_gone());
         for (delete, _) in gone {
-            self.work.answer(delete.caller, Err(answer::abandoned(&self.work.id)));
+            self.work.answer(delete.caller, Err(refusal::abandoned(&self.work.id)));
         }
         let is_wanted = |target: &Target| {
             accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
@@ -248,7 +247,7 @@ impl Batch<'_> {
                     continue;
                 }
                 // A replacement is the first write of its request.
-                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(answer::abandoned(&work.id)),
+                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&work.id)),
                 Err(Refused::BelowMin(below)) => replace::replace(work, &request, below).await,
                 Err(Refused::For(error)) => Err(error),
             };
@@ -270,7 +269,7 @@ impl Batch<'_> {
         let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
         let there =
-            read::still_there(work, &new).await.map_err(|error| Refused::For(answer::failed(&work.id, &error)))?;
+            read::still_there(work, &new).await.map_err(|error| Refused::For(refusal::failed(&work.id, &error)))?;
         request.machines.clone_from(&there);
         if there.len() == new.len() {
             return Err(Refused::BelowMin(below));
@@ -291,24 +290,24 @@ impl Batch<'_> {
             let missing = listed.map_or(0, |listed| listed.placeholders(from - as_i32(new.len()), leaves));
             let left = request.replicas.min(missing);
             if request.replicas - left > request.given_up {
-                return Err(Refused::For(answer::have_machines(id, request.replicas, left)));
+                return Err(Refused::For(refusal::have_machines(id, request.replicas, left)));
             }
             request.replicas = left;
         }
         if request.instances > 0 && self.listed.as_ref().is_some_and(GroupMachines::has_any) {
-            return Err(Refused::For(answer::is_of_machines(id)));
+            return Err(Refused::For(refusal::is_of_machines(id)));
         }
         let count = new.len() + request.replicas + request.instances;
         if count == 0 {
             return Ok(from);
         }
         if let Some(rollout) = &view.rollout {
-            return Err(Refused::For(ScaleError::FailedPrecondition(answer::rolling_out(id, rollout))));
+            return Err(Refused::For(ScaleError::FailedPrecondition(refusal::rolling_out(id, rollout))));
         }
         if let Some(oldest) = &view.shrinks_first
             && (request.replicas > 0 || new.iter().any(|target| target.owner.as_ref() != Some(oldest)))
         {
-            return Err(Refused::For(answer::not_the_oldest(id, oldest)));
+            return Err(Refused::For(refusal::not_the_oldest(id, oldest)));
         }
         size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
     }
@@ -332,9 +331,9 @@ impl Batch<'_> {
         match fate {
             Fate::Ours | Fate::Lowered | Fate::Going => None,
             Fate::NotLowered(error) => Some(error.clone()),
-            Fate::Unknown => Some(answer::delete_unknown(id, &target.key.name)),
-            Fate::HasJoined => Some(answer::has_joined(id, &target.key.name)),
-            Fate::Stays(error) => Some(answer::not_deleted(id, &target.key.name, error)),
+            Fate::Unknown => Some(refusal::delete_unknown(id, &target.key.name)),
+            Fate::HasJoined => Some(refusal::has_joined(id, &target.key.name)),
+            Fate::Stays(error) => Some(refusal::not_deleted(id, &target.key.name, error)),
         }
     }
 
@@ -416,10 +415,10 @@ pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> R
         };
         if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
             work.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
-            return Err(TryAgain::No(answer::failed(id, &error)));
+            return Err(TryAgain::No(refusal::failed(id, &error)));
         }
         if !attempts.again(&error).await {
-            return Err(TryAgain::No(answer::failed(id, &error)));
+            return Err(TryAgain::No(refusal::failed(id, &error)));
         }
         if error.is_not_now() || matches!(error, CallError::Unknown(..)) {
             continue;
@@ -427,14 +426,14 @@ pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> R
         match work.api().read_group(id).await {
             Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
                 if attempts.made() > 2 {
-                    return Err(TryAgain::No(answer::rejected(id, to, &error)));
+                    return Err(TryAgain::No(refusal::rejected(id, to, &error)));
                 }
             }
             Ok(now) => {
                 work.store_version(&now.version);
                 return Err(TryAgain::Anew);
             }
-            Err(error) => return Err(TryAgain::No(answer::failed(id, &error))),
+            Err(error) => return Err(TryAgain::No(refusal::failed(id, &error))),
         }
     }
 }
@@ -559,13 +558,9 @@ pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), Scal
     let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
         Ok(written) => match by - written.map_or(0, |Written { from, to, .. }| from - to) {
             0 => return Ok(()),
-            spared => answer::below_min(&work.id, spared, bounds.min),
+            spared => refusal::below_min(&work.id, spared, bounds.min),
         },
         Err(error) => error,
     };
     Err(mark::take_back(work, removed, error).await)
-}
-
-pub(super) fn as_i32(count: usize) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
 }

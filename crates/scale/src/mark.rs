@@ -71,7 +71,7 @@ fn is_recent(mark: &str, now: Timestamp) -> bool {
 /// Machine that was deleted can't be taken back: it is replaced.
 pub(super) async fn take_back(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
     if !is_way_of(work) {
-        return super::answer::will_be_replaced(removed.len(), &error);
+        return super::refusal::will_be_replaced(removed.len(), &error);
     }
     for target in removed {
         work.shared.accepted_deletions.stays(&work.id, &target.uid);

@@ -19,7 +19,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     ScaleOptions,
     accepted::AcceptedDeletions,
-    answer,
     api::Api,
     command::Caller,
     error::ScaleError,
@@ -28,6 +27,7 @@ use super::{
     log_limit::Refusals,
     metrics::{ScaleMetrics, Write},
     queue::Lanes,
+    refusal,
     retry::Attempts,
     without_effect::Repeats,
 };
@@ -80,7 +80,7 @@ impl Work {
 
     /// Returns the group as it is now.
     pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
-        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
+        self.index().scale_view(&self.id).map_err(|why| refusal::not_scalable(&self.id, &why))
     }
 
     /// Returns attempts that count each retry.
@@ -160,7 +160,7 @@ impl Work {
 
     /// Converts a failed call to an error of this group.
     pub(super) fn failed(&self, error: &CallError) -> ScaleError {
-        answer::failed(&self.id, error)
+        refusal::failed(&self.id, error)
     }
 }
 
