@@ -1,5 +1,5 @@
-//! The state of a group's turn, and the gate of its writes: each is made here, once the Cluster may be written and has its
-//! turn.
+//! The state of a group's turn, and the gate of its writes: each is made here, once the Cluster may be written and has a
+//! slot among Clusters.
 
 use std::{
     collections::BTreeSet,
@@ -109,14 +109,14 @@ impl Work {
         self.write_anyway(write, checked).await
     }
 
-    /// Waits for the Cluster's turn, makes the call, and counts it, without asking if it may still be written. Each write
+    /// Waits for a slot of the Cluster, makes the call, and counts it, without asking if it may still be written. Each write
     /// goes through it; alone it is for what takes a mark back, which a Cluster that isn't served any more needs too.
     pub(super) async fn write_anyway<T>(
         &self,
         write: Write,
         call: impl Future<Output = Result<T, CallError>> + Send,
     ) -> Result<T, CallError> {
-        let _turn = self.api().tenancy().turn().await;
+        let _slot = self.api().tenancy().slot().await;
         let started = Instant::now();
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
@@ -127,7 +127,7 @@ impl Work {
         result
     }
 
-    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
+    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The slot
     /// of a write may be long in coming for one of many Clusters.
     pub(super) fn is_abandoned(&self) -> bool {
         self.has_no_caller()
