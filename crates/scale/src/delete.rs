@@ -550,7 +550,7 @@ pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::Mac
 pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
     let ScaleView { version, bounds, .. } = match work.view() {
         Ok(view) => view,
-        Err(why) => return Err(mark::take_back(work, removed, why).await),
+        Err(why) => return Err(not_lowered(work, removed, why).await),
     };
     read::until_seen(work, removed).await;
     let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
@@ -562,5 +562,16 @@ pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), Scal
         },
         Err(error) => error,
     };
-    Err(mark::take_back(work, removed, error).await)
+    Err(not_lowered(work, removed, error).await)
+}
+
+/// Returns the error of a request for which the size couldn't be lowered. Marks are taken back; a Machine that was
+/// deleted is replaced.
+async fn not_lowered(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
+    if mark::is_way_of(work) {
+        mark::take_back(work, removed).await;
+        error
+    } else {
+        refusal::will_be_replaced(removed.len(), &error)
+    }
 }
