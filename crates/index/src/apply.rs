@@ -1,4 +1,4 @@
-//! Applies each change to the objects and their relations. There is one writer at a time, and nothing here may wait.
+//! Applies each change to the objects and their relations, all under one lock. Nothing here may wait.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
 const DROPPED_AT_ONCE: usize = 4;
 
-/// Evaluates all groups that are due. Reads that wait get their turn in between.
+/// Evaluates all groups that are due. Readers and writers that wait get the lock in between.
 pub(super) fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
     while inner.live.evaluate_due() {
         RwLockWriteGuard::bump(inner);
@@ -134,9 +134,6 @@ impl LiveState {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
         group.set_object(Arc::clone(object));
-        if group.is_undecodable() {
-            group.excluded = Some(Exclusion::Gone.into());
-        }
         self.note_pool_shortage(id, old.as_deref(), object);
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));

@@ -111,6 +111,10 @@ impl Group {
         self.versions.show(version);
         self.object = Some(object);
         self.deleted_at = None;
+        if self.is_undecodable() {
+            // It decodes now, and is no group until it is evaluated, which leaves out those that don't decode.
+            self.excluded = Some(Exclusion::Gone.into());
+        }
     }
 
     /// Records a size from the watch that differs from the one that this process wrote last. Does nothing during a

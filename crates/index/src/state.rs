@@ -1,4 +1,5 @@
-//! The live state of one workload cluster, and its lock. Changes apply to it one at a time; readers come in between.
+//! The live state of one workload cluster, and its lock. Each change is applied under the lock; while groups are evaluated
+//! for it, readers and other writers come in between.
 //!
 //! - The group of a Machine is never stored: its owner, and that one's owner, lead to it. So it can't be stale, and
 //!   objects may arrive in any order.
@@ -82,6 +83,7 @@ impl Index {
 #[derive(Debug)]
 pub(super) struct LiveState {
     pub(super) rules: Rules,
+    /// Every known MachineDeployment, MachineSet and MachinePool, also those that are no node groups.
     pub(super) groups: HashMap<GroupId, Group>,
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
     pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
