@@ -19,8 +19,8 @@ use super::{
 const DROPPED_AT_ONCE: usize = 4;
 
 /// Evaluates all groups that are due. Readers and writers that wait get the lock in between.
-pub(super) fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
-    while inner.live.evaluate_due() {
+pub(super) fn evaluate_all_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
+    while inner.live.evaluate_some_due() {
         RwLockWriteGuard::bump(inner);
     }
 }
@@ -35,7 +35,7 @@ impl Index {
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
         let mut inner = self.inner.write();
         inner.live.apply(change);
-        evaluate_due(&mut inner);
+        evaluate_all_due(&mut inner);
         let live = &mut inner.live;
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
@@ -307,7 +307,7 @@ impl LiveState {
     }
 
     /// Moves the relations of a Node from its old to its new version.
-    pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
+    fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {
             if let Some(id) = &old.provider_id {
                 self.nodes_by_provider_id.remove(holder_key(id), &ByKey(Arc::clone(old)));
@@ -327,7 +327,7 @@ impl LiveState {
     }
 
     /// Drops groups that were deleted long ago.
-    pub(super) fn drop_deleted(&mut self) {
+    fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.deleted_groups.take_old() else { return };
             if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since)) {
@@ -343,7 +343,7 @@ impl LiveState {
 
 impl LiveState {
     /// Records the lack of capacity of a Machine that was added or changed.
-    pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
+    fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
         let key = &machine.meta.key;
         // A Machine created again under the same name is another one.
         let old = old.filter(|old| old.meta.uid == machine.meta.uid);
@@ -357,7 +357,7 @@ impl LiveState {
 
     /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while
     /// instances are missing: a provider may leave it until the next change, and an increase has to be tried anew.
-    pub(super) fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
+    fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
         let Some(group) = self.groups.get_mut(id).filter(|_| id.kind == ScalableKind::MachinePool) else { return };
         let old = old.filter(|old| old.meta.uid == pool.meta.uid);
         let known = group.shortage.filter(|_| old.is_some());

@@ -39,6 +39,19 @@ pub struct ScaleView {
     pub shrinks_first: Option<ArcStr>,
 }
 
+impl LiveState {
+    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
+    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
+    fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
+        if !deployment.on_delete {
+            return None;
+        }
+        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
+        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
+        oldest.map(|set| set.meta.key.name.clone())
+    }
+}
+
 impl Index {
     /// Returns the state of a group that a command needs before it writes.
     ///

@@ -341,7 +341,7 @@ impl LiveState {
             self.observe_owner(owner);
         }
         self.evaluate_all(self.groups.keys().cloned().collect());
-        while self.evaluate_due() {}
+        while self.evaluate_some_due() {}
     }
 }
 
