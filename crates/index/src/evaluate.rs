@@ -130,7 +130,7 @@ impl LiveState {
         };
         let evaluated = rules::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let evaluated = self.in_its_namespace(id, evaluated);
-        let needs_template = evaluated.as_ref().err().is_none_or(|excluded| needs_template(excluded.reason));
+        let needs_template = evaluated.as_ref().err().is_none_or(|excluded| excluded.reason.needs_template());
         let wants = if needs_template { template.map(|(kind, _)| kind) } else { None };
         self.set_evaluated(id, evaluated);
         self.set_wanted(id, wants);
@@ -138,26 +138,7 @@ impl LiveState {
 
     /// Excludes a group whose namespace can't be read. An object that isn't meant to be a group keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, evaluated: Evaluated) -> Evaluated {
-        let is_meant = match evaluated.as_ref().err().map(|excluded| excluded.reason) {
-            Some(
-                Exclusion::OutOfScope
-                | Exclusion::OwnedByMachineDeployment
-                | Exclusion::NotAutoscaled
-                | Exclusion::KarpenterMember
-                | Exclusion::ReplicasManagedElsewhere
-                | Exclusion::Undecodable
-                | Exclusion::Gone,
-            ) => false,
-            None
-            | Some(
-                Exclusion::InvalidBounds
-                | Exclusion::Paused
-                | Exclusion::HandedOver
-                | Exclusion::NoScaleFromZero
-                | Exclusion::WaitingForTemplate
-                | Exclusion::NamespaceForbidden,
-            ) => true,
-        };
+        let is_meant = evaluated.as_ref().err().is_none_or(|excluded| excluded.reason.is_meant_as_group());
         if is_meant && self.forbidden_namespaces.contains(&*id.key.namespace) {
             return Err(Exclusion::NamespaceForbidden.into());
         }
@@ -203,22 +184,6 @@ impl LiveState {
                 }
             }
         }
-    }
-}
-
-/// Returns true if the template of an excluded object matters: it would be a group by its template alone.
-fn needs_template(reason: Exclusion) -> bool {
-    match reason {
-        Exclusion::NoScaleFromZero | Exclusion::WaitingForTemplate | Exclusion::Paused | Exclusion::HandedOver => true,
-        Exclusion::OutOfScope
-        | Exclusion::OwnedByMachineDeployment
-        | Exclusion::NotAutoscaled
-        | Exclusion::KarpenterMember
-        | Exclusion::ReplicasManagedElsewhere
-        | Exclusion::InvalidBounds
-        | Exclusion::NamespaceForbidden
-        | Exclusion::Undecodable
-        | Exclusion::Gone => false,
     }
 }
 
