@@ -14,7 +14,7 @@ use super::{
     apply::evaluate_all_due,
     group::{Group, Served},
     resolve::{NodeQuery, Resolved},
-    state::{Index, Inner, LiveState, Membership, PinnedGroup},
+    state::{Index, Inner, LiveState, PinnedGroup},
 };
 
 impl Index {
@@ -30,7 +30,7 @@ impl Index {
         // A change that is being applied is pinned as a whole.
         evaluate_all_due(&mut inner);
         if inner.pinned.is_none() || inner.live.membership_changed {
-            inner.pinned = Some(Membership::pin(&mut inner.live));
+            inner.pinned = Some(inner.live.pin());
         }
     }
 

@@ -40,7 +40,7 @@ impl Index {
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !live.written_sizes.is_empty() {
+        if !live.sizes_to_observe.is_empty() {
             self.written_sizes.send_replace(());
         }
         live.take_notices()
@@ -136,8 +136,8 @@ impl LiveState {
         group.set_object(Arc::clone(object));
         self.note_pool_shortage(id, old.as_deref(), object);
         self.relate(id, old.as_deref(), Some(object));
-        self.owner_changed(id, old.as_deref(), Some(object));
-        self.observed_owner_changed(old.as_deref(), Some(object));
+        self.update_resources_of_owner(id, old.as_deref(), Some(object));
+        self.update_labels_of_owner(old.as_deref(), Some(object));
         self.check_size(group_of(object), old.as_deref(), object);
         // `relate` resamples the groups of a MachineSet; a MachinePool may have other Nodes now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
@@ -155,7 +155,7 @@ impl LiveState {
         let excluded = Some(Excluded::by(Exclusion::Undecodable, problem));
         if group.excluded != excluded {
             group.excluded = excluded;
-            self.changed.insert(id.clone());
+            self.to_log.insert(id.clone());
             self.membership_changed = true;
         }
         self.set_wanted(id, None);
@@ -167,7 +167,7 @@ impl LiveState {
         let gone = Some(Exclusion::Gone.into());
         if group.excluded != gone {
             group.excluded = gone;
-            self.changed.insert(id.clone());
+            self.to_log.insert(id.clone());
             self.membership_changed = true;
         }
         let keep = group.served.is_some();
@@ -175,8 +175,8 @@ impl LiveState {
             self.deleted_groups.note(id, group);
         }
         self.relate(id, old.as_deref(), None);
-        self.owner_changed(id, old.as_deref(), None);
-        self.observed_owner_changed(old.as_deref(), None);
+        self.update_resources_of_owner(id, old.as_deref(), None);
+        self.update_labels_of_owner(old.as_deref(), None);
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
@@ -294,8 +294,8 @@ impl LiveState {
                     self.pool_machines_changed(owner);
                 }
             }
-            self.machine_left(old);
-            self.left_sample(old);
+            self.update_resources_without(old);
+            self.update_sample_without(old);
         }
     }
 

@@ -174,7 +174,7 @@ impl Drop for SizeWrite<'_> {
         group.size_writes = group.size_writes.saturating_sub(1);
         group.check_shown_size();
         if group.overwritten.is_some() {
-            live.written_sizes.insert(self.id.clone());
+            live.sizes_to_observe.insert(self.id.clone());
             self.index.written_sizes.send_replace(());
         }
     }
@@ -201,7 +201,7 @@ impl LiveState {
         let Some(group) = self.groups.get(&id) else { return };
         let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
         if group.overwritten.is_some() || (group.own_size.is_some() && has_turned) {
-            self.written_sizes.insert(id);
+            self.sizes_to_observe.insert(id);
         }
     }
 }
@@ -226,7 +226,7 @@ impl Index {
             }
             // The watch may have been quicker.
             group.check_shown_size();
-            live.written_sizes.insert(id.clone());
+            live.sizes_to_observe.insert(id.clone());
             self.written_sizes.send_replace(());
         }
     }
@@ -240,7 +240,7 @@ impl Index {
     /// Returns the groups whose size was written, overwritten or held back since the last call.
     #[must_use]
     pub fn take_written_sizes(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().live.written_sizes)
+        std::mem::take(&mut self.inner.write().live.sizes_to_observe)
     }
 
     /// Takes the size with which another writer has replaced this process's.

@@ -167,7 +167,7 @@ impl LiveState {
                 }
                 let says = |old: &Definition| (old.problems == definition.problems) && (old.notes == definition.notes);
                 if !group.is_live() || !old.is_some_and(says) {
-                    self.changed.insert(id.clone());
+                    self.to_log.insert(id.clone());
                 }
                 if old.and_then(|old| old.price.as_ref()) != definition.price.as_ref() {
                     self.cheapest_units.take();
@@ -179,7 +179,7 @@ impl LiveState {
             Err(excluded) => {
                 if group.excluded.as_ref() != Some(&excluded) {
                     self.membership_changed |= group.is_live();
-                    self.changed.insert(id.clone());
+                    self.to_log.insert(id.clone());
                     group.excluded = Some(excluded);
                 }
             }
