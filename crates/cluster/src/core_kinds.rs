@@ -185,7 +185,7 @@ impl CoreKinds {
                 Ok(health) => match health.problem(&left_out, max_staleness, now) {
                     Some(why) => Check::pending(name, why),
                     None => match health.outage(&left_out, max_staleness, now) {
-                        Some(why) => Check::broken(name, why),
+                        Some(why) => Check::ready_but(name, why),
                         None => Check::ready(name),
                     },
                 },
