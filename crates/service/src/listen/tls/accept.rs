@@ -26,7 +26,6 @@ use tracing::{debug, warn};
 
 use super::{
     Certificates,
-    follow::Refused,
     names::{NotAllowed, client_of},
 };
 use crate::listen::{
@@ -258,6 +257,42 @@ fn error_text(error: &io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),
         Some(_) | None => error.to_string(),
+    }
+}
+
+/// The reason why a client's attempt led to no connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refused {
+    /// It presented no certificate.
+    NoCertificate,
+    /// Its certificate is invalid, by issuer, dates or key usage.
+    Certificate,
+    /// The certificate's names or key aren't allowed.
+    Name,
+    /// It took too long.
+    TimeOut,
+    /// The client used no supported TLS, or disconnected.
+    Protocol,
+    /// It was evicted, since there were too many handshakes.
+    TooMany,
+    /// It was one of too many handshakes in a short time.
+    Rate,
+}
+
+impl Refused {
+    pub(super) const ALL: [Self; 7] =
+        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany, Self::Rate];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "no_certificate",
+            Self::Certificate => "certificate",
+            Self::Name => "name",
+            Self::TimeOut => "timeout",
+            Self::Protocol => "protocol",
+            Self::TooMany => "too_many",
+            Self::Rate => "rate",
+        }
     }
 }
 
