@@ -488,7 +488,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
     match refused {
         Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
         None if dry_run_first && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
-            work.index().hold(&work.id, None)
+            work.index().hold(&work.id, None);
         }
         None => {}
     }
