@@ -17,7 +17,7 @@ use super::{LIMIT, listener};
 use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::PeerAddress, log_level_router, serve_http};
 
 /// Records the requested changes, and refuses `bad`.
-#[derive(Default, Debug)]
+#[derive(Debug, Default)]
 struct Remembers(Mutex<Vec<String>>);
 
 impl LogLevels for Remembers {
