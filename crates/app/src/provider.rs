@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use rules::capi::Keys;
 use shared_informer::Spawner;
 
-use super::callers::{Admission, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
+use super::callers::{AdmitBy, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, Serve};
 use connect::Clients;
 use index::{GroupMetrics, GroupSeries, Index};
@@ -77,8 +77,8 @@ impl Provider {
             log: log.clone(),
             tasks: tasks.clone(),
         };
-        let admission = trust_domain.map_or(Admission::Anyone, Admission::ByCertificate);
-        let callers = Arc::new(Callers::new(admission, parts));
+        let admit_by = trust_domain.map_or(AdmitBy::Connection, AdmitBy::Certificate);
+        let callers = Arc::new(Callers::new(admit_by, parts));
         let fleet = Fleet::start(management.clone(), serve, reading, Arc::clone(&callers) as _, tasks);
         callers.answer_for(fleet.clone());
         registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));

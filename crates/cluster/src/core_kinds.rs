@@ -185,7 +185,7 @@ impl CoreKinds {
                 Ok(health) => match health.problem(&left_out, max_staleness, now) {
                     Some(why) => Check::pending(name, why),
                     None => match health.outage(&left_out, max_staleness, now) {
-                        Some(why) => Check::broken(name, why),
+                        Some(why) => Check::ready_but(name, why),
                         None => Check::ready(name),
                     },
                 },
@@ -246,7 +246,7 @@ impl CoreKinds {
         let found = out_of_reach(names, &known, &kinds, patience, Instant::now());
         if !found.keys().eq(known.keys()) {
             let left_out: BTreeSet<_> = found.keys().cloned().collect();
-            self.sink.leave_out(&left_out);
+            self.sink.set_forbidden_namespaces(&left_out);
             self.left_out.store(Arc::new(left_out));
             for (namespace, why) in found.iter().filter(|(namespace, _)| !known.contains_key(*namespace)) {
                 tracing::warn!(

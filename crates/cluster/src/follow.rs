@@ -125,7 +125,7 @@ impl Outage {
                 "nothing was heard for {seconds} s: {cause}; reads are answered from memory, writes fail, and Refresh fails \
                  beyond {max} s; {RUNBOOK}"
             );
-            Check::broken(name, why)
+            Check::ready_but(name, why)
         }
     }
 }

@@ -403,7 +403,7 @@ impl WorkloadCluster {
     fn own_problem(&self) -> Option<String> {
         let Inner { selected, index, common, .. } = &*self.inner;
         if let Some(Selected { cluster, joined_at, sink, .. }) = selected {
-            if sink.is_left_out(cluster) {
+            if sink.is_namespace_forbidden(cluster) {
                 return Some(format!("the namespace {} can't be read", cluster.namespace));
             }
             if let Some(why) = common.core.management().factory().left_out_of(&cluster.namespace) {

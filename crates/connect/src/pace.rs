@@ -16,9 +16,9 @@ use tokio::{
 const AT_ONCE: usize = 32;
 /// The interval at which a Secret is read again that is the only one, whose token may expire, or whose cluster can't be
 /// read.
-const OFTEN: Duration = Duration::from_secs(60);
+const SECRET_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval for one of many Secrets. A certificate that has expired is noticed by the answer 401.
-const SELDOM: Duration = Duration::from_secs(600);
+const SECRET_INTERVAL_OF_MANY: Duration = Duration::from_secs(600);
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE_OF_MANY: Duration = Duration::from_secs(60);
@@ -95,12 +95,12 @@ impl Pace {
 
     /// Returns the time until a Secret is read again.
     pub(super) fn of_secret(&self, has_token: bool) -> Duration {
-        if self.places.is_some() && !has_token { self.spread(SELDOM) } else { self.often() }
+        if self.places.is_some() && !has_token { self.spread(SECRET_INTERVAL_OF_MANY) } else { self.often() }
     }
 
     /// Returns the time until a Secret is read again whose cluster can't be read.
     pub(super) fn often(&self) -> Duration {
-        self.spread(OFTEN)
+        self.spread(SECRET_INTERVAL)
     }
 
     /// Returns a time of one of many, less a random part.
@@ -166,10 +166,15 @@ mod tests {
     fn secrets_of_many_are_read_seldom_and_not_together_unless_they_have_tokens() {
         let pace = Pace::of_many();
         let times: Vec<_> = (0..100).map(|_| pace.of_secret(false)).collect();
-        assert!(times.iter().all(|time| (SELDOM.mul_f64(1.0 - JITTER)..=SELDOM).contains(time)), "{times:?}");
+        assert!(
+            times
+                .iter()
+                .all(|time| (SECRET_INTERVAL_OF_MANY.mul_f64(1.0 - JITTER)..=SECRET_INTERVAL_OF_MANY).contains(time)),
+            "{times:?}"
+        );
         assert!(times.iter().any(|time| *time != times[0]), "{times:?}");
         let with_token = pace.of_secret(true);
-        assert!((OFTEN.mul_f64(1.0 - JITTER)..=OFTEN).contains(&with_token), "{with_token:?}");
-        assert_eq!([false, true].map(|has_token| Pace::default().of_secret(has_token)), [OFTEN; 2]);
+        assert!((SECRET_INTERVAL.mul_f64(1.0 - JITTER)..=SECRET_INTERVAL).contains(&with_token), "{with_token:?}");
+        assert_eq!([false, true].map(|has_token| Pace::default().of_secret(has_token)), [SECRET_INTERVAL; 2]);
     }
 }

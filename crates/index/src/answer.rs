@@ -11,10 +11,10 @@ use rules::{GroupId, GroupPrice, Instance, Overrides, Price, UnitPrices, instanc
 use thiserror::Error;
 
 use super::{
-    apply::evaluate_due,
+    apply::evaluate_all_due,
     group::{Group, Served},
     resolve::{NodeQuery, Resolved},
-    state::{Index, Inner, LiveState, Membership, PinnedGroup},
+    state::{Index, Inner, LiveState, PinnedGroup},
 };
 
 impl Index {
@@ -28,9 +28,9 @@ impl Index {
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
         // A change that is being applied is pinned as a whole.
-        evaluate_due(&mut inner);
+        evaluate_all_due(&mut inner);
         if inner.pinned.is_none() || inner.live.membership_changed {
-            inner.pinned = Some(Membership::pin(&mut inner.live));
+            inner.pinned = Some(inner.live.pin());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Applies each change to the objects and their relations. There is one writer at a time, and nothing here may wait.
+//! Applies each change to the objects and their relations, all under one lock. Nothing here may wait.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use super::{
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
 const DROPPED_AT_ONCE: usize = 4;
 
-/// Evaluates all groups that are due. Reads that wait get their turn in between.
-pub(super) fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
-    while inner.live.evaluate_due() {
+/// Evaluates all groups that are due. Readers and writers that wait get the lock in between.
+pub(super) fn evaluate_all_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
+    while inner.live.evaluate_some_due() {
         RwLockWriteGuard::bump(inner);
     }
 }
@@ -35,12 +35,12 @@ impl Index {
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
         let mut inner = self.inner.write();
         inner.live.apply(change);
-        evaluate_due(&mut inner);
+        evaluate_all_due(&mut inner);
         let live = &mut inner.live;
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !live.written_sizes.is_empty() {
+        if !live.sizes_to_observe.is_empty() {
             self.written_sizes.send_replace(());
         }
         live.take_notices()
@@ -134,13 +134,10 @@ impl LiveState {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
         group.set_object(Arc::clone(object));
-        if group.is_undecodable() {
-            group.excluded = Some(Exclusion::Gone.into());
-        }
         self.note_pool_shortage(id, old.as_deref(), object);
         self.relate(id, old.as_deref(), Some(object));
-        self.owner_changed(id, old.as_deref(), Some(object));
-        self.observed_owner_changed(old.as_deref(), Some(object));
+        self.update_resources_of_owner(id, old.as_deref(), Some(object));
+        self.update_labels_of_owner(old.as_deref(), Some(object));
         self.check_size(group_of(object), old.as_deref(), object);
         // `relate` resamples the groups of a MachineSet; a MachinePool may have other Nodes now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
@@ -158,7 +155,7 @@ impl LiveState {
         let excluded = Some(Excluded::by(Exclusion::Undecodable, problem));
         if group.excluded != excluded {
             group.excluded = excluded;
-            self.changed.insert(id.clone());
+            self.to_log.insert(id.clone());
             self.membership_changed = true;
         }
         self.set_wanted(id, None);
@@ -170,7 +167,7 @@ impl LiveState {
         let gone = Some(Exclusion::Gone.into());
         if group.excluded != gone {
             group.excluded = gone;
-            self.changed.insert(id.clone());
+            self.to_log.insert(id.clone());
             self.membership_changed = true;
         }
         let keep = group.served.is_some();
@@ -178,8 +175,8 @@ impl LiveState {
             self.deleted_groups.note(id, group);
         }
         self.relate(id, old.as_deref(), None);
-        self.owner_changed(id, old.as_deref(), None);
-        self.observed_owner_changed(old.as_deref(), None);
+        self.update_resources_of_owner(id, old.as_deref(), None);
+        self.update_labels_of_owner(old.as_deref(), None);
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
@@ -297,8 +294,8 @@ impl LiveState {
                     self.pool_machines_changed(owner);
                 }
             }
-            self.machine_left(old);
-            self.left_sample(old);
+            self.update_resources_without(old);
+            self.update_sample_without(old);
         }
     }
 
@@ -310,7 +307,7 @@ impl LiveState {
     }
 
     /// Moves the relations of a Node from its old to its new version.
-    pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
+    fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {
             if let Some(id) = &old.provider_id {
                 self.nodes_by_provider_id.remove(holder_key(id), &ByKey(Arc::clone(old)));
@@ -330,7 +327,7 @@ impl LiveState {
     }
 
     /// Drops groups that were deleted long ago.
-    pub(super) fn drop_deleted(&mut self) {
+    fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.deleted_groups.take_old() else { return };
             if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since)) {
@@ -346,7 +343,7 @@ impl LiveState {
 
 impl LiveState {
     /// Records the lack of capacity of a Machine that was added or changed.
-    pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
+    fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
         let key = &machine.meta.key;
         // A Machine created again under the same name is another one.
         let old = old.filter(|old| old.meta.uid == machine.meta.uid);
@@ -360,7 +357,7 @@ impl LiveState {
 
     /// Records the lack of capacity of a MachinePool that was added or changed. Its condition counts only while
     /// instances are missing: a provider may leave it until the next change, and an increase has to be tried anew.
-    pub(super) fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
+    fn note_pool_shortage(&mut self, id: &GroupId, old: Option<&ScalableResource>, pool: &ScalableResource) {
         let Some(group) = self.groups.get_mut(id).filter(|_| id.kind == ScalableKind::MachinePool) else { return };
         let old = old.filter(|old| old.meta.uid == pool.meta.uid);
         let known = group.shortage.filter(|_| old.is_some());

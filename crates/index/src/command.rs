@@ -39,6 +39,19 @@ pub struct ScaleView {
     pub shrinks_first: Option<ArcStr>,
 }
 
+impl LiveState {
+    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
+    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
+    fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
+        if !deployment.on_delete {
+            return None;
+        }
+        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
+        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
+        oldest.map(|set| set.meta.key.name.clone())
+    }
+}
+
 impl Index {
     /// Returns the state of a group that a command needs before it writes.
     ///
@@ -161,7 +174,7 @@ impl Drop for SizeWrite<'_> {
         group.size_writes = group.size_writes.saturating_sub(1);
         group.check_shown_size();
         if group.overwritten.is_some() {
-            live.written_sizes.insert(self.id.clone());
+            live.sizes_to_observe.insert(self.id.clone());
             self.index.written_sizes.send_replace(());
         }
     }
@@ -188,7 +201,7 @@ impl LiveState {
         let Some(group) = self.groups.get(&id) else { return };
         let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
         if group.overwritten.is_some() || (group.own_size.is_some() && has_turned) {
-            self.written_sizes.insert(id);
+            self.sizes_to_observe.insert(id);
         }
     }
 }
@@ -213,7 +226,7 @@ impl Index {
             }
             // The watch may have been quicker.
             group.check_shown_size();
-            live.written_sizes.insert(id.clone());
+            live.sizes_to_observe.insert(id.clone());
             self.written_sizes.send_replace(());
         }
     }
@@ -227,7 +240,7 @@ impl Index {
     /// Returns the groups whose size was written, overwritten or held back since the last call.
     #[must_use]
     pub fn take_written_sizes(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().live.written_sizes)
+        std::mem::take(&mut self.inner.write().live.sizes_to_observe)
     }
 
     /// Takes the size with which another writer has replaced this process's.

@@ -7,7 +7,7 @@ use std::{
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
-use rules::capi::{KindRef, ObjectKey, ScalableKind, ScalableResource};
+use rules::capi::{KindRef, ObjectKey, ScalableKind};
 use rules::{
     self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Rollout, rollout, writing::Ongoing,
 };
@@ -32,7 +32,13 @@ impl Index {
     /// Returns the infrastructure template kinds that groups in scope reference, with the namespaces of these groups.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
-        self.inner.read().live.wanted_kinds()
+        let mut wanted = BTreeMap::<KindRef, BTreeSet<ArcStr>>::new();
+        for (id, group) in &self.inner.read().live.groups {
+            if let Some(kind) = &group.wants {
+                wanted.entry(kind.clone()).or_default().insert(id.key.namespace.clone());
+            }
+        }
+        wanted
     }
 
     /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
@@ -63,7 +69,7 @@ impl Index {
 }
 
 impl LiveState {
-    /// Evaluates few groups at once, and many when [`LiveState::evaluate_due`] is called.
+    /// Evaluates few groups at once, and many when [`LiveState::evaluate_some_due`] is called.
     pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
         if groups.len() > AT_ONCE {
             self.due.extend(groups);
@@ -75,7 +81,7 @@ impl LiveState {
     }
 
     /// Evaluates some of the groups that are due. Returns true if there were any.
-    pub(super) fn evaluate_due(&mut self) -> bool {
+    pub(super) fn evaluate_some_due(&mut self) -> bool {
         let mut is_any = false;
         for _ in 0..AT_ONCE {
             let Some(group) = self.due.pop_first() else { break };
@@ -124,7 +130,7 @@ impl LiveState {
         };
         let evaluated = rules::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let evaluated = self.in_its_namespace(id, evaluated);
-        let needs_template = evaluated.as_ref().err().is_none_or(|excluded| needs_template(excluded.reason));
+        let needs_template = evaluated.as_ref().err().is_none_or(|excluded| excluded.reason.needs_template());
         let wants = if needs_template { template.map(|(kind, _)| kind) } else { None };
         self.set_evaluated(id, evaluated);
         self.set_wanted(id, wants);
@@ -132,26 +138,7 @@ impl LiveState {
 
     /// Excludes a group whose namespace can't be read. An object that isn't meant to be a group keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, evaluated: Evaluated) -> Evaluated {
-        let is_meant = match evaluated.as_ref().err().map(|excluded| excluded.reason) {
-            Some(
-                Exclusion::OutOfScope
-                | Exclusion::OwnedByMachineDeployment
-                | Exclusion::NotAutoscaled
-                | Exclusion::KarpenterMember
-                | Exclusion::ReplicasManagedElsewhere
-                | Exclusion::Undecodable
-                | Exclusion::Gone,
-            ) => false,
-            None
-            | Some(
-                Exclusion::InvalidBounds
-                | Exclusion::Paused
-                | Exclusion::HandedOver
-                | Exclusion::NoScaleFromZero
-                | Exclusion::WaitingForTemplate
-                | Exclusion::NamespaceForbidden,
-            ) => true,
-        };
+        let is_meant = evaluated.as_ref().err().is_none_or(|excluded| excluded.reason.is_meant_as_group());
         if is_meant && self.forbidden_namespaces.contains(&*id.key.namespace) {
             return Err(Exclusion::NamespaceForbidden.into());
         }
@@ -180,7 +167,7 @@ impl LiveState {
                 }
                 let says = |old: &Definition| (old.problems == definition.problems) && (old.notes == definition.notes);
                 if !group.is_live() || !old.is_some_and(says) {
-                    self.changed.insert(id.clone());
+                    self.to_log.insert(id.clone());
                 }
                 if old.and_then(|old| old.price.as_ref()) != definition.price.as_ref() {
                     self.cheapest_units.take();
@@ -192,27 +179,11 @@ impl LiveState {
             Err(excluded) => {
                 if group.excluded.as_ref() != Some(&excluded) {
                     self.membership_changed |= group.is_live();
-                    self.changed.insert(id.clone());
+                    self.to_log.insert(id.clone());
                     group.excluded = Some(excluded);
                 }
             }
         }
-    }
-}
-
-/// Returns true if the template of an excluded object matters: it would be a group by its template alone.
-fn needs_template(reason: Exclusion) -> bool {
-    match reason {
-        Exclusion::NoScaleFromZero | Exclusion::WaitingForTemplate | Exclusion::Paused | Exclusion::HandedOver => true,
-        Exclusion::OutOfScope
-        | Exclusion::OwnedByMachineDeployment
-        | Exclusion::NotAutoscaled
-        | Exclusion::KarpenterMember
-        | Exclusion::ReplicasManagedElsewhere
-        | Exclusion::InvalidBounds
-        | Exclusion::NamespaceForbidden
-        | Exclusion::Undecodable
-        | Exclusion::Gone => false,
     }
 }
 
@@ -221,21 +192,7 @@ fn template_name(id: &GroupId) -> String {
     format!("{}-template", id.key.name)
 }
 
-// The kinds of infrastructure templates that groups in scope name, with their namespaces, so that the follower of these
-// kinds can limit the cost of each namespace.
-
 impl LiveState {
-    /// Returns the infrastructure template kinds that groups name, with the namespaces of these groups.
-    pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
-        let mut wanted = BTreeMap::<KindRef, BTreeSet<ArcStr>>::new();
-        for (id, group) in &self.groups {
-            if let Some(kind) = &group.wants {
-                wanted.entry(kind.clone()).or_default().insert(id.key.namespace.clone());
-            }
-        }
-        wanted
-    }
-
     /// Replaces the template kind of a group.
     pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
         if let Some(group) = self.groups.get_mut(id)
@@ -288,12 +245,5 @@ impl LiveState {
         let sets: Vec<_> = self.sets_by_deployment.get(&id.key).filter_map(set).collect();
         let cluster = self.clusters.get(&cluster_key(deployment)).map(AsRef::as_ref);
         rollout::rollout(deployment, sets, cluster)
-    }
-    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
-    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
-    pub(super) fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
-        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
-        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
-        deployment.on_delete.then(|| oldest.map(|set| set.meta.key.name.clone()))?
     }
 }

@@ -111,6 +111,10 @@ impl Group {
         self.versions.show(version);
         self.object = Some(object);
         self.deleted_at = None;
+        if self.is_undecodable() {
+            // It decodes now, and is no group until it is evaluated, which leaves out those that don't decode.
+            self.excluded = Some(Exclusion::Gone.into());
+        }
     }
 
     /// Records a size from the watch that differs from the one that this process wrote last. Does nothing during a
@@ -275,6 +279,12 @@ impl FailedDelete {
 // Groups that are left alone for a while, since writes of them come to nothing. Cluster Autoscaler would drain Node
 // after Node, or raise the size in every loop. Options keep it from choosing their Nodes meanwhile.
 
+/// The time for which no Node is scaled down after a refused delete: somebody has to change a right or a policy first.
+const REFUSED_DELETES_HOLD_FOR: Duration = Duration::from_secs(10 * 60);
+/// The time for which a size that was put back twice within an hour (put_back.rs of `scale`) isn't raised: a GitOps
+/// controller would put it back within minutes.
+const SIZE_PUT_BACK_HOLDS_FOR: Duration = Duration::from_secs(30 * 60);
+
 /// The reason why a group is left alone.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Hold {
@@ -296,8 +306,8 @@ impl Hold {
     /// Returns the time for which a group is left alone before the next write is tried.
     pub(super) fn lasts(&self) -> Duration {
         match self {
-            Self::DeletesRefused(_) => Duration::from_secs(10 * 60),
-            Self::SizePutBack(_) => Duration::from_secs(30 * 60),
+            Self::DeletesRefused(_) => REFUSED_DELETES_HOLD_FOR,
+            Self::SizePutBack(_) => SIZE_PUT_BACK_HOLDS_FOR,
         }
     }
 

@@ -301,10 +301,10 @@ fn sum_up_notes(notices: &[Notice]) {
 impl LiveState {
     /// Returns the changes of groups since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<Notice> {
-        if self.changed.is_empty() {
+        if self.to_log.is_empty() {
             return Vec::new();
         }
-        let changed = std::mem::take(&mut self.changed);
+        let changed = std::mem::take(&mut self.to_log);
         changed.into_iter().map(|id| self.notice(id)).collect()
     }
 

@@ -46,7 +46,7 @@ impl LiveState {
     }
 
     /// Updates the observations after a Machine has left its owner.
-    pub(super) fn machine_left(&mut self, machine: &Machine) {
+    pub(super) fn update_resources_without(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
@@ -71,7 +71,7 @@ impl LiveState {
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted: its
     /// Nodes may now belong to other templates, to another group, or to none.
-    pub(super) fn owner_changed(
+    pub(super) fn update_resources_of_owner(
         &mut self,
         id: &GroupId,
         old: Option<&ScalableResource>,
@@ -283,7 +283,7 @@ impl LiveState {
     }
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted.
-    pub(super) fn observed_owner_changed(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
+    pub(super) fn update_labels_of_owner(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
         let place = |object: &ScalableResource| (group_of(object), MachineSpec::of(object));
         let (from, to) = (old.map(place), new.map(place));
         let from_is_other = from != to;
@@ -341,7 +341,7 @@ impl LiveState {
             self.observe_owner(owner);
         }
         self.evaluate_all(self.groups.keys().cloned().collect());
-        while self.evaluate_due() {}
+        while self.evaluate_some_due() {}
     }
 }
 
@@ -485,7 +485,7 @@ impl LiveState {
     }
 
     /// Updates a group's sample after a Machine has left the group.
-    pub(super) fn left_sample(&mut self, old: &Machine) {
+    pub(super) fn update_sample_without(&mut self, old: &Machine) {
         if let Some(group) = self.group_of(old)
             && self.groups.get(&group).is_some_and(|group| is_sample(group, &old.meta.key))
         {

@@ -1,4 +1,5 @@
-//! The live state of one workload cluster, and its lock. Changes apply to it one at a time; readers come in between.
+//! The live state of one workload cluster, and its lock. Each change is applied under the lock; while groups are evaluated
+//! for it, readers and other writers come in between.
 //!
 //! - The group of a Machine is never stored: its owner, and that one's owner, lead to it. So it can't be stale, and
 //!   objects may arrive in any order.
@@ -82,6 +83,7 @@ impl Index {
 #[derive(Debug)]
 pub(super) struct LiveState {
     pub(super) rules: Rules,
+    /// Every known MachineDeployment, MachineSet and MachinePool, also those that are no node groups.
     pub(super) groups: HashMap<GroupId, Group>,
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
     pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
@@ -123,9 +125,9 @@ pub(super) struct LiveState {
     /// The groups that are yet to be evaluated for the change that is being applied.
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
-    pub(super) changed: BTreeSet<GroupId>,
+    pub(super) to_log: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
-    pub(super) written_sizes: BTreeSet<GroupId>,
+    pub(super) sizes_to_observe: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that are still served, until the next Refresh.
@@ -166,8 +168,8 @@ impl LiveState {
             wanted_changed: false,
             cheapest_units: OnceLock::new(),
             due: BTreeSet::new(),
-            changed: BTreeSet::new(),
-            written_sizes: BTreeSet::new(),
+            to_log: BTreeSet::new(),
+            sizes_to_observe: BTreeSet::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),
@@ -262,18 +264,18 @@ pub(super) struct Membership {
     positions: HashMap<GroupId, usize>,
 }
 
-impl Membership {
-    /// Pins all current groups. Former groups are no longer served.
-    pub(super) fn pin(live: &mut LiveState) -> Self {
-        live.groups.retain(|_, group| {
+impl LiveState {
+    /// Pins all current groups, and drops the former ones.
+    pub(super) fn pin(&mut self) -> Membership {
+        self.groups.retain(|_, group| {
             if !group.is_live() {
                 group.served = None;
             }
             group.is_known()
         });
-        live.cheapest_units.take();
-        live.deleted_groups.clear();
-        let mut groups: Vec<_> = live
+        self.cheapest_units.take();
+        self.deleted_groups.clear();
+        let mut groups: Vec<_> = self
             .groups
             .iter()
             .filter(|(_, group)| group.is_live())
@@ -284,10 +286,12 @@ impl Membership {
             .collect();
         groups.sort_by(|a, b| a.id.cmp(&b.id));
         let positions = groups.iter().enumerate().map(|(position, group)| (group.id.clone(), position)).collect();
-        live.membership_changed = false;
-        Self { groups: groups.into(), positions }
+        self.membership_changed = false;
+        Membership { groups: groups.into(), positions }
     }
+}
 
+impl Membership {
     /// Returns the pinned group with that id.
     pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
         self.groups.get(*self.positions.get(id)?)

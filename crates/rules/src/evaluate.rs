@@ -303,6 +303,43 @@ impl Exclusion {
             | Self::Gone => false,
         }
     }
+
+    /// Returns true if the object is meant to be a group, and isn't one for now.
+    #[must_use]
+    pub fn is_meant_as_group(self) -> bool {
+        match self {
+            Self::InvalidBounds
+            | Self::Paused
+            | Self::HandedOver
+            | Self::NoScaleFromZero
+            | Self::WaitingForTemplate
+            | Self::NamespaceForbidden => true,
+            Self::OutOfScope
+            | Self::OwnedByMachineDeployment
+            | Self::NotAutoscaled
+            | Self::KarpenterMember
+            | Self::ReplicasManagedElsewhere
+            | Self::Undecodable
+            | Self::Gone => false,
+        }
+    }
+
+    /// Returns true if the template of the object matters: it would be a group by its template alone.
+    #[must_use]
+    pub fn needs_template(self) -> bool {
+        match self {
+            Self::NoScaleFromZero | Self::WaitingForTemplate | Self::Paused | Self::HandedOver => true,
+            Self::OutOfScope
+            | Self::OwnedByMachineDeployment
+            | Self::NotAutoscaled
+            | Self::KarpenterMember
+            | Self::ReplicasManagedElsewhere
+            | Self::InvalidBounds
+            | Self::NamespaceForbidden
+            | Self::Undecodable
+            | Self::Gone => false,
+        }
+    }
 }
 
 /// Writes a sentence for people, with the remedy.

@@ -1,5 +1,5 @@
 //! Taints of the Node that would join: those of the group's template and those of the taints annotation
-//! (kubernetes/autoscaler#9239). An annotation overrides a template's taint of the same key and effect.
+//! (kubernetes/autoscaler#9239).
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 

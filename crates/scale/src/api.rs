@@ -136,7 +136,7 @@ impl Api {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<T, CallError> {
         let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
-        let _turn = self.tenancy.read_turn(request.method()).await;
+        let _slot = self.tenancy.read_slot(request.method()).await;
         let span = self.span_of(&request);
         let result = self.exchange(request).await;
         match &result {

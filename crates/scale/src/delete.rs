@@ -28,16 +28,15 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     accepted::DeletionTarget,
-    answer,
     api::SizeCall,
     command::Delete,
     error::ScaleError,
     mark,
     metrics::Write,
     read::{self, GroupMachines},
-    replace,
+    refusal, replace,
     request::{self, Request, Target},
-    size_write::{Aim, Resize, Written},
+    size_write::{Aim, Resize, Written, as_i32},
     work::Work,
 };
 use index::{Hold, ScaleView};
@@ -56,8 +55,10 @@ const SLOW: Duration = Duration::from_secs(2);
 pub(super) enum Fate {
     /// This command has deleted it, or marked it: the size is to be lowered.
     Ours,
-    /// This command has deleted or marked it, and has lowered the size for it, or couldn't.
-    Lowered(Result<(), ScaleError>),
+    /// This command has deleted or marked it, and has lowered the size for it.
+    Lowered,
+    /// This command has deleted or marked it, and couldn't lower the size for it.
+    NotLowered(ScaleError),
     /// It is gone, or being deleted by somebody else: whoever that is lowers the size, or it is replaced.
     Going,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
@@ -68,12 +69,19 @@ pub(super) enum Fate {
     Stays(CallError),
 }
 
+impl Fate {
+    /// Returns true if this command has deleted or marked the Machine.
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self, Self::Ours | Self::Lowered | Self::NotLowered(_))
+    }
+}
+
 /// A request whose caller waits for its answer.
 struct Waiting {
     delete: Delete,
     request: Request,
     /// True if it names Machines that were removed, and for which the size is still to be lowered.
-    removed: bool,
+    awaits_smaller_size: bool,
     error: Option<ScaleError>,
 }
 
@@ -90,13 +98,24 @@ struct Batch<'a> {
     listed: Option<GroupMachines>,
 }
 
+/// The decision on the requests of one round.
+struct Decided {
+    accepted: Vec<(Delete, Request)>,
+    /// The Machines that are to go for the accepted ones.
+    targets: Vec<Target>,
+    /// The size that results.
+    size: i32,
+    /// The requests that would pass the minimum.
+    below: Vec<(Delete, Request, SizeError)>,
+}
+
 /// Carries out deletes and those that join them, and answers their callers.
 pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     let mut batch = Batch { work, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
     let (begun, mut deletes) = (Instant::now(), deletes);
     while !deletes.is_empty() {
-        batch.take(deletes).await;
-        let is_open = begun.elapsed() < OPEN_FOR && batch.removed().next().is_some();
+        batch.carry_out(deletes).await;
+        let is_open = begun.elapsed() < OPEN_FOR && still_to_lower(&batch.fates).next().is_some();
         deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
         work.note_callers(deletes.iter().map(|delete| &delete.caller));
         for delete in &deletes {
@@ -108,18 +127,17 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
 }
 
 impl Batch<'_> {
-    /// Takes on deletes: decides, tries the smaller size, and deletes the Machines.
-    async fn take(&mut self, deletes: Vec<Delete>) {
+    /// Takes on deletes: decides, sends the smaller size as a dry run, and deletes the Machines.
+    async fn carry_out(&mut self, deletes: Vec<Delete>) {
         let (mut requests, mut rounds) = (self.resolve(deletes), 0);
         let (accepted, targets) = loop {
             rounds += 1;
             self.listed = match self.count(&requests).await {
                 Ok(listed) => listed,
                 Err(error) => {
-                    let counted = |(_, request): &(Delete, Request)| request.replicas > 0;
-                    let counted: Vec<_> = requests.extract_if(.., |it| counted(it)).collect();
+                    let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
-                    self.refuse(counted, &answer::failed(&self.work.id, &error));
+                    self.refuse(counted, &refusal::failed(&self.work.id, &error));
                     None
                 }
             };
@@ -127,14 +145,16 @@ impl Batch<'_> {
                 Ok(view) => view,
                 Err(error) => return self.refuse(requests, &error),
             };
-            let (accepted, targets, size) = self.decide(&view, std::mem::take(&mut requests)).await;
+            let mut decided = self.decide(&view, std::mem::take(&mut requests));
+            self.replace_or_accept(&view, &mut decided).await;
+            let Decided { accepted, targets, size, .. } = decided;
             if targets.is_empty() {
                 break (accepted, targets);
             }
-            match try_size(self.work, &view.version, size).await {
+            match dry_run_size(self.work, &view.version, size).await {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
-                Err(TryAgain::Anew) => return self.refuse(accepted, &answer::changed(&self.work.id)),
+                Err(TryAgain::Anew) => return self.refuse(accepted, &refusal::changed(&self.work.id)),
                 Err(TryAgain::No(error)) => {
                     self.record_failed(&targets);
                     return self.refuse(accepted, &error);
@@ -144,7 +164,7 @@ impl Batch<'_> {
         // From here on the command runs to its end without its callers.
         let (accepted, gone): (Vec<_>, Vec<_>) = accepted.into_iter().partition(|(delete, _)| !delete.caller.is_gone());
         for (delete, _) in gone {
-            self.work.answer(delete.caller, Err(answer::abandoned(&self.work.id)));
+            self.work.answer(delete.caller, Err(refusal::abandoned(&self.work.id)));
         }
         let is_wanted = |target: &Target| {
             accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
@@ -156,18 +176,13 @@ impl Batch<'_> {
             self.instances += request.instances;
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
-            let removed = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
-            let may_be_gone = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_) | Fate::Unknown);
+            let awaits_smaller_size = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
+            let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::Unknown);
             let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
-            self.waiting.push(Waiting { delete, request, removed, error });
+            self.waiting.push(Waiting { delete, request, awaits_smaller_size, error });
         }
-    }
-
-    /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
-    fn removed(&self) -> impl Iterator<Item = &Target> {
-        removed(&self.fates)
     }
 
     fn knows(&self, uid: &Uid) -> bool {
@@ -193,76 +208,75 @@ impl Batch<'_> {
         requests
     }
 
-    /// Counts the Machines of the group, if a request names replicas without one.
+    /// Counts the Machines of the group, if a request names replicas or instances without one.
     async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, CallError> {
         let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
         if counts { read::machines(self.work).await.map(Some) } else { Ok(None) }
     }
 
-    /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused. Returns
-    /// the accepted ones, the Machines that are to go for them, and the size that results.
-    async fn decide(
-        &self,
-        view: &ScaleView,
-        requests: Vec<(Delete, Request)>,
-    ) -> (Vec<(Delete, Request)>, Vec<Target>, i32) {
-        let work = self.work;
-        let (mut accepted, mut targets, mut below) = (Vec::new(), Vec::new(), Vec::new());
-        let mut size = view.version.replicas - as_i32(self.removed().count() + self.replicas + self.instances);
+    /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused.
+    fn decide(&self, view: &ScaleView, requests: Vec<(Delete, Request)>) -> Decided {
+        let size = view.version.replicas - as_i32(still_to_lower(&self.fates).count() + self.replicas + self.instances);
+        let mut decided = Decided { accepted: Vec::new(), targets: Vec::new(), size, below: Vec::new() };
         for (delete, mut request) in requests {
-            let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+            let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
             let new: Vec<_> = request.machines.iter().filter(|it| !is_known(it)).cloned().collect();
-            match self.decide_one(view, size, &mut request, &new) {
+            match self.decide_one(view, decided.size, &mut request, &new) {
                 Ok(to) => {
-                    size = to;
-                    targets.extend(new);
-                    accepted.push((delete, request));
+                    decided.size = to;
+                    decided.targets.extend(new);
+                    decided.accepted.push((delete, request));
                 }
-                Err(Refused::BelowMin(error)) => below.push((delete, request, error)),
-                Err(Refused::For(error)) => work.answer(delete.caller, Err(error)),
+                Err(Refused::BelowMin(error)) => decided.below.push((delete, request, error)),
+                Err(Refused::For(error)) => self.work.answer(delete.caller, Err(error)),
             }
         }
-        for (delete, mut request, below) in below {
-            match self.decide_below(view, size, &targets, &mut request, below).await {
-                Ok(Some((to, new))) => {
-                    size = to;
-                    targets.extend(new);
-                    accepted.push((delete, request));
+        decided
+    }
+
+    /// Decides anew on the requests that would pass the minimum, without those of their Machines that are gone. Where one
+    /// still would, a Machine is replaced, or it is refused.
+    async fn replace_or_accept(&self, view: &ScaleView, decided: &mut Decided) {
+        let work = self.work;
+        for (delete, mut request, below) in std::mem::take(&mut decided.below) {
+            let result = match self.decide_below(view, decided, &mut request, below).await {
+                Ok((to, there)) => {
+                    decided.size = to;
+                    decided.targets.extend(there);
+                    decided.accepted.push((delete, request));
+                    continue;
                 }
-                Ok(None) => work.answer(delete.caller, Ok(())),
-                Err(error) => work.answer(delete.caller, Err(error)),
-            }
+                // A replacement is the first write of its request.
+                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&work.id)),
+                Err(Refused::BelowMin(below)) => replace::replace(work, &request, below).await,
+                Err(Refused::For(error)) => Err(error),
+            };
+            work.answer(delete.caller, result);
         }
-        (accepted, targets, size)
     }
 
     /// Decides on a request that would pass the minimum with those of its Machines that aren't among the targets of others.
     /// A watch that lags shows Machines that another replica of this program has deleted already, so they are read. Returns
-    /// the size without the Machines that are still there, and these, or `None` if one was replaced at the minimum.
+    /// the size without the Machines that are still there, and these.
     async fn decide_below(
         &self,
         view: &ScaleView,
-        from: i32,
-        targets: &[Target],
+        decided: &Decided,
         request: &mut Request,
         below: SizeError,
-    ) -> Result<Option<(i32, Vec<Target>)>, ScaleError> {
+    ) -> Result<(i32, Vec<Target>), Refused> {
         let work = self.work;
-        let is_known = |target: &Target| self.knows(&target.uid) || targets.contains(target);
+        let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
-        let there = read::still_there(work, &new).await.map_err(|error| answer::failed(&work.id, &error))?;
-        let is_less = there.len() < new.len();
+        let there =
+            read::still_there(work, &new).await.map_err(|error| Refused::For(refusal::failed(&work.id, &error)))?;
         request.machines.clone_from(&there);
-        let decided =
-            if is_less { self.decide_one(view, from, request, &there) } else { Err(Refused::BelowMin(below)) };
-        match decided {
-            Ok(to) => {
-                request.machines.extend(known);
-                Ok(Some((to, there)))
-            }
-            Err(Refused::BelowMin(below)) => replace::replace(work, request, below).await.map(|()| None),
-            Err(Refused::For(error)) => Err(error),
+        if there.len() == new.len() {
+            return Err(Refused::BelowMin(below));
         }
+        let to = self.decide_one(view, decided.size, request, &there)?;
+        request.machines.extend(known);
+        Ok((to, there))
     }
 
     /// Decides on one request, of whose Machines these are new to the batch. Returns the size without them. Of the
@@ -276,24 +290,24 @@ impl Batch<'_> {
             let missing = listed.map_or(0, |listed| listed.placeholders(from - as_i32(new.len()), leaves));
             let left = request.replicas.min(missing);
             if request.replicas - left > request.given_up {
-                return Err(Refused::For(answer::have_machines(id, request.replicas, left)));
+                return Err(Refused::For(refusal::have_machines(id, request.replicas, left)));
             }
             request.replicas = left;
         }
         if request.instances > 0 && self.listed.as_ref().is_some_and(GroupMachines::has_any) {
-            return Err(Refused::For(answer::is_of_machines(id)));
+            return Err(Refused::For(refusal::is_of_machines(id)));
         }
         let count = new.len() + request.replicas + request.instances;
         if count == 0 {
             return Ok(from);
         }
         if let Some(rollout) = &view.rollout {
-            return Err(Refused::For(ScaleError::FailedPrecondition(answer::rolling_out(id, rollout))));
+            return Err(Refused::For(ScaleError::FailedPrecondition(refusal::rolling_out(id, rollout))));
         }
         if let Some(oldest) = &view.shrinks_first
             && (request.replicas > 0 || new.iter().any(|target| target.owner.as_ref() != Some(oldest)))
         {
-            return Err(Refused::For(answer::not_the_oldest(id, oldest)));
+            return Err(Refused::For(refusal::not_the_oldest(id, oldest)));
         }
         size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
     }
@@ -315,21 +329,24 @@ impl Batch<'_> {
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.work.id;
         match fate {
-            Fate::Ours | Fate::Lowered(Ok(())) | Fate::Going => None,
-            Fate::Lowered(Err(error)) => Some(error.clone()),
-            Fate::Unknown => Some(answer::delete_unknown(id, &target.key.name)),
-            Fate::HasJoined => Some(answer::has_joined(id, &target.key.name)),
-            Fate::Stays(error) => Some(answer::not_deleted(id, &target.key.name, error)),
+            Fate::Ours | Fate::Lowered | Fate::Going => None,
+            Fate::NotLowered(error) => Some(error.clone()),
+            Fate::Unknown => Some(refusal::delete_unknown(id, &target.key.name)),
+            Fate::HasJoined => Some(refusal::has_joined(id, &target.key.name)),
+            Fate::Stays(error) => Some(refusal::not_deleted(id, &target.key.name, error)),
         }
     }
 
     /// Lowers the size by all that the batch has removed, and then by the replicas without a Machine.
     async fn lower(&mut self) {
         let work = self.work;
-        let removed: Vec<_> = self.removed().cloned().collect();
+        let removed: Vec<_> = still_to_lower(&self.fates).cloned().collect();
         if !removed.is_empty() {
             if let Err(error) = lower_by(work, &removed).await {
-                self.waiting.iter_mut().filter(|it| it.removed).for_each(|it| it.error = Some(error.clone()));
+                self.waiting
+                    .iter_mut()
+                    .filter(|it| it.awaits_smaller_size)
+                    .for_each(|it| it.error = Some(error.clone()));
             }
             self.listed = None;
         }
@@ -339,8 +356,7 @@ impl Batch<'_> {
         }
         let lowered = match work.view() {
             Ok(view) => {
-                let is_leaving = |fate: &Fate| matches!(fate, Fate::Ours | Fate::Lowered(_));
-                let leaving = self.fates.iter().filter(|(_, fate)| is_leaving(fate));
+                let leaving = self.fates.iter().filter(|(_, fate)| fate.is_removed());
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
                 let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
@@ -352,7 +368,7 @@ impl Batch<'_> {
             match &lowered {
                 Ok(_) if it.request.instances > 0 => work.report_chosen_by_provider(it.request.instances),
                 Ok(_) => {}
-                Err(error) if it.removed => it.error = Some(error.clone().of_part()),
+                Err(error) if it.awaits_smaller_size => it.error = Some(error.clone().of_part()),
                 Err(error) => it.error = Some(error.clone()),
             }
         }
@@ -386,7 +402,7 @@ pub(super) enum TryAgain {
 
 /// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
 /// a dry run, and a size that somebody else has written meanwhile fails its test.
-pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
+pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
     let id = &work.id;
     let (mut attempts, writer) = (work.attempts(), SizeWriter::draw());
     loop {
@@ -399,10 +415,10 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
         };
         if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
             work.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
-            return Err(TryAgain::No(answer::failed(id, &error)));
+            return Err(TryAgain::No(refusal::failed(id, &error)));
         }
         if !attempts.again(&error).await {
-            return Err(TryAgain::No(answer::failed(id, &error)));
+            return Err(TryAgain::No(refusal::failed(id, &error)));
         }
         if error.is_not_now() || matches!(error, CallError::Unknown(..)) {
             continue;
@@ -410,14 +426,14 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
         match work.api().read_group(id).await {
             Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
                 if attempts.made() > 2 {
-                    return Err(TryAgain::No(answer::rejected(id, to, &error)));
+                    return Err(TryAgain::No(refusal::rejected(id, to, &error)));
                 }
             }
             Ok(now) => {
                 work.store_version(&now.version);
                 return Err(TryAgain::Anew);
             }
-            Err(error) => return Err(TryAgain::No(answer::failed(id, &error))),
+            Err(error) => return Err(TryAgain::No(refusal::failed(id, &error))),
         }
     }
 }
@@ -426,22 +442,30 @@ pub(super) async fn try_size(work: &Work, seen: &GroupVersion, to: i32) -> Resul
 /// deleted. While some of them are slow to go, the size is lowered for those that are removed; for the last ones that is
 /// left to the caller.
 pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
-    let (is_marked, is_tried) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
+    let (is_marked, dry_run_first) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
     let first = fates.len();
     let all = Mutex::new(&mut *fates);
     {
         let mut removing = pin!(stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
-            let fate =
-                if is_marked { mark::mark(work, &target).await } else { delete_one(work, &target, is_tried).await };
+            let fate = if is_marked {
+                mark::mark(work, &target).await
+            } else {
+                delete_one(work, &target, dry_run_first).await
+            };
             match &fate {
                 Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
                 Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
-                Fate::Lowered(_) | Fate::Going | Fate::Unknown | Fate::HasJoined | Fate::Stays(_) => {}
+                Fate::Lowered
+                | Fate::NotLowered(_)
+                | Fate::Going
+                | Fate::Unknown
+                | Fate::HasJoined
+                | Fate::Stays(_) => {}
             }
             all.lock().push((target, fate));
         }));
         while timeout(SLOW, removing.as_mut()).await.is_err() {
-            let done: Vec<_> = removed(&all.lock()).cloned().collect();
+            let done: Vec<_> = still_to_lower(&all.lock()).cloned().collect();
             if done.is_empty() {
                 continue;
             }
@@ -450,7 +474,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
                 Either::Right((lowered, _)) => (lowered, false),
             };
             for (_, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
-                *fate = Fate::Lowered(lowered.clone());
+                *fate = lowered.clone().map_or_else(Fate::NotLowered, |()| Fate::Lowered);
             }
             if is_last {
                 break;
@@ -463,37 +487,39 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
     });
     match refused {
         Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
-        None if is_tried && fates.len() > first => work.index().hold(&work.id, None),
+        None if dry_run_first && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
+            work.index().hold(&work.id, None);
+        }
         None => {}
     }
 }
 
 /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
-fn removed(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
+fn still_to_lower(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
     fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
 }
 
-/// Deletes a Machine, as the version on which that was decided. `is_tried` lets a dry run go first.
-pub(super) async fn delete_one(work: &Work, target: &Target, is_tried: bool) -> Fate {
+/// Deletes a Machine, as the version on which that was decided. `dry_run_first` lets a dry run go first.
+pub(super) async fn delete_one(work: &Work, target: &Target, dry_run_first: bool) -> Fate {
     let Target { key, uid, never_joined, .. } = target;
     let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), work.attempts(), false);
     let gone = |is_unanswered: bool| if is_unanswered { Fate::Unknown } else { Fate::Going };
-    let mut is_tried = is_tried;
+    let mut dry_run_first = dry_run_first;
     loop {
         if *never_joined && work.index().has_node(key, uid) {
             return if is_unanswered { Fate::Unknown } else { Fate::HasJoined };
         }
-        let write = if is_tried { Write::DryRun } else { Write::Delete };
-        let error = match work.write(write, work.api().delete_machine(key, uid, &version, is_tried)).await {
-            Ok(()) if is_tried => {
-                is_tried = false;
+        let write = if dry_run_first { Write::DryRun } else { Write::Delete };
+        let error = match work.write(write, work.api().delete_machine(key, uid, &version, dry_run_first)).await {
+            Ok(()) if dry_run_first => {
+                dry_run_first = false;
                 continue;
             }
             Ok(()) => return Fate::Ours,
             Err(CallError::Missing(_)) => return gone(is_unanswered),
             Err(error) => error,
         };
-        is_unanswered |= !is_tried && matches!(error, CallError::Unknown(..));
+        is_unanswered |= !dry_run_first && matches!(error, CallError::Unknown(..));
         let again = attempts.again(&error).await;
         // Whoever has left has made the Node schedulable again.
         if !is_unanswered && (!again || work.has_no_caller()) {
@@ -524,7 +550,7 @@ pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::Mac
 pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
     let ScaleView { version, bounds, .. } = match work.view() {
         Ok(view) => view,
-        Err(why) => return Err(mark::take_back(work, removed, why).await),
+        Err(why) => return Err(not_lowered(work, removed, why).await),
     };
     read::until_seen(work, removed).await;
     let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
@@ -532,13 +558,20 @@ pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), Scal
     let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
         Ok(written) => match by - written.map_or(0, |Written { from, to, .. }| from - to) {
             0 => return Ok(()),
-            spared => answer::below_min(&work.id, spared, bounds.min),
+            spared => refusal::below_min(&work.id, spared, bounds.min),
         },
         Err(error) => error,
     };
-    Err(mark::take_back(work, removed, error).await)
+    Err(not_lowered(work, removed, error).await)
 }
 
-pub(super) fn as_i32(count: usize) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
+/// Returns the error of a request for which the size couldn't be lowered. Marks are taken back; a Machine that was
+/// deleted is replaced.
+async fn not_lowered(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
+    if mark::is_way_of(work) {
+        mark::take_back(work, removed).await;
+        error
+    } else {
+        refusal::will_be_replaced(removed.len(), &error)
+    }
 }

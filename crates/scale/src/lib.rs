@@ -5,7 +5,6 @@
 //! This crate must never answer a read, and never decide what a rule of [`rules`] decides.
 
 mod accepted;
-mod answer;
 mod api;
 mod command;
 mod delete;
@@ -23,6 +22,7 @@ mod put_back;
 mod queue;
 mod read;
 mod read_only;
+mod refusal;
 mod replace;
 mod request;
 mod retry;
@@ -259,7 +259,7 @@ impl Scale {
     ) -> Result<(), ScaleError> {
         // A shutdown, or the end of one of many Clusters, waits for running commands, and not for later ones.
         if self.shared.tasks.is_closed() {
-            self.shared.api.tenancy().check().map_err(|error| answer::failed(&id, &error))?;
+            self.shared.api.tenancy().check().map_err(|error| refusal::failed(&id, &error))?;
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
         let ((sender, receiver), waiting) = (oneshot::channel(), Arc::new(()));

@@ -11,7 +11,6 @@ use rules::writing::CallError;
 
 use super::{
     delete::{Fate, has_joined},
-    error::ScaleError,
     metrics::Write,
     request::Target,
     work::Work,
@@ -67,13 +66,9 @@ fn is_recent(mark: &str, now: Timestamp) -> bool {
     time.is_some_and(|time| now.duration_since(time).abs() < limit)
 }
 
-/// Takes back the marks of Machines for which the size couldn't be lowered, and returns the error of their request. A
-/// Machine that was deleted can't be taken back: it is replaced.
-pub(super) async fn take_back(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
-    if !is_way_of(work) {
-        return super::answer::will_be_replaced(removed.len(), &error);
-    }
-    for target in removed {
+/// Takes back the marks of Machines for which the size couldn't be lowered.
+pub(super) async fn take_back(work: &Work, marked: &[Target]) {
+    for target in marked {
         work.shared.accepted_deletions.stays(&work.id, &target.uid);
         let taken = work.write_anyway(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
         if let Err(error) = taken {
@@ -81,7 +76,6 @@ pub(super) async fn take_back(work: &Work, removed: &[Target], error: ScaleError
             tracing::warn!(group = %work.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");
         }
     }
-    error
 }
 
 #[cfg(test)]

@@ -14,11 +14,10 @@ use rules::GroupId;
 use tokio::time::sleep;
 
 use super::{
-    answer,
     command::{Caller, Command, Delete},
     delete,
     error::ScaleError,
-    size,
+    refusal, size,
     work::{Shared, Work},
 };
 use crate::traces::Span;
@@ -54,10 +53,10 @@ pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
     }
     let work = Work::new(Arc::clone(shared), id.clone());
     for command in gone {
-        work.answer(command.into_caller(), Err(answer::abandoned(id)));
+        work.answer(command.into_caller(), Err(refusal::abandoned(id)));
     }
     if let Some(command) = refused {
-        work.answer(command.into_caller(), Err(answer::too_many(id)));
+        work.answer(command.into_caller(), Err(refusal::too_many(id)));
     }
 }
 
@@ -103,7 +102,7 @@ async fn in_turn(
     command: impl Future<Output = Result<(), ScaleError>>,
 ) -> Result<(), ScaleError> {
     if caller.is_gone() {
-        return Err(answer::abandoned(&work.id));
+        return Err(refusal::abandoned(&work.id));
     }
     work.note_callers([caller]);
     let span = work.api().traces().work(caller.command, std::iter::once(&caller.trace));

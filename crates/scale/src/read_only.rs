@@ -10,10 +10,9 @@ use arcstr::ArcStr;
 use rules::{GroupId, size, writing::NotScalable};
 
 use super::{
-    answer,
     command::NodeName,
     error::ScaleError,
-    request,
+    refusal, request,
     work::{Shared, Work},
 };
 
@@ -37,14 +36,14 @@ impl ReadOnlyCommand {
         self.decide_only("increase", |work| {
             let view = work.view()?;
             let from = view.version.replicas;
-            let to = size::increase(from, delta, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
+            let to = size::increase(from, delta, view.bounds).map_err(|error| refusal::size(&work.id, &error))?;
             Ok(PlannedWrite { from, to, machines: Vec::new() })
         })
     }
 
     pub(super) fn decrease(self, delta: i32) -> Result<(), ScaleError> {
         self.decide_only("decrease", |work| {
-            let refused = |error| answer::size(&work.id, &error);
+            let refused = |error| refusal::size(&work.id, &error);
             size::decrease(0, delta, 0, 0).map_err(refused)?;
             let unchanged = |why: &str| {
                 ScaleError::ReadOnly(format!(
@@ -72,10 +71,10 @@ impl ReadOnlyCommand {
             let machines: Vec<_> = named.machines.iter().map(|target| target.key.name.to_string()).collect();
             let count = machines.len() + named.replicas + named.instances;
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
-                return Err(ScaleError::FailedPrecondition(answer::rolling_out(&work.id, rollout)));
+                return Err(ScaleError::FailedPrecondition(refusal::rolling_out(&work.id, rollout)));
             }
             let from = view.version.replicas;
-            let to = size::delete(from, count, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
+            let to = size::delete(from, count, view.bounds).map_err(|error| refusal::size(&work.id, &error))?;
             Ok(PlannedWrite { from, to, machines })
         })
     }

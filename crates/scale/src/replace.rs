@@ -9,10 +9,11 @@ use rules::{
 };
 
 use super::{
-    AtMinSize, answer,
+    AtMinSize,
     delete::{Fate, delete_one},
     error::ScaleError,
     events::EventContent,
+    refusal,
     request::{Request, Target},
     work::Work,
 };
@@ -21,7 +22,7 @@ use index::Member;
 /// Replaces one Machine of a request for which the size can't be lowered, if that is permitted by now.
 pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) -> Result<(), ScaleError> {
     let (index, id) = (work.index(), &work.id);
-    let refused = || answer::size(id, &below);
+    let refused = || refusal::size(id, &below);
     if request.lowers_by_itself() || id.kind == ScalableKind::MachinePool {
         return Err(refused());
     }
@@ -43,7 +44,7 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
     let siblings = instance::siblings(members.iter().map(Member::view));
     let replaced = match replacement::decide(known, &first.meta.uid, siblings, Timestamp::now()) {
         Replacement::Delete(replaced) => replaced,
-        Replacement::Wait(until) => return Err(answer::not_replaced_yet(&refused(), until)),
+        Replacement::Wait(until) => return Err(refusal::not_replaced_yet(&refused(), until)),
     };
     let (target, next) = (Target::of(first, true), replaced.next());
     match delete_one(work, &target, false).await {
@@ -54,18 +55,18 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
             }
             report(work, &members, first);
         }
-        Fate::Lowered(_) | Fate::Going => {}
+        Fate::Lowered | Fate::NotLowered(_) | Fate::Going => {}
         Fate::HasJoined => return Err(refused()),
         Fate::Stays(error) => {
             if error.was_sent() {
                 index.record_failed_delete(&target.key, &target.uid);
             }
-            return Err(answer::failed(id, &error));
+            return Err(refusal::failed(id, &error));
         }
     }
     match named.len() - 1 {
         0 => Ok(()),
-        others => Err(answer::others_wait(&refused(), &target.key.name, others, next)),
+        others => Err(refusal::others_wait(&refused(), &target.key.name, others, next)),
     }
 }
 

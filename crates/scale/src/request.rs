@@ -10,7 +10,7 @@ use rules::{
 };
 use shared_informer::ResourceVersion;
 
-use super::{MachinePoolDeletes, answer, command::NodeName, error::ScaleError, work::Work};
+use super::{MachinePoolDeletes, command::NodeName, error::ScaleError, refusal, work::Work};
 use index::{NodeQuery, Resolved};
 
 /// The maximum length of a Node's id in an answer, in characters.
@@ -79,7 +79,7 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
                     continue;
                 }
                 if claim.is_wrong(machine.node_name.is_some(), index.shows_node_of(&machine)) {
-                    return Err(answer::has_joined(id, &machine.meta.key.name));
+                    return Err(refusal::has_joined(id, &machine.meta.key.name));
                 }
                 let never_joined = claim == NodeClaim::NeverJoined;
                 machines.insert(machine.meta.key.clone(), Target::of(&machine, never_joined));
@@ -92,16 +92,16 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
                     continue;
                 }
                 if claim.is_wrong(false, index.shows_node_of_instance(id, &node.provider_id)) {
-                    return Err(answer::instance_has_joined(id, &shortened(text, LONGEST_ID)));
+                    return Err(refusal::instance_has_joined(id, &shortened(text, LONGEST_ID)));
                 }
                 if !index.members(id).is_empty() {
-                    return Err(answer::is_of_machines(id));
+                    return Err(refusal::is_of_machines(id));
                 }
                 if !index.lists(id, &node.provider_id) {
-                    return Err(answer::not_listed(id, &shortened(text, LONGEST_ID)));
+                    return Err(refusal::not_listed(id, &shortened(text, LONGEST_ID)));
                 }
                 if work.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
-                    return Err(answer::provider_would_choose(id));
+                    return Err(refusal::provider_would_choose(id));
                 }
                 instances.insert(text.to_owned());
             }

@@ -10,16 +10,15 @@ use tokio::time::Instant;
 
 use super::{
     accepted::DeletionTarget,
-    answer,
     api::SizeCall,
     command::Caller,
-    delete::{self, Fate, TryAgain, as_i32},
+    delete::{self, Fate, TryAgain},
     error::ScaleError,
     metrics::Write,
     outcome::SizeWritten,
-    read,
+    read, refusal,
     request::Target,
-    size_write::{Aim, Resize, Written},
+    size_write::{Aim, Resize, Written, as_i32},
     work::Work,
 };
 use index::{Hold, Member};
@@ -32,7 +31,7 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     let view = work.view()?;
     if let Some(Hold::SizePutBack(manager)) = work.index().held(&work.id) {
-        return Err(answer::put_back(&work.id, &manager));
+        return Err(refusal::put_back(&work.id, &manager));
     }
     let (aim, began) = (Aim::Raise { delta, bounds: view.bounds }, Instant::now());
     let written = Resize::new(work, Some(caller)).write(view.version, aim).await?;
@@ -75,7 +74,7 @@ async fn give_back(work: &Work, from: i32, written: &GroupVersion, began: Instan
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     let id = &work.id;
     // A wrong delta is refused whatever the state of the group.
-    size::decrease(0, delta, 0, 0).map_err(|error| answer::size(id, &error))?;
+    size::decrease(0, delta, 0, 0).map_err(|error| refusal::size(id, &error))?;
     let scalable = work.index().scale_view(id);
     let is_left = match &scalable {
         Err(NotScalable::Excluded(_)) => true,
@@ -86,18 +85,18 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
         work.report_size_left(&scalable);
         return Ok(());
     }
-    let view = scalable.map_err(|why| answer::not_scalable(id, &why))?;
+    let view = scalable.map_err(|why| refusal::not_scalable(id, &why))?;
     let mut waiting: Vec<_> = work.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
     waiting.retain(|it| !it.has_node() && !work.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
     waiting.sort_by_key(|it| !failure::has_failed(&it.machine));
     let with_node = view.machines_with_node;
     let target = size::decrease(view.version.replicas, delta, with_node, view.bounds.min);
-    let target = target.map_err(|error| answer::size(id, &error))?;
+    let target = target.map_err(|error| refusal::size(id, &error))?;
     let fewer = view.version.replicas - target;
     let machines = (as_i32(waiting.len()) - (target - with_node).max(0)).clamp(0, fewer);
     let others = usize::try_from(fewer - machines).unwrap_or_default();
     if caller.is_gone() {
-        return Err(answer::abandoned(id));
+        return Err(refusal::abandoned(id));
     }
     if others > 0 {
         let (leaving, min) = (&HashSet::new(), view.bounds.min.max(with_node));
@@ -115,27 +114,27 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
 async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
     let (id, version) = (&work.id, work.view()?.version);
     let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
-    match delete::try_size(work, &version, version.replicas - as_i32(targets.len())).await {
+    match delete::dry_run_size(work, &version, version.replicas - as_i32(targets.len())).await {
         Ok(()) => {}
-        Err(TryAgain::Anew) => return Err(answer::changed(id)),
+        Err(TryAgain::Anew) => return Err(refusal::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
     }
     // From here on the command runs to its end without its caller.
     if caller.is_gone() {
-        return Err(answer::abandoned(id));
+        return Err(refusal::abandoned(id));
     }
     let mut fates = Vec::new();
     delete::remove(work, targets, &mut fates).await;
     let (mut removed, mut failed) = (Vec::new(), None);
     for (target, fate) in fates {
         // Cluster Autoscaler may still ask about a Machine whose instance it knows.
-        if matches!(fate, Fate::Ours | Fate::Lowered(_)) {
+        if fate.is_removed() {
             work.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
         }
         match fate {
             Fate::Ours => removed.push(target),
-            Fate::Lowered(Err(error)) => failed = Some(error),
-            Fate::Lowered(Ok(())) | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
+            Fate::NotLowered(error) => failed = Some(error),
+            Fate::Lowered | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
             Fate::Stays(error) => {
                 let (machine, failed) = (&target.key.name, work.failed(&error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");

@@ -13,14 +13,13 @@ use rules::{
 };
 
 use super::{
-    answer,
     api::{GroupState, SizeCall},
     command::Caller,
-    delete::as_i32,
     error::ScaleError,
     metrics::Write,
     outcome::SizeWritten,
     read::{self, GroupMachines},
+    refusal,
     retry::Attempts,
     work::Work,
 };
@@ -50,7 +49,7 @@ impl Aim<'_> {
         let now = seen.replicas;
         match self {
             Self::Raise { delta, bounds } => {
-                size::increase(now, *delta, *bounds).map_err(|error| answer::size(&work.id, &error))
+                size::increase(now, *delta, *bounds).map_err(|error| refusal::size(&work.id, &error))
             }
             Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
             Self::GiveUp { replicas, instances, leaving, listed, min } => {
@@ -60,7 +59,7 @@ impl Aim<'_> {
                     Some(machines) => machines.placeholders(now - instances, |uid| leaving.contains(uid)),
                     None => {
                         let machines = read::machines(work).await;
-                        let machines = machines.map_err(|error| answer::failed(&work.id, &error))?;
+                        let machines = machines.map_err(|error| refusal::failed(&work.id, &error))?;
                         machines.placeholders(now - instances, |uid| leaving.contains(uid))
                     }
                 };
@@ -152,7 +151,7 @@ impl<'a> Resize<'a> {
                 return Ok(None);
             }
             if self.unanswered.is_none() && self.caller.is_some_and(Caller::is_gone) {
-                return Err(answer::abandoned(id));
+                return Err(refusal::abandoned(id));
             }
             let written = {
                 let _writing = work.index().begin_size_write(id);
@@ -172,13 +171,13 @@ impl<'a> Resize<'a> {
             }
             let again = self.attempts.again(&error).await;
             if !again && self.unanswered.is_none() {
-                return Err(answer::failed(id, &error));
+                return Err(refusal::failed(id, &error));
             }
             if again && error.is_not_now() {
                 continue;
             }
             let GroupState { version: seen, managed } =
-                self.read().await.map_err(|error| self.unless_written(answer::failed(id, &error)))?;
+                self.read().await.map_err(|error| self.unless_written(refusal::failed(id, &error)))?;
             let became = match self.unanswered {
                 Some((_, to)) => what_became_of(&version, &seen, to, self.writer.of(&managed)),
                 None => Lost::NotDone,
@@ -190,12 +189,12 @@ impl<'a> Resize<'a> {
                 }
                 Lost::NotDone if again => {}
                 Lost::NotDone | Lost::Unknown => {
-                    return Err(answer::size_unknown(id, (from, to, seen.replicas), &error));
+                    return Err(refusal::size_unknown(id, (from, to, seen.replicas), &error));
                 }
             }
             if matches!(error, CallError::Rejected(_)) && seen.replicas == from {
                 if self.was_rejected {
-                    return Err(self.unless_written(answer::rejected(id, to, &error)));
+                    return Err(self.unless_written(refusal::rejected(id, to, &error)));
                 }
                 self.was_rejected = true;
             }
@@ -226,10 +225,15 @@ impl<'a> Resize<'a> {
     /// Returns the answer for a refusal: while a write has no answer, nothing is refused for good.
     fn unless_written(&self, why: ScaleError) -> ScaleError {
         match self.unanswered {
-            Some((from, to)) => answer::size_unread(&why, from, to),
+            Some((from, to)) => refusal::size_unread(&why, from, to),
             None => why,
         }
     }
+}
+
+/// Returns a count as a size.
+pub(super) fn as_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

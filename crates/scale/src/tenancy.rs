@@ -60,7 +60,7 @@ struct Share {
 }
 
 /// The right to make one call; held while it is made.
-pub(super) struct Turn<'a> {
+pub(super) struct Slot<'a> {
     _own: Option<SemaphorePermit<'a>>,
     _of_all: Option<SemaphorePermit<'a>>,
 }
@@ -71,14 +71,14 @@ impl Share {
         Self { all, own: Semaphore::new(OF_ONE), full_at: Mutex::new(Instant::now()) }
     }
 
-    async fn turn(&self) -> Turn<'_> {
+    async fn slot(&self) -> Slot<'_> {
         // No place is held meanwhile, which reads need too.
         let pause = self.pause(Instant::now());
         if !pause.is_zero() {
             sleep(pause).await;
         }
         // Neither semaphore is ever closed.
-        Turn { _own: self.own.acquire().await.ok(), _of_all: self.all.acquire().await.ok() }
+        Slot { _own: self.own.acquire().await.ok(), _of_all: self.all.acquire().await.ok() }
     }
 
     /// Returns the pause before the next write.
@@ -98,20 +98,20 @@ impl Tenancy {
         self.0.is_some()
     }
 
-    /// Waits for the turn of a write.
-    pub(super) async fn turn(&self) -> Option<Turn<'_>> {
+    /// Waits for the slot of a write.
+    pub(super) async fn slot(&self) -> Option<Slot<'_>> {
         match &self.0 {
-            Some(tenant) => Some(tenant.share.turn().await),
+            Some(tenant) => Some(tenant.share.slot().await),
             None => None,
         }
     }
 
-    /// Waits for the turn of a read, which takes none of the places of all. A call by another method is a write, which
-    /// has its turn already.
-    pub(super) async fn read_turn(&self, method: &Method) -> Option<Turn<'_>> {
+    /// Waits for the slot of a read, which takes none of the places of all. A call by another method is a write, which
+    /// has its slot already.
+    pub(super) async fn read_slot(&self, method: &Method) -> Option<Slot<'_>> {
         match &self.0 {
             Some(tenant) if *method == Method::GET => {
-                Some(Turn { _own: tenant.share.own.acquire().await.ok(), _of_all: None })
+                Some(Slot { _own: tenant.share.own.acquire().await.ok(), _of_all: None })
             }
             Some(_) | None => None,
         }
@@ -134,18 +134,18 @@ mod tests {
         let share = Share::new(&WriteBudget::default());
         let begun = Instant::now();
         for _ in 0..BURST {
-            drop(share.turn().await);
+            drop(share.slot().await);
         }
         assert_eq!(begun.elapsed(), Duration::ZERO);
         for _ in 0..40 {
-            drop(share.turn().await);
+            drop(share.slot().await);
         }
         let took = begun.elapsed();
         assert!((Duration::from_millis(1_990)..Duration::from_millis(2_100)).contains(&took), "{took:?}");
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         let rested = Instant::now();
         for _ in 0..=BURST {
-            drop(share.turn().await);
+            drop(share.slot().await);
         }
         assert!(rested.elapsed() >= EVERY, "no more than a burst is saved up");
     }
@@ -154,9 +154,9 @@ mod tests {
     async fn a_cluster_makes_four_writes_at_a_time_and_keeps_no_other_waiting() {
         let budget = WriteBudget::default();
         let (busy, quiet) = (Share::new(&budget), Share::new(&budget));
-        let turns: Vec<_> = std::iter::from_fn(|| busy.turn().now_or_never()).take(100).collect();
-        assert_eq!(turns.len(), OF_ONE);
-        assert!(quiet.turn().now_or_never().is_some());
+        let slots: Vec<_> = std::iter::from_fn(|| busy.slot().now_or_never()).take(100).collect();
+        assert_eq!(slots.len(), OF_ONE);
+        assert!(quiet.slot().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -171,13 +171,13 @@ mod tests {
 
         let budget = WriteBudget(Arc::new(Semaphore::new(1)));
         let [busy, quiet] = [(); 2].map(|()| Tenancy::of_one_of_many(Arc::new(Served), &budget));
-        let reads: Vec<_> = std::iter::from_fn(|| busy.read_turn(&Method::GET).now_or_never()).take(100).collect();
+        let reads: Vec<_> = std::iter::from_fn(|| busy.read_slot(&Method::GET).now_or_never()).take(100).collect();
         assert_eq!(reads.len(), OF_ONE);
         assert!(reads.iter().all(Option::is_some));
-        assert!(busy.turn().now_or_never().is_none());
-        let write = quiet.turn().now_or_never();
+        assert!(busy.slot().now_or_never().is_none());
+        let write = quiet.slot().now_or_never();
         assert!(write.is_some());
-        assert!(quiet.read_turn(&Method::GET).now_or_never().is_some());
+        assert!(quiet.read_slot(&Method::GET).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -186,17 +186,17 @@ mod tests {
         let shares: Vec<_> = (0..OF_ALL / OF_ONE).map(|_| Share::new(&budget)).collect();
         let mut held: Vec<_> = shares
             .iter()
-            .flat_map(|share| std::iter::from_fn(|| share.turn().now_or_never()).take(OF_ONE).collect::<Vec<_>>())
+            .flat_map(|share| std::iter::from_fn(|| share.slot().now_or_never()).take(OF_ONE).collect::<Vec<_>>())
             .collect();
         assert_eq!(held.len(), OF_ALL);
         // A task gets a limited number of permits until it yields.
         tokio::task::yield_now().await;
         let late = Share::new(&budget);
-        let mut waits = Box::pin(late.turn());
+        let mut waits = Box::pin(late.slot());
         assert!(waits.as_mut().now_or_never().is_none());
         // The busiest Cluster comes back, behind the one that waits.
         held.remove(0);
-        let mut again = Box::pin(shares[0].turn());
+        let mut again = Box::pin(shares[0].slot());
         assert!(again.as_mut().now_or_never().is_none());
         assert!(waits.now_or_never().is_some());
     }

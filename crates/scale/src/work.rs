@@ -1,5 +1,5 @@
-//! The state of a group's turn, and the gate of its writes: each is made here, once the Cluster may be written and has its
-//! turn.
+//! The state of a group's turn, and the gate of its writes: each is made here, once the Cluster may be written and has a
+//! slot among Clusters.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     ScaleOptions,
     accepted::AcceptedDeletions,
-    answer,
     api::Api,
     command::Caller,
     error::ScaleError,
@@ -28,6 +27,7 @@ use super::{
     log_limit::Refusals,
     metrics::{ScaleMetrics, Write},
     queue::Lanes,
+    refusal,
     retry::Attempts,
     without_effect::Repeats,
 };
@@ -80,7 +80,7 @@ impl Work {
 
     /// Returns the group as it is now.
     pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
-        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
+        self.index().scale_view(&self.id).map_err(|why| refusal::not_scalable(&self.id, &why))
     }
 
     /// Returns attempts that count each retry.
@@ -109,14 +109,14 @@ impl Work {
         self.write_anyway(write, checked).await
     }
 
-    /// Waits for the Cluster's turn, makes the call, and counts it, without asking if it may still be written. Each write
+    /// Waits for a slot of the Cluster, makes the call, and counts it, without asking if it may still be written. Each write
     /// goes through it; alone it is for what takes a mark back, which a Cluster that isn't served any more needs too.
     pub(super) async fn write_anyway<T>(
         &self,
         write: Write,
         call: impl Future<Output = Result<T, CallError>> + Send,
     ) -> Result<T, CallError> {
-        let _turn = self.api().tenancy().turn().await;
+        let _slot = self.api().tenancy().slot().await;
         let started = Instant::now();
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
@@ -127,7 +127,7 @@ impl Work {
         result
     }
 
-    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
+    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The slot
     /// of a write may be long in coming for one of many Clusters.
     pub(super) fn is_abandoned(&self) -> bool {
         self.has_no_caller()
@@ -160,7 +160,7 @@ impl Work {
 
     /// Converts a failed call to an error of this group.
     pub(super) fn failed(&self, error: &CallError) -> ScaleError {
-        answer::failed(&self.id, error)
+        refusal::failed(&self.id, error)
     }
 }
 

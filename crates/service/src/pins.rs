@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::listen::{Connection, KnownConnection};
-
-/// The maximum duration of a loop: Cluster Autoscaler restarts itself after ten minutes without one.
-const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
+use crate::listen::{Connection, KnownConnection, LONGEST_LOOP};
 
 /// The time for which a caller relies on its own pins, far longer than a loop. Without this limit, a caller behind a
 /// proxy that keeps a connection to each copy could use pins that are days old.

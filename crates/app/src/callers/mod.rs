@@ -43,17 +43,17 @@ pub(super) struct Parts {
     pub(super) tasks: Spawner,
 }
 
-/// The choice of the callers who are answered.
-pub(super) enum Admission {
+/// What a caller is admitted by.
+pub(super) enum AdmitBy {
     /// Whoever may connect is answered by the only workload cluster.
-    Anyone,
+    Connection,
     /// A certificate names the Cluster of its holder.
-    ByCertificate(TrustDomain),
+    Certificate(TrustDomain),
 }
 
 /// The callers, and the workload clusters that answer them.
 pub(super) struct Callers {
-    admission: Admission,
+    admit_by: AdmitBy,
     parts: Parts,
     /// The workload clusters; none is known before it is set.
     fleet: OnceLock<Fleet>,
@@ -110,9 +110,9 @@ impl Tenant {
 }
 
 impl Callers {
-    pub(super) fn new(admission: Admission, parts: Parts) -> Self {
+    pub(super) fn new(admit_by: AdmitBy, parts: Parts) -> Self {
         let (by_cluster, denied) = (RwLock::default(), Denied::default());
-        Self { admission, parts, fleet: OnceLock::new(), by_cluster, denied }
+        Self { admit_by, parts, fleet: OnceLock::new(), by_cluster, denied }
     }
 
     /// Answers for these workload clusters, the first ones that are given.
@@ -153,7 +153,7 @@ impl Callers {
 
     /// Returns the Cluster that a caller's certificate names; `None` stands for the only workload cluster.
     fn cluster_of(&self, caller: Option<&Client>) -> Result<Option<ObjectKey>, Status> {
-        let Admission::ByCertificate(trust_domain) = &self.admission else { return Ok(None) };
+        let AdmitBy::Certificate(trust_domain) = &self.admit_by else { return Ok(None) };
         let form = || format!("spiffe://{trust_domain}/ns/<namespace>/cluster/<name>");
         let denied = |why: &str| Status::permission_denied(format!("{why}: it has to have one URI, {}", form()));
         let client = caller.ok_or_else(|| denied("the caller has no client certificate"))?;

@@ -4,6 +4,10 @@
 //!
 //! A change costs one lookup, whatever the number of Clusters. No code that handles a change may iterate over all of them.
 
+mod places;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
@@ -20,6 +24,7 @@ use rules::{
 use shared_informer::{Object, Projection};
 use tokio::{sync::watch, time::Instant};
 
+use self::places::{Owned, Places};
 use crate::fleet::{Left, Standing};
 
 /// The number of lines in a minute about the annotations of one Cluster.
@@ -83,10 +88,10 @@ pub(super) enum Dispatch {
 
 impl Dispatch {
     /// Leaves out the groups of these namespaces, and of no others.
-    pub(super) fn leave_out(&self, namespaces: &BTreeSet<String>) {
+    pub(super) fn set_forbidden_namespaces(&self, namespaces: &BTreeSet<String>) {
         match self {
             Self::One(index) => index.apply(Change::ForbiddenNamespaces(namespaces.clone())),
-            Self::ByCluster(clusters) => clusters.leave_out(namespaces),
+            Self::ByCluster(clusters) => clusters.set_forbidden_namespaces(namespaces),
         }
     }
 
@@ -136,7 +141,8 @@ impl<T: CoreObject> Sink<T> for Dispatch {
 /// owner.
 pub(crate) struct ByCluster {
     selector: Arc<LabelSelector>,
-    /// One lock for all kinds, so that an object and its owner never move at the same time.
+    /// One lock for all kinds, so that an object and its owner never move at the same time. An index's lock is taken under
+    /// it, and that of the shared templates under the index's; never the other way round.
     state: Mutex<State>,
     /// Notified when the Clusters to serve change.
     changed: watch::Sender<()>,
@@ -145,7 +151,7 @@ pub(crate) struct ByCluster {
 struct State {
     /// The Cluster of each object.
     places: Places,
-    orphans: Orphans,
+    owned: Owned,
     /// The Clusters that the selector matches.
     selected: BTreeMap<ObjectKey, Selected>,
     /// The Clusters that have an index.
@@ -153,7 +159,7 @@ struct State {
     /// The Clusters that have left and are still read.
     left: HashMap<ObjectKey, LeftCluster>,
     /// The namespaces that can't be read.
-    left_out: BTreeSet<String>,
+    forbidden_namespaces: BTreeSet<String>,
     prices: Arc<PriceList>,
     /// The lines about annotations, which the owner of a Cluster may change at any rate.
     lines: LogLimit<ObjectKey>,
@@ -195,11 +201,11 @@ impl ByCluster {
     pub(super) fn new(selector: LabelSelector, prices: Arc<PriceList>) -> Self {
         let state = State {
             places: Places::default(),
-            orphans: Orphans::default(),
+            owned: Owned::default(),
             selected: BTreeMap::new(),
             served: HashMap::new(),
             left: HashMap::new(),
-            left_out: BTreeSet::new(),
+            forbidden_namespaces: BTreeSet::new(),
             prices,
             lines: LogLimit::new(LINES),
             #[cfg(test)]
@@ -233,7 +239,7 @@ impl ByCluster {
         let Some(selected) = state.selected.get(cluster).filter(|selected| selected.uid == *uid) else { return false };
         standing.set_client_not_before(selected.client_not_before);
         index.apply(Change::Prices(Arc::clone(&state.prices)));
-        index.apply(Change::ForbiddenNamespaces(own(&state.left_out, cluster)));
+        index.apply(Change::ForbiddenNamespaces(own(&state.forbidden_namespaces, cluster)));
         let served = Served { uid: uid.clone(), index: Arc::clone(index), standing: Arc::clone(standing) };
         state.served.insert(cluster.clone(), served);
         state.left.remove(cluster);
@@ -273,8 +279,8 @@ impl ByCluster {
     }
 
     /// Returns true if a Cluster's namespace can't be read.
-    pub(crate) fn is_left_out(&self, cluster: &ObjectKey) -> bool {
-        self.state.lock().left_out.contains(&*cluster.namespace)
+    pub(crate) fn is_namespace_forbidden(&self, cluster: &ObjectKey) -> bool {
+        self.state.lock().forbidden_namespaces.contains(&*cluster.namespace)
     }
 
     fn set_prices(&self, prices: &Arc<PriceList>) {
@@ -285,9 +291,9 @@ impl ByCluster {
         }
     }
 
-    fn leave_out(&self, namespaces: &BTreeSet<String>) {
+    fn set_forbidden_namespaces(&self, namespaces: &BTreeSet<String>) {
         let mut state = self.state.lock();
-        let before = std::mem::replace(&mut state.left_out, namespaces.clone());
+        let before = std::mem::replace(&mut state.forbidden_namespaces, namespaces.clone());
         for (cluster, served) in &state.served {
             let now = own(namespaces, cluster);
             if own(&before, cluster) != now {
@@ -314,9 +320,9 @@ impl<T: CoreObject> Sink<T> for ByCluster {
         if kind == CoreKind::Cluster {
             let content = if let Some(Change::Cluster(cluster)) = &change { Some(Arc::clone(cluster)) } else { None };
             // Another Cluster of this name ends the one before, whose index gets nothing of it.
-            let is_replaced = state.ends_another(object);
+            let is_replaced = state.end_replaced(object);
             state.place(kind, &object.key, Some(object.key.name.clone()), change);
-            if state.see(object, content.as_deref()) || is_replaced {
+            if state.select(object, content.as_deref()) || is_replaced {
                 self.changed.send_replace(());
             }
         } else {
@@ -358,12 +364,12 @@ impl State {
             Tag::Unreadable => self.places.get(kind, key).cloned(),
         };
         let waiting = owner.and_then(|owner| Some((owner, change.clone()?)));
-        self.orphans.set(kind, key, waiting);
+        self.owned.set(kind, key, waiting);
         self.place(kind, key, cluster, change);
     }
 
     fn delete(&mut self, kind: CoreKind, key: &ObjectKey) {
-        self.orphans.set(kind, key, None);
+        self.owned.set(kind, key, None);
         if let Some(cluster) = self.places.remove(kind, key) {
             self.send(&key.namespace, &cluster, kind.gone(key.clone()));
             self.place_owned(kind, key);
@@ -396,7 +402,7 @@ impl State {
         let CoreKind::Scalable(kind) = kind else { return };
         let owner = GroupId::new(kind, key.clone());
         let cluster = self.cluster_of(&owner);
-        for (kind, key, change) in self.orphans.of_owner(&owner) {
+        for (kind, key, change) in self.owned.of_owner(&owner) {
             self.place(kind, &key, cluster.clone(), Some(change));
         }
     }
@@ -414,14 +420,14 @@ impl State {
     }
 
     /// Ends the Cluster that is served under the name of another one. Returns false if there is none.
-    fn ends_another(&mut self, cluster: &Meta) -> bool {
+    fn end_replaced(&mut self, cluster: &Meta) -> bool {
         let is_another = self.served.get(&cluster.key).is_some_and(|served| served.uid != cluster.uid);
         is_another && self.leave(&cluster.key, Left::Replaced)
     }
 
     /// Notes a Cluster, and if the selector matches it. `None` stands for one that doesn't decode. Returns true if it joins
     /// or leaves.
-    fn see(&mut self, cluster: &Meta, content: Option<&Cluster>) -> bool {
+    fn select(&mut self, cluster: &Meta, content: Option<&Cluster>) -> bool {
         let Meta { key, uid, .. } = cluster;
         let known = self.selected.get(key).filter(|selected| selected.uid == *uid);
         let (was_selected, known) = (known.is_some(), known.and_then(|selected| selected.client_not_before));
@@ -477,87 +483,3 @@ impl State {
 fn own(namespaces: &BTreeSet<String>, cluster: &ObjectKey) -> BTreeSet<String> {
     namespaces.get(&*cluster.namespace).cloned().into_iter().collect()
 }
-
-// The Cluster of each object, also of those whose Cluster isn't served: an object that doesn't decode any more stays
-// where it was. An informer merges changes, so a deletion's last state may be of another Cluster than the one that has
-// the object.
-
-/// The names of the objects' Clusters, by kind; `None` for an orphan.
-#[derive(Default)]
-pub(super) struct Places {
-    of_kind: BTreeMap<CoreKind, HashMap<ObjectKey, Option<ArcStr>>>,
-}
-
-impl Places {
-    /// Returns the Cluster of an object, if it is known.
-    pub(super) fn get(&self, kind: CoreKind, key: &ObjectKey) -> Option<&ArcStr> {
-        self.of_kind.get(&kind)?.get(key)?.as_ref()
-    }
-
-    /// Sets the Cluster of an object, and returns the one before.
-    pub(super) fn set(&mut self, kind: CoreKind, key: &ObjectKey, cluster: Option<ArcStr>) -> Option<ArcStr> {
-        let known = self.of_kind.entry(kind).or_default();
-        let Some(known) = known.get_mut(key) else {
-            known.insert(key.clone(), cluster);
-            return None;
-        };
-        std::mem::replace(known, cluster)
-    }
-
-    /// Forgets an object, and returns its Cluster.
-    pub(super) fn remove(&mut self, kind: CoreKind, key: &ObjectKey) -> Option<ArcStr> {
-        self.of_kind.get_mut(&kind)?.remove(key)?
-    }
-
-    /// Returns the keys of a kind.
-    pub(super) fn keys(&self, kind: CoreKind) -> HashSet<ObjectKey> {
-        self.of_kind.get(&kind).into_iter().flat_map(HashMap::keys).cloned().collect()
-    }
-
-    /// Returns the number of orphans.
-    #[cfg(test)]
-    pub(super) fn orphans(&self) -> usize {
-        self.of_kind.values().flat_map(HashMap::values).filter(|cluster| cluster.is_none()).count()
-    }
-}
-
-type Id = (CoreKind, ObjectKey);
-
-/// The objects that name no Cluster, with their owner and last change: they move with their owner, which may come later.
-/// They are few, since Cluster API gives every object its Cluster's name.
-#[derive(Default)]
-pub(super) struct Orphans {
-    by_owner: BTreeMap<GroupId, BTreeSet<Id>>,
-    objects: HashMap<Id, (GroupId, Change)>,
-}
-
-impl Orphans {
-    /// Sets the owner and the last change of an object; `None` if it names its Cluster or has no owner.
-    pub(super) fn set(&mut self, kind: CoreKind, key: &ObjectKey, owned: Option<(GroupId, Change)>) {
-        if self.objects.is_empty() && owned.is_none() {
-            return;
-        }
-        let id = (kind, key.clone());
-        if let Some((owner, _)) = self.objects.remove(&id)
-            && let Some(siblings) = self.by_owner.get_mut(&owner)
-        {
-            siblings.remove(&id);
-            if siblings.is_empty() {
-                self.by_owner.remove(&owner);
-            }
-        }
-        if let Some((owner, change)) = owned {
-            self.by_owner.entry(owner.clone()).or_default().insert(id.clone());
-            self.objects.insert(id, (owner, change));
-        }
-    }
-
-    /// Returns the objects of an owner, with their last changes.
-    pub(super) fn of_owner(&self, owner: &GroupId) -> Vec<(CoreKind, ObjectKey, Change)> {
-        let known = |id: &Id| Some((id.0, id.1.clone(), self.objects.get(id)?.1.clone()));
-        self.by_owner.get(owner).into_iter().flatten().filter_map(known).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests;

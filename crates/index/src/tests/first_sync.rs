@@ -133,7 +133,7 @@ fn few_groups_are_evaluated_in_a_row() {
     let mut rows = vec![live.evaluations - before];
     loop {
         before = live.evaluations;
-        if !live.evaluate_due() {
+        if !live.evaluate_some_due() {
             break;
         }
         rows.push(live.evaluations - before);

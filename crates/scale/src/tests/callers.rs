@@ -53,6 +53,15 @@ async fn a_machine_that_has_changed_stays_if_its_caller_has_left() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
 }
 
+/// At the minimum size a Machine that never joined is replaced by its DELETE alone.
+#[tokio::test]
+async fn a_machine_is_not_replaced_for_a_caller_that_has_left() {
+    let world = World::new(1, &[]);
+    world.machine("a", &json!({"phase": "Provisioned"}), &json!({}));
+    delete_and_go_away(&world, "GET machine a", Some("pending-machine-team-a_a")).await;
+    assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec![]));
+}
+
 /// Aborts a decrease while a call of it is held, and waits for the end of the command.
 async fn decrease_and_go_away(world: &World, call: &'static str) {
     world.api.fault(call, Fault::Hold);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{Fault, LONG, World, group, instance, nodes, nodes_of_pool},
+    fake::{Fault, LONG, World, group, instance, nodes, nodes_of_pool, status},
 };
 use crate::{NodeName, ScaleError};
 
@@ -318,6 +318,16 @@ async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_
         assert_eq!(world.size_of_pool(), if second < 300 { 2 } else { 1 }, "after {second} s");
         tokio::time::advance(std::time::Duration::from_secs(10)).await;
     }
+}
+
+/// A Machine of it that no watch shows yet would go in its place.
+#[tokio::test]
+async fn an_instance_of_a_machine_pool_whose_machines_can_not_be_counted_lowers_nothing() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    world.api.fault("LIST machines", Fault::Answer(403, status(403, "forbidden")));
+    let error = world.scale.delete(pool, nodes_of_pool(&["a"])).await.unwrap_err();
+    assert_eq!((error.code(), world.size_of_pool()), ("permission_denied", 3), "{error}");
 }
 
 #[tokio::test]

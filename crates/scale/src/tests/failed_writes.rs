@@ -141,6 +141,19 @@ async fn a_refused_delete_holds_the_options_and_the_next_is_tried_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_does_not_end_the_hold_after_a_refused_delete() {
+    let world = World::new(5, &ABCD);
+    world.api.fault("DELETE machine b", denied());
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    for _ in 0..20 {
+        world.api.fault("TRY machine c", Fault::Answer(429, status(429, "too many requests")));
+    }
+    let error = world.scale.delete(group(), nodes(&["c"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(matches!(world.index.held(&group()), Some(Hold::DeletesRefused(why)) if why.contains("keep b")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_can_not_be_deleted_keeps_its_place() {
     let world = World::new(4, &ABCD);
     for _ in 0..20 {

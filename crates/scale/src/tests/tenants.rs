@@ -67,7 +67,7 @@ async fn held_delete(world: &World, names: &[&str]) -> JoinHandle<Result<(), Sca
 async fn a_command_whose_caller_leaves_before_its_turn_is_not_written() {
     let (world, _) = world(4, &ABCD);
     for _ in 0..20 {
-        drop(world.scale.shared.api.tenancy().turn().await);
+        drop(world.scale.shared.api.tenancy().slot().await);
     }
     for command in [1, 0] {
         let call = async {

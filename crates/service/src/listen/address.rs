@@ -119,7 +119,7 @@ pub enum GrpcListenError {
 }
 
 impl GrpcListener {
-    /// Opens a non-blocking listener; `rights` apply to a Unix socket.
+    /// Opens a non-blocking listener; `socket_mode` applies to a Unix socket.
     ///
     /// # Errors
     /// If the address is in use, or may not be used. The error names `flag` to change it.

@@ -21,6 +21,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+/// The maximum duration of a loop: Cluster Autoscaler restarts itself after ten minutes without one.
+pub(crate) const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
+/// The pause after a failed accept. If file descriptors are exhausted, for example, an immediate retry would keep the
+/// thread from answering other connections.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// A connection, in the extensions of its requests. It is held by the connection itself, by requests under way, and for
 /// a while after this program has closed the connection at its age, since the caller goes on over another one.
 #[derive(Clone, Debug)]
@@ -195,7 +201,7 @@ impl fmt::Display for Source {
 
 /// The calls of a connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Calls(Arc<Mutex<Activity>>);
+pub(super) struct OpenCalls(Arc<Mutex<Activity>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Activity {
@@ -207,9 +213,9 @@ struct Activity {
 
 /// A call that is being answered, or whose answer is being read.
 #[derive(Debug)]
-pub(super) struct UnderWay(Calls);
+pub(super) struct UnderWay(OpenCalls);
 
-impl Calls {
+impl OpenCalls {
     /// Notes a call that is under way until the result is dropped.
     pub(super) fn begin(&self) -> UnderWay {
         let mut activity = self.0.lock();
@@ -280,7 +286,7 @@ struct Entry {
 /// The part of an open connection that its task and the listener share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenConnection {
-    pub(super) calls: Calls,
+    pub(super) calls: OpenCalls,
     /// The number of bytes that are held for it.
     pub(super) bytes: Arc<AtomicUsize>,
     /// Cancelled when it has to end at once: it is evicted, or all connections hold too many bytes.
@@ -442,7 +448,7 @@ mod tests {
     #[case::at_once_without_a_call(&[], 10)]
     #[tokio::test(start_paused = true)]
     async fn a_loop_has_ended_a_second_after_its_last_call(#[case] times: &[(u32, u32)], #[case] expected: u128) {
-        let (calls, begun) = (Calls::default(), Instant::now());
+        let (calls, begun) = (OpenCalls::default(), Instant::now());
         if times.first().is_some_and(|(begin, _)| *begin > 10) {
             drop(calls.begin());
             sleep(SECOND * 17 / 2).await;

@@ -48,16 +48,16 @@ use super::{
     Certificates, GrpcAddress, GrpcListener,
     address::SocketFile,
     bytes::{AllBytes, ByteLimits, ConnectionBytes},
-    connections::{Calls, Client, Connection, Limits, OpenConnection, OpenConnections, Place, Source, UnderWay},
+    connections::{
+        ACCEPT_PAUSE, Client, Connection, LONGEST_LOOP, Limits, OpenCalls, OpenConnection, OpenConnections, Place,
+        Source, UnderWay,
+    },
     health::MAX_REQUEST_BYTES,
     tls::{self, HandshakeRates, Handshakes},
 };
 
 /// The idle time after which TCP keepalive probes a client.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// The pause after a failed accept. If file descriptors are exhausted, for example, an immediate retry would keep the
-/// thread from answering other connections.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The interval of keepalive pings to a silent client, and the time that it has to answer one.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,9 +66,6 @@ pub(super) const MAX_HEADER_BYTES: u32 = 8 << 10;
 const MAX_REQUEST_BYTES_OF_MANY: usize = 16 << 20;
 /// The share of the age by which a connection may end earlier, so that connections don't all end at once.
 pub(super) const JITTER: f64 = 0.2;
-/// The time in which the caller of a connection that has ended at its age may still be in its loop: Cluster Autoscaler
-/// restarts itself after ten minutes without one.
-const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 
 /// The limits of gRPC.
 #[derive(Clone, Copy, Debug)]
@@ -408,7 +405,7 @@ struct Answering {
     routes: Routes,
     bytes: Arc<ConnectionBytes>,
     caller: Connection,
-    calls: Calls,
+    calls: OpenCalls,
     turn: Arc<Semaphore>,
 }
 
@@ -448,7 +445,7 @@ impl Answering {
 /// hundreds at once must not make every other client wait for all of them. Each step of a call waits for the
 /// connection's turn. When it has answered and others of its connection wait, the turn passes to them after all that is
 /// ready and has arrived; a call that waits for something leaves its turn to them at once.
-async fn in_turn<F: Future>(turn: &Semaphore, calls: &Calls, call: F) -> F::Output {
+async fn in_turn<F: Future>(turn: &Semaphore, calls: &OpenCalls, call: F) -> F::Output {
     let mut call = pin!(call);
     loop {
         // It is never closed.
@@ -548,7 +545,7 @@ mod tests {
     /// client is gone.
     #[tokio::test]
     async fn a_call_that_waits_or_is_given_up_holds_up_no_other() {
-        let (turn, calls) = (Semaphore::new(1), Calls::default());
+        let (turn, calls) = (Semaphore::new(1), OpenCalls::default());
         let (answers, waiting): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel::<()>()).unzip();
         let _several = [calls.begin(), calls.begin()];
         let mut writes = Box::pin(join_all(waiting.into_iter().map(|answer| in_turn(&turn, &calls, answer))));

@@ -7,7 +7,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     pin::pin,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use axum::{
@@ -40,19 +40,17 @@ use tracing::warn;
 
 use super::{
     Check, CheckState, Checks, SharedRegistry,
-    connections::{Limits, OpenConnections, Place},
+    connections::{ACCEPT_PAUSE, Limits, OpenConnections, Place},
     metrics::{ScrapeError, Scrapes, TextForm},
 };
 
 const MAX_HEADER_BYTES: usize = 16 << 10;
-/// The pause after a failed accept, for example if file descriptors are exhausted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The address of the client, an extension of each request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(super) struct PeerAddress(pub(super) SocketAddr);
 
 /// Returns the probes and metrics. Other paths answer 404, and methods other than GET and HEAD answer 405.
 pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
@@ -103,7 +101,7 @@ pub(super) async fn serve_within(
                         );
                     }
                     let (router, shutdown) = (router.clone(), shutdown.clone());
-                    connections.spawn(serve_connection((stream, Peer(peer)), router, limits, (place, shutdown)));
+                    connections.spawn(serve_connection((stream, PeerAddress(peer)), router, limits, (place, shutdown)));
                 }
                 Err(error) => {
                     warn!(%error, "can't accept an HTTP connection");
@@ -125,7 +123,7 @@ pub(super) async fn serve_within(
 /// Serves one connection. axum's own server doesn't limit the time that a client may take to send a request or read the
 /// answer.
 async fn serve_connection(
-    (stream, peer): (TcpStream, Peer),
+    (stream, peer): (TcpStream, PeerAddress),
     router: Router,
     limits: Limits,
     (place, shutdown): (Place, CancellationToken),
@@ -138,13 +136,13 @@ async fn serve_connection(
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
     let mut serving = pin!(serving);
     let cut = &place.connection.cut;
-    let asked = tokio::select! {
+    tokio::select! {
         _ = serving.as_mut() => return,
         () = cut.cancelled() => return,
-        () = sleep(limits.age) => serving.as_mut(),
-        () = shutdown.cancelled() => serving.as_mut(),
-    };
-    asked.graceful_shutdown();
+        () = sleep(limits.age) => {}
+        () = shutdown.cancelled() => {}
+    }
+    serving.as_mut().graceful_shutdown();
     let last_request = timeout(limits.last_request, serving);
     tokio::select! {
         // An error is the client's: it went away, didn't speak HTTP, or reads too slowly.

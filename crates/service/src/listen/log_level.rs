@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::{
     admin::JSON,
     hosts::{AllowedHosts, check_request, is_loopback},
-    http::{Peer, TEXT, page},
+    http::{PeerAddress, TEXT, page},
 };
 
 /// The path of the log level.
@@ -69,7 +69,7 @@ async fn show(State(levels): State<Levels>) -> Response {
     level_response(&levels)
 }
 
-async fn change(State(levels): State<Levels>, Extension(peer): Extension<Peer>, request: Request) -> Response {
+async fn change(State(levels): State<Levels>, Extension(peer): Extension<PeerAddress>, request: Request) -> Response {
     // Its head alone decides, before its body is read.
     if let Some(why) = refusal(peer.0, request.headers()) {
         return page(StatusCode::FORBIDDEN, TEXT, why);

@@ -5,6 +5,7 @@
 mod address;
 mod admin;
 mod bytes;
+mod checks;
 mod connections;
 mod grpc;
 mod health;
@@ -25,9 +26,10 @@ pub use address::{
 pub use admin::{
     CLUSTERS_PATH, DebugError, DebugPages, STATE_PATH, STYLE_PATH, StatusAnswer, StatusPages, admin_router,
 };
+pub use checks::{Check, CheckState, Checks};
+pub(crate) use connections::LONGEST_LOOP;
 pub use connections::{Client, Connection, KnownConnection};
 pub use grpc::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
-pub use health::{Check, CheckState, Checks};
 pub use health::{Health, ReflectionError, cloud_provider, standard_services};
 pub use hosts::{AllowedHosts, HostName, HostNameError};
 pub use http::{http_router, probe_router, serve_http};

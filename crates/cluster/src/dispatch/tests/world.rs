@@ -210,7 +210,7 @@ impl World {
     /// Lets the namespace `team-b` be readable or not.
     pub(super) fn leave_out(&mut self, is_left_out: bool) {
         self.left_out = is_left_out.then(|| "team-b".to_owned()).into_iter().collect();
-        self.sink.leave_out(&self.left_out);
+        self.sink.set_forbidden_namespaces(&self.left_out);
     }
 
     /// Lets all objects decode, delivers everything, and compares the indexes with those of single Clusters.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{LIMIT, listener};
-use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::Peer, log_level_router, serve_http};
+use crate::listen::{AllowedHosts, LogLevel, LogLevels, http::PeerAddress, log_level_router, serve_http};
 
 /// Records the requested changes, and refuses `bad`.
 #[derive(Debug, Default)]
@@ -71,7 +71,8 @@ async fn the_log_level_is_shown_and_changed_by_processes_of_this_machine(
 ) {
     let names = vec!["status.example.com".parse().unwrap()];
     let hosts = AllowedHosts { listened_on: [127, 0, 0, 1].into(), names };
-    let mut request = Request::builder().method(method).uri("/debug/log-level").extension(Peer(peer.parse().unwrap()));
+    let mut request =
+        Request::builder().method(method).uri("/debug/log-level").extension(PeerAddress(peer.parse().unwrap()));
     for (name, value) in headers.iter().map(|header| header.split_once(": ").unwrap()) {
         request = request.header(name, value);
     }
@@ -107,6 +108,6 @@ async fn a_log_level_change_from_another_origin_is_refused_before_its_body_arriv
 #[tokio::test(start_paused = true)]
 async fn a_filter_is_not_waited_for(#[case] body: Body, #[case] status: u16) {
     let request = Request::put("/debug/log-level").header("host", "localhost");
-    let request = request.extension(Peer(([127, 0, 0, 1], 1).into())).body(body).unwrap();
+    let request = request.extension(PeerAddress(([127, 0, 0, 1], 1).into())).body(body).unwrap();
     assert_eq!(router().oneshot(request).await.unwrap().status(), status);
 }

@@ -26,7 +26,6 @@ use tracing::{debug, warn};
 
 use super::{
     Certificates,
-    follow::Refused,
     names::{NotAllowed, client_of},
 };
 use crate::listen::{
@@ -123,7 +122,7 @@ fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<
 /// The handshakes under way.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
-    rate: HandshakeRate,
+    rate: HandshakeLimiter,
     /// The clients whose ClientHello hasn't arrived yet.
     silent: OpenConnections,
     /// The other clients.
@@ -137,7 +136,7 @@ impl Handshakes {
     pub(crate) fn new(rates: HandshakeRates) -> Self {
         let limits = Limits { total: HANDSHAKES_AT_ONCE, per_peer: OF_ONE_ADDRESS, ..Limits::default() };
         Self {
-            rate: HandshakeRate::new(rates),
+            rate: HandshakeLimiter::new(rates),
             silent: OpenConnections::new(limits),
             speaking: OpenConnections::new(limits),
             known: Mutex::default(),
@@ -261,6 +260,42 @@ fn error_text(error: &io::Error) -> String {
     }
 }
 
+/// The reason why a client's attempt led to no connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refused {
+    /// It presented no certificate.
+    NoCertificate,
+    /// Its certificate is invalid, by issuer, dates or key usage.
+    Certificate,
+    /// The certificate's names or key aren't allowed.
+    Name,
+    /// It took too long.
+    TimeOut,
+    /// The client used no supported TLS, or disconnected.
+    Protocol,
+    /// It was evicted, since there were too many handshakes.
+    TooMany,
+    /// It was one of too many handshakes in a short time.
+    Rate,
+}
+
+impl Refused {
+    pub(super) const ALL: [Self; 7] =
+        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany, Self::Rate];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "no_certificate",
+            Self::Certificate => "certificate",
+            Self::Name => "name",
+            Self::TimeOut => "timeout",
+            Self::Protocol => "protocol",
+            Self::TooMany => "too_many",
+            Self::Rate => "rate",
+        }
+    }
+}
+
 fn classify(error: &io::Error) -> Refused {
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return Refused::Protocol;
@@ -326,7 +361,7 @@ impl Rate {
 
 /// The handshakes that were taken lately.
 #[derive(Debug)]
-pub(super) struct HandshakeRate {
+pub(super) struct HandshakeLimiter {
     rates: HandshakeRates,
     used: Mutex<Used>,
 }
@@ -339,7 +374,7 @@ struct Used {
     by_source: HashMap<(Source, bool), Instant>,
 }
 
-impl HandshakeRate {
+impl HandshakeLimiter {
     pub(super) fn new(rates: HandshakeRates) -> Self {
         Self { rates, used: Mutex::default() }
     }
@@ -406,13 +441,13 @@ mod tests {
     }
 
     /// Returns the number of handshakes of the first 10,000 that these sources may begin at this time.
-    fn admitted(rate: &HandshakeRate, is_known: bool, now: Instant, source: impl Fn(u32) -> Source) -> usize {
+    fn admitted(rate: &HandshakeLimiter, is_known: bool, now: Instant, source: impl Fn(u32) -> Source) -> usize {
         (0..10_000).filter(|number| rate.admits(source(*number), is_known, now)).count()
     }
 
     #[test]
     fn an_address_has_a_number_of_handshakes_at_once_and_two_in_a_second() {
-        let (rate, begun) = (HandshakeRate::new(HandshakeRates::default()), Instant::now());
+        let (rate, begun) = (HandshakeLimiter::new(HandshakeRates::default()), Instant::now());
         let after = |seconds| admitted(&rate, false, begun + SECOND * seconds, |_| address(1));
         assert_eq!([0, 0, 1, 4, 100, 100].map(after), [16, 0, 2, 6, 16, 0]);
     }
@@ -420,7 +455,7 @@ mod tests {
     /// Returns the time for which these addresses keep out one that comes for the first time, if each of them is always
     /// there before it; `None` if it is kept out for longer than a minute.
     fn kept_out(flooding: u32) -> Option<Duration> {
-        let (rate, begun) = (HandshakeRate::new(HandshakeRates::default()), Instant::now());
+        let (rate, begun) = (HandshakeLimiter::new(HandshakeRates::default()), Instant::now());
         let mut ticks = (0..7_500).map(|tick| HandshakeRates::default().strangers.each * tick);
         ticks.find(|passed| {
             let now = begun + *passed;
@@ -440,7 +475,7 @@ mod tests {
 
     #[test]
     fn many_addresses_take_none_from_one_that_has_authenticated_lately_and_are_forgotten() {
-        let (rate, begun) = (HandshakeRate::new(HandshakeRates::default()), Instant::now());
+        let (rate, begun) = (HandshakeLimiter::new(HandshakeRates::default()), Instant::now());
         let strangers = |seconds| admitted(&rate, false, begun + SECOND * seconds, address);
         assert_eq!([0, 1, 1].map(strangers), [256, 125, 0]);
         assert_eq!(admitted(&rate, true, begun, |_| address(1)), 256, "it was among them, and begins anew");

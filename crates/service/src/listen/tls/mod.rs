@@ -5,6 +5,7 @@
 mod accept;
 mod follow;
 mod load;
+mod metrics;
 mod names;
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
@@ -24,8 +25,8 @@ pub(super) use self::{
     names::client_of,
 };
 pub use self::{
-    follow::TlsMetrics,
     load::{CertificateFacts, Inspection, inspect},
+    metrics::TlsMetrics,
     names::{AllowedName, NameError},
 };
 
