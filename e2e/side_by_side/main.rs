@@ -55,6 +55,9 @@ struct Args {
     /// Run this many scenarios at once, each with API servers of its own
     #[arg(long, default_value_t = 2, value_name = "N")]
     at_once: usize,
+    /// Use this binary of the program, such as an optimized one, instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
     /// Print the results as Markdown or as JSON
     #[arg(short, long, value_enum, default_value_t = Format::Markdown)]
     output: Format,
@@ -113,7 +116,8 @@ fn run(args: &Args) -> Result<ExitCode> {
     ensure!(!(args.driver && in_tree), "--driver has no in-tree: it calls a server of the protocol");
     ensure!(!autoscalers.is_empty(), "{VARIABLE} names no binary of Cluster Autoscaler: set it, or use --driver");
     let runtime = tokio::runtime::Runtime::new()?;
-    let (components, program) = (Arc::new(go::components()?), program::build()?);
+    let components = Arc::new(go::components()?);
+    let program = args.program.clone().map_or_else(program::build, Ok)?;
     let mut jobs = Vec::new();
     for &scenario in &chosen {
         for autoscaler in &autoscalers {
