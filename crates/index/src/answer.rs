@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use jiff::{SignedDuration, Timestamp};
 use rules::capi::ScalableKind;
 use rules::{GroupId, GroupPrice, Instance, Overrides, Price, UnitPrices, instance, rollout};
 use thiserror::Error;
@@ -16,6 +17,12 @@ use super::{
     resolve::{NodeQuery, Resolved},
     state::{Index, Inner, LiveState, PinnedGroup},
 };
+
+/// Cluster Autoscaler's `--max-node-startup-time`, unless it is set.
+const STARTUP_TIME: SignedDuration = SignedDuration::from_mins(15);
+
+/// The maximum number of starting Nodes of all groups that are looked at for one group.
+const STARTING_LOOKED_AT: usize = 256;
 
 impl Index {
     /// Returns true once a Refresh, or a NodeGroups before the first one, has pinned the membership.
@@ -87,6 +94,17 @@ impl Index {
         let options = &group.served.as_ref()?.options;
         let is_held = group.held.as_ref().is_some_and(|held| held.why().is_some());
         Some(if is_held { rollout::hold(options) } else { options.clone() })
+    }
+
+    /// Returns true if a Node of a group was created within Cluster Autoscaler's default startup time and isn't ready.
+    #[must_use]
+    pub fn has_starting_node(&self, id: &GroupId) -> bool {
+        let inner = self.inner.read();
+        let live = &inner.live;
+        let oldest = Timestamp::now() - STARTUP_TIME;
+        let starting = live.unready_nodes.iter().filter(|(_, created)| **created > oldest).take(STARTING_LOOKED_AT);
+        let nodes = starting.filter_map(|(name, _)| live.nodes.get(name));
+        nodes.map(|node| live.group_of_known_node(node)).any(|group| group.as_ref() == Some(id))
     }
 
     /// Returns the desired size, including own writes; `None` if there is no such group.

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use rules::capi::{Machine, ObjectKey, ScalableKind};
+use rules::capi::{Machine, Node, ObjectKey, ScalableKind};
 use rules::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
@@ -58,6 +58,13 @@ impl LiveState {
     pub(super) fn group_of_node(&self, query: NodeQuery<'_>) -> Option<GroupId> {
         let template = template_node_groups(query.name).into_iter().find(|id| self.groups.contains_key(id));
         template.or_else(|| self.resolve(query).group())
+    }
+
+    /// Returns the group of a Node of the workload cluster.
+    pub(super) fn group_of_known_node(&self, node: &Node) -> Option<GroupId> {
+        let provider_id = node.provider_id.as_deref().unwrap_or_default();
+        let query = NodeQuery { name: &node.meta.key.name, provider_id, annotations: &HashMap::new() };
+        self.resolve(query).group()
     }
 
     /// Resolves a Node by placeholder id, then by providerID, then by its annotations, then by the nodeRef that names

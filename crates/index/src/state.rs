@@ -16,6 +16,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use rules::capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
 use rules::{Bounds, GroupId, Rules, Shortage, UnitPrices};
@@ -89,6 +90,8 @@ pub(super) struct LiveState {
     pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
     /// The Nodes by name.
     pub(super) nodes: HashMap<ArcStr, Arc<Node>>,
+    /// The Nodes that aren't ready, and the times of their creation.
+    pub(super) unready_nodes: BTreeMap<ArcStr, Timestamp>,
     pub(super) templates: Arc<SharedTemplates>,
     /// True if the templates are stored by whoever shares them.
     pub(super) shares_templates: bool,
@@ -147,6 +150,7 @@ impl LiveState {
             clusters: HashMap::new(),
             machines: HashMap::new(),
             nodes: HashMap::new(),
+            unready_nodes: BTreeMap::new(),
             templates: Arc::default(),
             shares_templates: false,
             kinds: HashMap::new(),
@@ -182,6 +186,7 @@ impl LiveState {
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
+            ("unready_nodes", self.unready_nodes.is_empty()),
             ("shortages", self.shortages.is_empty()),
             ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),

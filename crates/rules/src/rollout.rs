@@ -133,6 +133,12 @@ pub fn hold(options: &Overrides) -> Overrides {
     }
 }
 
+/// Returns true for options that [`hold`] has made.
+#[must_use]
+pub fn is_hold(options: &Overrides) -> bool {
+    options.scale_down_unneeded_time == Some(BEYOND_ANY_ROLLOUT)
+}
+
 /// Returns true if a group's annotation allows deletions while the group rolls out.
 pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
     match object.annotations.get(SCALE_DOWN_WHILE_ROLLING_OUT).map(ArcStr::as_str) {

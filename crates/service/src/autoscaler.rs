@@ -238,12 +238,17 @@ impl Autoscaler {
         &self,
         request: &proto::NodeGroupAutoscalingOptionsRequest,
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
-        let id = &request.id;
-        let options = GroupId::parse(id).and_then(|id| self.index.options(&id)).ok_or_else(|| unknown(id))?;
+        let id = GroupId::parse(&request.id).ok_or_else(|| unknown(&request.id))?;
+        let options = self.index.options(&id).ok_or_else(|| unknown(&request.id))?;
         // Cluster Autoscaler drains a Node before it requests the deletion. These options keep it from choosing a Node
         // that can't be deleted.
         let held = self.scale.is_read_only().then(|| rollout::hold(&options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&options));
+        // Otherwise a Node that is starting would count as unready, and Pods that wait for it would get another one.
+        let can_wait = options::resets_startup_time(defaults) && options::can_wait(overrides);
+        if can_wait && self.index.has_starting_node(&id) {
+            return Ok(proto::NodeGroupAutoscalingOptionsResponse { node_group_autoscaling_options: None });
+        }
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
             // Options replace all of the caller's defaults, and reset those that the protocol can't carry to zero, so
             // the answer has none if nothing is overridden.

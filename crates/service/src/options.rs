@@ -1,7 +1,7 @@
 //! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each default that
 //! was sent is echoed, and both fields of every old and new pair are set.
 
-use rules::{GoDuration, Overrides};
+use rules::{GoDuration, Overrides, rollout};
 
 use proto::{MetaDuration, NodeGroupAutoscalingOptions};
 
@@ -59,6 +59,20 @@ pub(super) fn override_defaults(
 pub(super) fn overrides_anything(defaults: Option<&NodeGroupAutoscalingOptions>, overrides: &Overrides) -> bool {
     let knows_startup = defaults.is_some_and(|defaults| defaults.max_node_startup_duration.is_some());
     !overrides.is_empty() || (knows_startup && overrides.max_node_startup_time.is_some())
+}
+
+/// Returns true if options reset the startup time of the caller's Nodes to zero: Cluster Autoscaler has it since 1.35,
+/// which sends the new fields alone, and no field for it yet (kubernetes/autoscaler#10245).
+pub(super) fn resets_startup_time(defaults: Option<&NodeGroupAutoscalingOptions>) -> bool {
+    defaults.is_some_and(|defaults| {
+        defaults.scale_down_unneeded_time.is_none() && defaults.max_node_startup_duration.is_none()
+    })
+}
+
+/// Returns true if nothing is lost while options aren't sent for a moment. Those that keep Nodes from being removed, and
+/// the provision time of Machines that join later, can't wait.
+pub(super) fn can_wait(overrides: &Overrides) -> bool {
+    !overrides.is_empty() && !rollout::is_hold(overrides) && overrides.max_node_provision_time.is_none()
 }
 
 /// Returns the override in nanoseconds. Without one, returns the caller's default, preferably from the new field.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Interner, Projection};
@@ -39,7 +39,18 @@ pub struct Node {
     pub other_labels: OtherLabels,
     /// The Node's resources, only while it is ready and not being deleted: otherwise it may report fewer.
     pub resources: Option<NodeResources>,
+    /// The time of its creation, while Cluster Autoscaler doesn't count it as ready and it isn't being deleted.
+    pub unready_since_creation: Option<Timestamp>,
 }
+
+/// The taints of a Node that isn't complete yet, which Cluster Autoscaler counts as unready: the API server's own, those
+/// of Cluster API and of a cloud provider, and (by prefix) Cluster Autoscaler's `--startup-taint` by convention.
+const STARTUP_TAINTS: [&str; 3] = [
+    "node.kubernetes.io/not-ready",
+    "node.cluster.x-k8s.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+const STARTUP_TAINT_PREFIX: &str = "startup-taint.cluster-autoscaler.kubernetes.io/";
 
 /// The values of [`Node::TEMPLATE_LABELS`] in one string, which Nodes with equal values share. Each label has a line:
 /// `=` and the value if the label is set, otherwise an empty line.
@@ -79,6 +90,14 @@ impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
 struct Spec<'a> {
     #[serde(borrow, rename = "providerID")]
     provider_id: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    taints: Option<Vec<Taint<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Taint<'a> {
+    #[serde(borrow, default)]
+    key: wire::Text<'a>,
 }
 
 /// The JSON of a Node.
@@ -141,8 +160,12 @@ impl Node {
             (None, Some(status)) => NodeResources::of(status, &context.interner),
             (Some(_), _) | (None, None) => None,
         };
+        let is_ready = object.status.as_ref().is_some_and(Status::is_ready)
+            && !object.spec.as_ref().is_some_and(Spec::has_startup_taint);
+        let created = metadata.deletion_timestamp.is_none().then(|| metadata.created()).flatten();
         Self {
             resources,
+            unready_since_creation: created.filter(|_| !is_ready),
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)
@@ -217,11 +240,29 @@ impl Condition<'_> {
     }
 }
 
+impl Spec<'_> {
+    fn has_startup_taint(&self) -> bool {
+        let is_one =
+            |taint: &Taint<'_>| STARTUP_TAINTS.contains(&&*taint.key) || taint.key.starts_with(STARTUP_TAINT_PREFIX);
+        self.taints.iter().flatten().any(is_one)
+    }
+}
+
+impl Status<'_> {
+    fn ready(&self) -> Option<&Condition<'_>> {
+        self.conditions.iter().flatten().find(|condition| condition.kind == "Ready")
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready().is_some_and(|ready| ready.status == "True")
+    }
+}
+
 impl NodeResources {
     /// Returns the resources of a Node, or `None` if it isn't ready, reports no cpu or memory, or reports more
     /// resources than any Node has.
     pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
-        let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
+        let ready = status.ready()?;
         let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
         let has = |name: &str| capacity.get(name).is_some_and(|amount| !matches!(&*amount.text(), "" | "0"));
         if ready.status != "True" || !has("cpu") || !has("memory") {

@@ -1,7 +1,9 @@
 //! NodeGroupGetOptions: an answer with options replaces every default of the caller, old and new fields both.
 
+use jiff::Timestamp;
 use prost_types::Duration;
 use rstest::rstest;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{Provider, WORKERS, annotated};
@@ -247,4 +249,64 @@ async fn a_rollout_goes_before_an_override_and_leaves_those_of_other_options() {
     let more = annotations.into_iter().chain([("capi-autoscaler-provider.io/scale-down-while-rolling-out", "true")]);
     provider.apply([annotated("more", &more.collect::<Vec<_>>())]);
     assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(both(MINUTE, 2, 3 * MINUTE)));
+}
+
+/// Options reset the startup time to zero since 1.35: a Node that has joined and isn't ready would count as unready, and
+/// Cluster Autoscaler would add another one for the Pods that wait for it (kubernetes/autoscaler#10245).
+#[rstest]
+#[case::not_ready(new(1, 2, 3), &[UNNEEDED], &starting(json!({})), false)]
+#[case::ready_with_a_startup_taint(
+    new(1, 2, 3),
+    &[UNNEEDED],
+    &starting(json!({
+        "spec": {"taints": [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    })),
+    false
+)]
+#[case::ready(
+    new(1, 2, 3),
+    &[UNNEEDED],
+    &starting(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})),
+    true
+)]
+#[case::created_long_ago(
+    new(1, 2, 3),
+    &[UNNEEDED],
+    &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}),
+    true
+)]
+#[case::an_older_caller(both(1, 2, 3), &[UNNEEDED], &starting(json!({})), true)]
+#[case::a_provision_time(
+    new(1, 2, 3),
+    &[UNNEEDED, ("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime", "40m")],
+    &starting(json!({})),
+    true
+)]
+#[tokio::test]
+async fn options_wait_for_a_node_that_is_starting(
+    #[case] defaults: Options,
+    #[case] annotations: &[(&str, &str)],
+    #[case] node: &Value,
+    #[case] sent: bool,
+) {
+    let mut provider = Provider::with([annotated("workers", annotations), objects::node("a", node)]).await;
+    let answer = provider.options(WORKERS, Some(defaults)).await.unwrap();
+    assert_eq!(answer.is_some(), sent, "{answer:?}");
+}
+
+/// Of another group's Node nothing waits.
+#[tokio::test]
+async fn options_wait_for_no_other_group_s_node() {
+    let node = objects::node("a", &starting(json!({})));
+    let mut provider = Provider::with([annotated("more", &[UNNEEDED]), node]).await;
+    assert!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap().is_some());
+}
+
+const UNNEEDED: (&str, &str) = ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1h");
+
+/// Returns a Node that was created just now.
+fn starting(mut more: Value) -> Value {
+    more["metadata"] = json!({"creationTimestamp": Timestamp::now().to_string()});
+    more
 }
