@@ -339,7 +339,8 @@ impl Limit {
 // Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted
 // again.
 
-/// The minimum time between two counts of a series that are sent: a later occurrence sends those in between too.
+/// The minimum time between two counts of a series that are sent, but for the first: a later occurrence sends those in
+/// between too.
 const COUNTED_EVERY: Duration = Duration::from_secs(30);
 /// The time after which a quiet series is over; the next occurrence is a new Event.
 const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
@@ -392,7 +393,8 @@ impl Publisher {
         let Some(series) = self.series.get_mut(&key) else { return self.post(key, occurrence, now).await };
         series.count = series.count.saturating_add(1);
         series.seen = now;
-        if series.reported + COUNTED_EVERY > now || !self.limit.take(&occurrence.group, now) {
+        let waits = series.count > 2 && series.reported + COUNTED_EVERY > now;
+        if waits || !self.limit.take(&occurrence.group, now) {
             // The next count includes it.
             return self.metrics.count_events(EventResult::Sent, 1);
         }

@@ -155,27 +155,28 @@ async fn events_that_differ_in_their_note_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_again_is_a_series_that_is_counted_every_half_minute() {
+async fn the_same_again_begins_a_series_that_is_counted_every_half_minute() {
     let world = World::new(Server::default());
     for _ in 0..50 {
         world.record(refused("rolling out"));
     }
-    world.until_calls(1).await;
+    world.until_calls(2).await;
+    assert_eq!(world.server.said(), ["ScaleDownRefused: rolling out", "PATCH count 2"]);
     advance(Duration::from_secs(31)).await;
     world.record(refused("rolling out"));
-    world.until_calls(2).await;
-    assert_eq!(world.server.said(), ["ScaleDownRefused: rolling out", "PATCH count 51"]);
+    world.until_calls(3).await;
+    assert_eq!(world.server.said()[2], "PATCH count 51");
     world.record(refused("rolling out"));
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(world.server.calls().len(), 2, "it is counted with a later one");
+    assert_eq!(world.server.calls().len(), 3, "it is counted with a later one");
     advance(Duration::from_secs(60)).await;
     world.record(refused("rolling out"));
-    world.until_calls(3).await;
-    assert_eq!(world.server.said()[2], "PATCH count 53");
+    world.until_calls(4).await;
+    assert_eq!(world.server.said()[3], "PATCH count 53");
     let event = &world.server.calls()[0].2["metadata"]["name"];
     assert!(world.server.calls()[1].1.ends_with(event.as_str().unwrap()));
     world.recorder.end().await;
-    assert_eq!((world.server.calls().len(), world.counted("sent")), (3, 53));
+    assert_eq!((world.server.calls().len(), world.counted("sent")), (4, 53));
 }
 
 #[tokio::test(start_paused = true)]
