@@ -39,8 +39,9 @@ pub struct Node {
     pub other_labels: OtherLabels,
     /// The Node's resources, only while it is ready and not being deleted: otherwise it may report fewer.
     pub resources: Option<NodeResources>,
-    /// The time of its creation, while Cluster Autoscaler doesn't count it as ready and it isn't being deleted.
-    pub unready_since_creation: Option<Timestamp>,
+    /// The time of its creation, while Cluster Autoscaler doesn't count it as ready and it isn't being deleted. Few Nodes
+    /// have it at a time.
+    pub unready_since_creation: Option<Box<Timestamp>>,
 }
 
 /// The taints of a Node that isn't complete yet, which Cluster Autoscaler counts as unready: the API server's own, those
@@ -165,7 +166,7 @@ impl Node {
         let created = metadata.deletion_timestamp.is_none().then(|| metadata.created()).flatten();
         Self {
             resources,
-            unready_since_creation: created.filter(|_| !is_ready),
+            unready_since_creation: created.filter(|_| !is_ready).map(Box::new),
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)
