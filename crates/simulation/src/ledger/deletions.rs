@@ -154,6 +154,12 @@ impl Ledger {
         } else {
             None
         };
+        // A caller may leave while the DELETE is repeated, whose first answer was lost or that came late.
+        let has_left = |asked: &&&Asked| {
+            matches!(asked.request, Request::Decrease { .. }) && asked.ended.is_some() && !asked.is_ok
+        };
+        let is_unheard = self.unheard.contains(&(copy, uid.to_owned()))
+            || waiting.iter().max_by_key(|asked| asked.at).is_some_and(|last| has_left(&last));
         if let Some((check, why)) = found {
             self.find(check, format!("copy {copy} deleted {name} of {id}, {why}"));
         }
@@ -187,8 +193,7 @@ impl Ledger {
             is_taken_back: false,
             may_be_replacement,
             is_replacement: false,
-            // A caller may leave while the DELETE is repeated, whose first answer was lost.
-            outcome: self.unheard.contains(&(copy, uid.to_owned())).then_some(None),
+            outcome: is_unheard.then_some(None),
         });
     }
 
