@@ -159,7 +159,7 @@ impl Ledger {
             matches!(asked.request, Request::Decrease { .. }) && asked.ended.is_some() && !asked.is_ok
         };
         let is_unheard = self.unheard.contains(&(copy, uid.to_owned()))
-            || waiting.iter().max_by_key(|asked| asked.at).is_some_and(|last| has_left(&last));
+            || waiting.iter().max_by_key(|asked| asked.at).is_some_and(has_left);
         if let Some((check, why)) = found {
             self.find(check, format!("copy {copy} deleted {name} of {id}, {why}"));
         }
