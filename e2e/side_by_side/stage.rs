@@ -19,6 +19,7 @@ use e2e::{
     process::{Process, free_port, text},
     program::Programs,
     provider::{Caller, Provider, page},
+    proxy::Proxy,
     users::User,
 };
 use sandbox::autoscaler::{Driver, Workload};
@@ -60,6 +61,9 @@ impl Side {
         }
     }
 }
+
+/// The role of in-tree, and its binding.
+const IN_TREE: &str = "in-tree";
 
 /// The interval of looking at what has happened.
 const POLL: Duration = Duration::from_millis(300);
@@ -103,13 +107,41 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Lets in-tree do everything: which permissions it needs isn't compared.
+    /// Lets in-tree do everything, where its permissions aren't compared.
     pub(crate) async fn grant_in_tree(&self) -> Result<()> {
+        self.bind_in_tree("cluster-admin").await
+    }
+
+    /// Lets in-tree do instead what its documentation says it needs, with these resources of infrastructure templates.
+    pub(crate) async fn grant_in_tree_documented(&self, templates: &[&str]) -> Result<()> {
+        let resources = [
+            "machinedeployments",
+            "machinedeployments/scale",
+            "machinepools",
+            "machinepools/scale",
+            "machines",
+            "machinesets",
+            "machinesets/scale",
+        ];
+        let role = json!({
+            "kind": "ClusterRole",
+            "metadata": { "name": IN_TREE },
+            "rules": [
+                { "apiGroups": ["cluster.x-k8s.io"], "resources": resources, "verbs": ["get", "list", "update", "watch"] },
+                { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": templates, "verbs": ["get", "list", "watch"] },
+            ],
+        });
+        self.testbed.objects.create(role).await?;
+        self.testbed.objects.delete("ClusterRoleBinding", IN_TREE).await?;
+        self.bind_in_tree(IN_TREE).await
+    }
+
+    async fn bind_in_tree(&self, role: &str) -> Result<()> {
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
             "kind": "ClusterRoleBinding",
-            "metadata": { "name": "in-tree" },
-            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin" },
+            "metadata": { "name": IN_TREE },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
             "subjects": [{ "apiGroup": group, "kind": "User", "name": self.testbed.user().name }],
         });
         self.testbed.objects.create(binding).await?;
@@ -129,6 +161,12 @@ impl Stage {
             workload: self.environment.workload.kubeconfig(&User::administrator()),
             specs: vec![spec],
         }
+    }
+
+    /// The same through a proxy to the management API server.
+    pub(crate) fn access_through(&self, proxy: &Proxy) -> Access {
+        let management = self.environment.management.kubeconfig_through(proxy, self.testbed.user());
+        Access { management, ..self.access() }
     }
 
     /// Starts Cluster Autoscaler with the provider for the scenario's Cluster.
@@ -226,19 +264,8 @@ impl Stage {
 
     /// Creates a Pod that requests this CPU, and a Node with these labels.
     pub(crate) async fn pod_on(&self, name: &str, cpu: &str, labels: Value) -> Result<()> {
-        let pod = json!({
-            "kind": "Pod",
-            "metadata": { "name": name },
-            "spec": {
-                "nodeSelector": labels,
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "web",
-                    "image": "registry.k8s.io/pause:3.10.2",
-                    "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
-                }],
-            },
-        });
+        let spec = pod_spec(cpu, labels);
+        let pod = json!({ "kind": "Pod", "metadata": { "name": name }, "spec": spec });
         self.testbed.workload.create(pod).await?;
         Ok(())
     }
@@ -249,6 +276,19 @@ impl Stage {
         ensure!(phase == "Running", "the Pod {name} is {}", phase.as_str().unwrap_or("without a phase"));
         Ok(())
     }
+}
+
+/// Returns the spec of a Pod that requests this CPU, and a Node with these labels.
+pub(crate) fn pod_spec(cpu: &str, labels: Value) -> Value {
+    json!({
+        "nodeSelector": labels,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "web",
+            "image": "registry.k8s.io/pause:3.10.2",
+            "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
+        }],
+    })
 }
 
 /// What makes the calls.

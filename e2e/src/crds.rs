@@ -64,6 +64,47 @@ pub async fn install_template(objects: &Objects, kind: &str) -> Result<()> {
     established(objects, &crd.metadata.name.context("a CRD without name")?).await
 }
 
+/// The objects that a name identifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of a namespace.
+    Namespace,
+    /// Those of the cluster.
+    Cluster,
+}
+
+/// Installs a kind whose spec and status take any content, and waits until it is served. The last version is stored.
+pub async fn install_open(objects: &Objects, group: &str, kind: &str, versions: &[&str], reach: Reach) -> Result<()> {
+    let created = objects.create(open(group, kind, versions, reach)).await?;
+    established(objects, &created.metadata.name.context("a CRD without name")?).await
+}
+
+/// Returns the CRD of a kind whose spec and status take any content.
+pub(crate) fn open(group: &str, kind: &str, versions: &[&str], reach: Reach) -> Value {
+    let plural = Place::of(kind, Contract::V1Beta2).resource.plural;
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema = json!({ "type": "object", "properties": { "spec": anything, "status": anything } });
+    let version = |name: &&str| {
+        json!({
+            "name": name,
+            "served": true,
+            "storage": Some(name) == versions.last(),
+            "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": schema },
+        })
+    };
+    json!({
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "scope": match reach { Reach::Namespace => "Namespaced", Reach::Cluster => "Cluster" },
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
+            "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        },
+    })
+}
+
 /// Waits until the kind of a CRD is served.
 pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
     let what = format!("CRD {name} established");

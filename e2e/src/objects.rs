@@ -65,6 +65,8 @@ impl fmt::Display for Contract {
 pub const CAPI_GROUP: &str = "cluster.x-k8s.io";
 /// The API group of OpenShift's Machine API.
 pub const MACHINE_API_GROUP: &str = "machine.openshift.io";
+/// The group of Cluster Autoscaler's own kinds.
+pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 /// The API group of the infrastructure templates.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// The kinds of Cluster API that the program reads. `MachinePool` need not be installed.
@@ -84,7 +86,9 @@ impl Place {
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
-            "ConfigMap" | "Namespace" | "Node" | "Pod" | "Secret" | "Service" | "ServiceAccount" => ("", "v1"),
+            "ConfigMap" | "Namespace" | "Node" | "Pod" | "PodTemplate" | "Secret" | "Service" | "ServiceAccount" => {
+                ("", "v1")
+            }
             "Deployment" => ("apps", "v1"),
             "Job" => ("batch", "v1"),
             "Event" => ("events.k8s.io", "v1"),
@@ -94,6 +98,8 @@ impl Place {
             | "ValidatingWebhookConfiguration"
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
+            "CapacityBuffer" | "CapacityQuota" => (AUTOSCALING_GROUP, "v1beta1"),
+            "ProvisioningRequest" => (AUTOSCALING_GROUP, "v1"),
             "KubeadmConfigTemplate" => ("bootstrap.cluster.x-k8s.io", "v1beta2"),
             "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", "v1beta2"),
             kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (contract.group(), contract.version()),
@@ -111,6 +117,7 @@ impl Place {
         let cluster_wide = [
             "Namespace",
             "Node",
+            "CapacityQuota",
             "ClusterRole",
             "ClusterRoleBinding",
             "CustomResourceDefinition",

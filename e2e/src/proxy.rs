@@ -1,5 +1,5 @@
-//! A proxy to the API server that can hold back watches and the answers to patches and deletes, as a busy server delays them, and
-//! that can be cut.
+//! A proxy to the API server that can hold back watches and the answers to patches and deletes, as a busy server delays
+//! them, that can slow down and throttle requests, and that can be cut.
 //!
 //! The program connects to it by plain HTTP/1.1, so that it sees the requests of each connection; it connects to a real
 //! API server by TLS.
@@ -8,8 +8,9 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -18,6 +19,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
+    time::{Instant, sleep},
 };
 use tokio_rustls::{
     TlsConnector,
@@ -44,6 +46,11 @@ struct Held {
     watches: bool,
     writes: bool,
     deletes: bool,
+    /// The time for which each request waits.
+    delay: Duration,
+    /// The shortest time between two requests that are carried. Others are answered with 429, as API Priority and
+    /// Fairness does.
+    interval: Duration,
     /// True if no connection is carried at all.
     all: bool,
     /// The number of times that all open connections were cut.
@@ -56,8 +63,13 @@ pub struct Proxy {
     address: SocketAddr,
     held: watch::Sender<Held>,
     asked: Asked,
+    refused: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
+
+/// The answer to a request that is throttled, whose connection ends with it.
+const TOO_MANY_REQUESTS: &[u8] =
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// The paths and queries of the received requests.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -69,15 +81,16 @@ impl Proxy {
         let address = listener.local_addr()?;
         let held = watch::Sender::new(Held::default());
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
-        let asked = Asked::default();
-        let way = Forwarder { port, tls, held: held.clone(), asked: Arc::clone(&asked) };
+        let (asked, refused) = (Asked::default(), Arc::default());
+        let throttle = Throttle { next: Arc::new(Mutex::new(Instant::now())), refused: Arc::clone(&refused) };
+        let way = Forwarder { port, tls, held: held.clone(), asked: Arc::clone(&asked), throttle };
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 connections.spawn(way.clone().carry(client));
             }
         });
-        Ok(Self { address, held, asked, accepting })
+        Ok(Self { address, held, asked, refused, accepting })
     }
 
     /// Returns its URL, for a kubeconfig.
@@ -116,6 +129,22 @@ impl Proxy {
         self.held.send_modify(|held| held.writes = false);
     }
 
+    /// Lets each request wait for this time from now on.
+    pub fn slow_down(&self, delay: Duration) {
+        self.held.send_modify(|held| held.delay = delay);
+    }
+
+    /// Answers requests with 429 from now on unless this time has passed since the last one that was carried.
+    pub fn throttle(&self, interval: Duration) {
+        self.held.send_modify(|held| held.interval = interval);
+    }
+
+    /// Returns the number of requests that were answered with 429.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Cuts all connections, and refuses new ones. When this returns, nothing is carried any more.
     pub async fn cut(&self) {
         self.held.send_modify(|held| held.all = true);
@@ -152,6 +181,28 @@ struct Forwarder {
     tls: Option<TlsConnector>,
     held: watch::Sender<Held>,
     asked: Asked,
+    throttle: Throttle,
+}
+
+#[derive(Clone)]
+struct Throttle {
+    /// When the next request may be carried.
+    next: Arc<Mutex<Instant>>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Throttle {
+    fn admits(&self, interval: Duration) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let admitted = interval.is_zero() || *next <= now;
+        if admitted {
+            *next = now + interval;
+        } else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        admitted
+    }
 }
 
 impl Forwarder {
@@ -177,32 +228,40 @@ impl Forwarder {
     }
 
     async fn forward(&self, client: TcpStream, server: impl AsyncRead + AsyncWrite) -> Result<()> {
-        let (from_client, to_client) = split(client);
+        let (from_client, mut to_client) = split(client);
         let (from_server, to_server) = split(server);
         let carried = AtomicU8::new(Carried::Other as u8);
         tokio::select! {
-            ended = requests(from_client, to_server, &carried, &self.asked) => ended,
-            ended = answers(from_server, to_client, &carried, self.held.subscribe()) => ended,
+            throttled = self.requests(from_client, to_server, &carried) => throttled?,
+            ended = answers(from_server, &mut to_client, &carried, self.held.subscribe()) => return ended,
         }
+        to_client.write_all(TOO_MANY_REQUESTS).await?;
+        Ok(to_client.shutdown().await?)
     }
-}
 
-async fn requests(
-    mut client: impl AsyncRead + Unpin,
-    mut server: impl AsyncWrite + Unpin,
-    carried: &AtomicU8,
-    asked: &Asked,
-) -> Result<()> {
-    let mut part = vec![0; PART];
-    loop {
-        let length = client.read(&mut part).await?;
-        let part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
-        if let Some((method, target)) = request_line(part) {
-            carried.store(carried_by(method, target) as u8, Ordering::Relaxed);
-            asked.lock().unwrap_or_else(PoisonError::into_inner).push(target.to_owned());
+    /// Forwards requests until one is throttled.
+    async fn requests(
+        &self,
+        mut client: impl AsyncRead + Unpin,
+        mut server: impl AsyncWrite + Unpin,
+        carried: &AtomicU8,
+    ) -> Result<()> {
+        let mut part = vec![0; PART];
+        loop {
+            let length = client.read(&mut part).await?;
+            let part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
+            if let Some((method, target)) = request_line(part) {
+                carried.store(carried_by(method, target) as u8, Ordering::Relaxed);
+                self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(target.to_owned());
+                let Held { delay, interval, .. } = *self.held.borrow();
+                if !self.throttle.admits(interval) {
+                    return Ok(());
+                }
+                sleep(delay).await;
+            }
+            server.write_all(part).await?;
+            server.flush().await?;
         }
-        server.write_all(part).await?;
-        server.flush().await?;
     }
 }
 

@@ -47,13 +47,22 @@ pub(super) async fn failed_creation(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::after("the Pod runs in the other", runs))
 }
 
-/// The one that comes instead doesn't join either: it is by its name that it is another.
 pub(super) async fn dead_at_minimum(stage: &Stage) -> Result<Outcome> {
+    replaced_at_minimum(stage, &[]).await
+}
+
+pub(super) async fn dead_at_minimum_by_force(stage: &Stage) -> Result<Outcome> {
+    replaced_at_minimum(stage, &["--force-delete-unregistered-nodes"]).await
+}
+
+/// The one that comes instead doesn't join either: it is by its name that it is another.
+async fn replaced_at_minimum(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let group = Workers::new("workers").sized().that("never-join").bounds(1, 5).replicas(1).create(testbed).await?;
     let provisioned = |machines: &[Machine]| machines.len() == 1 && machines[0].phase == "Provisioned";
     let first = testbed.machines_that(&group, "a Machine with a providerID", provisioned).await?;
-    let mut run = stage.autoscale(Settings { provision: Duration::from_secs(15), ..growing() }).await?;
+    let settings = Settings { provision: Duration::from_secs(15), ..growing() };
+    let mut run = stage.start(&stage.access(), settings, flags).await?;
     run.wait_for_loops(2, PATIENCE).await?;
     run.turn();
     let replaced = run

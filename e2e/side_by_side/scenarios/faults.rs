@@ -5,7 +5,7 @@ use e2e::{controllers::groups::Workers, infrastructure::kinds};
 use serde_json::json;
 
 use super::{Outcome, PATIENCE, growing};
-use crate::stage::Stage;
+use crate::stage::{Side, Stage};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 
@@ -19,6 +19,29 @@ pub(super) async fn bad_annotation(stage: &Stage) -> Result<Outcome> {
 pub(super) async fn missing_template(stage: &Stage) -> Result<Outcome> {
     let orphan = Workers::new("orphan").create(&stage.testbed).await?;
     stage.testbed.objects.delete("LoopbackMachineTemplate", &orphan.name).await?;
+    Workers::new("workers").sized().create(&stage.testbed).await?;
+    grows(stage).await
+}
+
+/// In-tree gets the permissions that its documentation names, but for the one kind.
+pub(super) async fn forbidden_template(stage: &Stage) -> Result<Outcome> {
+    const KIND: &str = "ForbiddenMachineTemplate";
+    let objects = &stage.testbed.objects;
+    kinds::install(objects, &[KIND]).await?;
+    if stage.side == Side::InTree {
+        stage.grant_in_tree_documented(&["loopbackmachinetemplates"]).await?;
+    }
+    let template = json!({
+        "kind": KIND,
+        "metadata": { "name": "forbidden" },
+        "spec": { "template": { "spec": {} } },
+        "status": { "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" } },
+    });
+    objects.create(template).await?;
+    let group = Workers::new("forbidden").create(&stage.testbed).await?;
+    let reference = json!({ "kind": KIND, "name": "forbidden" });
+    let template = json!({ "spec": { "template": { "spec": { "infrastructureRef": reference } } } });
+    objects.patch(group.kind, &group.name, template).await?;
     Workers::new("workers").sized().create(&stage.testbed).await?;
     grows(stage).await
 }

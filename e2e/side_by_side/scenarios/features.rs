@@ -1,11 +1,17 @@
 //! Features of Cluster Autoscaler that depend on what a provider says of its node groups.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
-use e2e::controllers::groups::{Group, Workers};
+use e2e::{
+    controllers::groups::{Group, Workers},
+    crds::{self, Reach},
+    objects::AUTOSCALING_GROUP,
+};
 use serde_json::json;
 
 use super::{Outcome, PATIENCE, growing};
-use crate::stage::{Run, Stage};
+use crate::stage::{Run, Stage, pod_spec};
 
 /// Two groups that differ in nothing but their name.
 pub(super) async fn balance(stage: &Stage) -> Result<Outcome> {
@@ -45,6 +51,98 @@ pub(super) async fn price_expander(stage: &Stage) -> Result<Outcome> {
     let run = stage.start(&stage.access(), growing(), &["--expander=price"]).await?;
     stage.pod("web", "3").await?;
     become_sizes(stage, run, &[(&dear, 0), (&cheap, 1)]).await
+}
+
+/// Nothing but the buffer asks for Nodes.
+pub(super) async fn capacity_buffer(stage: &Stage) -> Result<Outcome> {
+    let group = Workers::new("workers").sized().create(&stage.testbed).await?;
+    install(stage, "CapacityBuffer", &["v1alpha1", "v1beta1"], Reach::Namespace).await?;
+    let flags = ["--capacity-buffer-controller-enabled=true", "--capacity-buffer-pod-injection-enabled=true"];
+    let run = stage.start(&stage.access(), growing(), &flags).await?;
+    pod_template(stage).await?;
+    let spec = json!({
+        "podTemplateRef": { "name": "spare" },
+        "replicas": 2,
+        "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+    });
+    stage
+        .testbed
+        .workload
+        .create(json!({ "kind": "CapacityBuffer", "metadata": { "name": "spare" }, "spec": spec }))
+        .await?;
+    become_sizes(stage, run, &[(&group, 2)]).await
+}
+
+/// Three Pods need a Node each.
+pub(super) async fn capacity_quota(stage: &Stage) -> Result<Outcome> {
+    let group = Workers::new("workers").sized().create(&stage.testbed).await?;
+    install(stage, "CapacityQuota", &["v1alpha1", "v1beta1"], Reach::Cluster).await?;
+    let spec = json!({ "limits": { "resources": { "nodes": 2 } } });
+    stage
+        .testbed
+        .workload
+        .create(json!({ "kind": "CapacityQuota", "metadata": { "name": "two" }, "spec": spec }))
+        .await?;
+    let mut run = stage.start(&stage.access(), growing(), &["--capacity-quotas-enabled=true"]).await?;
+    for number in 0..3 {
+        stage.pod(&format!("web-{number}"), "3").await?;
+    }
+    let size = async || stage.testbed.objects.scale(group.kind, &group.name).await;
+    let grown = run.within(PATIENCE, async || {
+        let size = size().await?;
+        ensure!(size == 2, "the node group has {size} replicas");
+        Ok(())
+    });
+    let grown = grown.await;
+    if grown.is_err() {
+        return Ok(Outcome::after("", grown));
+    }
+    run.turn();
+    let quiet = run.stays(Duration::from_secs(15), async || {
+        let size = size().await?;
+        ensure!(size == 2, "the node group has {size} replicas");
+        Ok(())
+    });
+    Ok(match quiet.await {
+        Ok(()) => Outcome::good("two Nodes"),
+        Err(last) => Outcome::bad(last),
+    })
+}
+
+pub(super) async fn provisioning_request(stage: &Stage) -> Result<Outcome> {
+    let group = Workers::new("workers").sized().create(&stage.testbed).await?;
+    install(stage, "ProvisioningRequest", &["v1beta1", "v1"], Reach::Namespace).await?;
+    let mut run = stage.start(&stage.access(), growing(), &["--enable-provisioning-requests=true"]).await?;
+    pod_template(stage).await?;
+    let spec = json!({
+        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        "podSets": [{ "count": 2, "podTemplateRef": { "name": "spare" } }],
+    });
+    let objects = &stage.testbed.workload;
+    objects.create(json!({ "kind": "ProvisioningRequest", "metadata": { "name": "job" }, "spec": spec })).await?;
+    run.turn();
+    let provisioned = run.within(PATIENCE, async || {
+        let status = objects.get("ProvisioningRequest", "job").await?.data["status"]["conditions"].clone();
+        let conditions = status.as_array().map(Vec::as_slice).unwrap_or_default();
+        let done = conditions.iter().any(|it| it["type"] == "Provisioned" && it["status"] == "True");
+        let size = stage.testbed.objects.scale(group.kind, &group.name).await?;
+        ensure!(done && size == 2, "the node group has {size} replicas, and the conditions are {status}");
+        Ok(())
+    });
+    Ok(Outcome::after("provisioned with two Nodes", provisioned.await))
+}
+
+/// Installs one of Cluster Autoscaler's kinds, which takes any content.
+async fn install(stage: &Stage, kind: &str, versions: &[&str], reach: Reach) -> Result<()> {
+    crds::install_open(&stage.testbed.workload, AUTOSCALING_GROUP, kind, versions, reach).await
+}
+
+/// Creates a template of a Pod that needs a Node for itself.
+async fn pod_template(stage: &Stage) -> Result<()> {
+    let pod = pod_spec("3", json!({}));
+    let template = json!({ "kind": "PodTemplate", "metadata": { "name": "spare" }, "template": { "spec": pod } });
+    stage.testbed.workload.create(template).await?;
+    Ok(())
 }
 
 async fn become_sizes(stage: &Stage, mut run: Run, expected: &[(&Group, i32)]) -> Result<Outcome> {

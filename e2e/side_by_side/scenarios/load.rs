@@ -1,6 +1,6 @@
 //! Many node groups, and an API server that isn't there.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -9,9 +9,11 @@ use e2e::{
     controllers::groups::Workers,
     crds::Installed,
     objects::{Contract, Objects},
+    proxy::Proxy,
     users::User,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Outcome, PATIENCE, growing};
@@ -35,20 +37,62 @@ pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::after("grown", grown.await))
 }
 
-const PODS: usize = 200;
+/// The node groups behind a bad API server: enough that their requests add up.
+const SEVERAL: usize = 20;
 
-/// Ten node groups; each Pod needs a Node of its own.
+/// Each request takes 200 ms longer.
+pub(super) async fn slow_api_server(stage: &Stage) -> Result<Outcome> {
+    grows_through(stage, |proxy| proxy.slow_down(Duration::from_millis(200))).await
+}
+
+/// Ten requests a second are answered, and the others with 429.
+pub(super) async fn throttling_api_server(stage: &Stage) -> Result<Outcome> {
+    grows_through(stage, |proxy| proxy.throttle(Duration::from_millis(100))).await
+}
+
+async fn grows_through(stage: &Stage, hinder: impl Fn(&Proxy)) -> Result<Outcome> {
+    for number in 0..SEVERAL {
+        Workers::new(&format!("workers-{number}")).sized().create(&stage.testbed).await?;
+    }
+    let proxy = stage.environment.management.proxy().await?;
+    let mut run = stage.start(&stage.access_through(&proxy), growing(), &[]).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    hinder(&proxy);
+    let before = (proxy.asked().len(), proxy.refused());
+    stage.pod("web", "3").await?;
+    run.turn();
+    let runs = run.within(2 * PATIENCE, async || stage.runs("web").await).await;
+    let (asked, refused) = (proxy.asked().len() - before.0, proxy.refused() - before.1);
+    let requests =
+        if refused == 0 { format!("{asked} requests") } else { format!("{asked} requests, {refused} refused") };
+    Ok(match runs {
+        Ok((_, took)) => Outcome::good(format!("the Pod runs after {} s, {requests}", took.as_secs())),
+        Err(last) => Outcome::bad(format!("{last}; {requests}")),
+    })
+}
+
 pub(super) async fn two_hundred_nodes(stage: &Stage) -> Result<Outcome> {
+    up_and_down(stage, 200).await
+}
+
+pub(super) async fn thousand_nodes(stage: &Stage) -> Result<Outcome> {
+    up_and_down(stage, 1000).await
+}
+
+/// Ten node groups; each Pod needs a Node of its own. One of twenty Pods stays, with its Node.
+async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
     let testbed = &stage.testbed;
+    let limit = Duration::from_secs(u64::try_from(pods)? * 2).max(6 * PATIENCE);
     let mut groups = Vec::new();
     for number in 0..10 {
-        groups.push(Workers::new(&format!("workers-{number}")).sized().bounds(0, 30).create(testbed).await?);
+        let max = i32::try_from(pods / 10 * 3 / 2)?;
+        groups.push(Workers::new(&format!("workers-{number}")).sized().bounds(0, max).create(testbed).await?);
     }
-    let settings = Settings { unneeded: Duration::from_secs(5), provision: Duration::from_secs(600), ..growing() };
+    let settings = Settings { unneeded: Duration::from_secs(5), provision: 2 * limit, ..growing() };
     let mut run = stage.autoscale(settings).await?;
     let before = stage.requests()?;
-    let pods = (0..PODS).map(|number| async move { stage.pod(&format!("web-{number}"), "3").await });
-    stream::iter(pods).buffer_unordered(10).try_collect::<Vec<()>>().await?;
+    let all = (0..pods).map(|number| async move { stage.pod(&format!("web-{number}"), "3").await });
+    stream::iter(all).buffer_unordered(10).try_collect::<Vec<()>>().await?;
     let sizes = async || -> Result<i32> {
         let mut all = 0;
         for group in &groups {
@@ -56,33 +100,45 @@ pub(super) async fn two_hundred_nodes(stage: &Stage) -> Result<Outcome> {
         }
         Ok(all)
     };
-    let run_all = run.within(6 * PATIENCE, async || {
-        let pods = testbed.workload.list("Pod", "").await?;
-        let running = pods.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
-        ensure!(running == PODS, "{running} Pods run, of {} Nodes", sizes().await?);
-        Ok(())
+    let run_all = run.within(limit, async || {
+        let listed = testbed.workload.list("Pod", "").await?;
+        let running = listed.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
+        ensure!(running == pods, "{running} Pods run, of {} Nodes", sizes().await?);
+        Ok(listed)
     });
-    let up = match run_all.await {
-        Ok(((), took)) => took,
+    let (running, up) = match run_all.await {
+        Ok(up) => up,
         Err(last) => return Ok(Outcome::bad(last)),
     };
     let nodes = sizes().await?;
+    let (stay, go): (Vec<_>, Vec<_>) = running.iter().enumerate().partition(|(number, _)| number % 20 == 0);
+    let busy: BTreeSet<&str> = stay.iter().filter_map(|(_, pod)| pod.data["spec"]["nodeName"].as_str()).collect();
     run.turn();
-    let pods = (0..PODS).map(|number| async move { testbed.workload.delete("Pod", &format!("web-{number}")).await });
-    stream::iter(pods).buffer_unordered(10).try_collect::<Vec<()>>().await?;
-    let gone = run.within(6 * PATIENCE, async || {
-        let left = testbed.objects.list("Machine", "").await?.len();
-        ensure!(left == 0, "{left} Machines are left, and the sizes are {}", sizes().await?);
-        Ok(())
+    let delete = |(_, pod): (usize, &DynamicObject)| {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        async move { testbed.workload.delete("Pod", &name).await }
+    };
+    stream::iter(go.into_iter().map(delete)).buffer_unordered(10).try_collect::<Vec<()>>().await?;
+    let gone = run.within(limit, async || {
+        let left = testbed.objects.list("Machine", "").await?;
+        ensure!(left.len() <= busy.len(), "{} Machines are left, and the sizes are {}", left.len(), sizes().await?);
+        Ok(left)
     });
-    Ok(match gone.await {
-        Ok(((), down)) => Outcome::good(format!(
-            "up in {} s to {nodes} Nodes, down in {} s, {} requests",
+    let (left, down) = match gone.await {
+        Ok(gone) => gone,
+        Err(last) => return Ok(Outcome::bad(last)),
+    };
+    let left: BTreeSet<&str> =
+        left.iter().filter_map(|machine| machine.data["status"]["nodeRef"]["name"].as_str()).collect();
+    let wrong = busy.difference(&left).count();
+    let requests = stage.requests()? - before;
+    Ok(Outcome {
+        good: wrong == 0,
+        seen: format!(
+            "up in {} s to {nodes} Nodes, down in {} s, {wrong} busy Nodes lost, {requests} requests",
             up.as_secs(),
-            down.as_secs(),
-            stage.requests()? - before
-        )),
-        Err(last) => Outcome::bad(last),
+            down.as_secs()
+        ),
     })
 }
 
@@ -93,9 +149,19 @@ const CLUSTER: &str = "prod";
 /// The loops that are measured, after one that fills caches.
 const LOOPS: usize = 2;
 
+/// With Cluster Autoscaler's default limits of requests.
+pub(super) async fn idle_loop(stage: &Stage) -> Result<Outcome> {
+    idle(stage, &["--kube-client-qps=5", "--kube-client-burst=10"]).await
+}
+
+/// With limits that hold nothing up.
+pub(super) async fn idle_loop_unlimited(stage: &Stage) -> Result<Outcome> {
+    idle(stage, &["--kube-client-qps=200", "--kube-client-burst=400"]).await
+}
+
 /// No controllers run: objects are written as those leave them. Cluster Autoscaler's own requests, for Pods and Nodes of
 /// the workload cluster, aren't counted.
-pub(super) async fn idle_loop(stage: &Stage) -> Result<Outcome> {
+async fn idle(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
     let start = |contract, installed| ControlPlane::start(Arc::clone(&stage.components), contract, installed);
     let management = start(Contract::V1Beta2, Installed::All).await?;
     let workload = start(Contract::V1Beta2, Installed::Nothing).await?;
@@ -109,11 +175,11 @@ pub(super) async fn idle_loop(stage: &Stage) -> Result<Outcome> {
         workload: workload.kubeconfig(&User::administrator()),
         specs: vec![format!("clusterapi:namespace={NAMESPACE},clusterName={CLUSTER}")],
     };
-    // Cluster Autoscaler's defaults.
-    let flags = ["--kube-client-qps=5", "--kube-client-burst=10"];
-    let mut run = stage.start(&access, growing(), &flags).await?;
-    let limit = Duration::from_secs(500);
-    run.wait_for_loops(1, limit).await?;
+    let mut run = stage.start(&access, growing(), flags).await?;
+    let limit = Duration::from_secs(480);
+    if let Err(error) = run.wait_for_loops(1, limit).await {
+        return Ok(Outcome::bad(format!("no loop ends: {error}")));
+    }
     let main = |what: &str| format!("cluster_autoscaler_function_duration_seconds_{what}{{function=\"main\"}}");
     let look = async |run: &crate::stage::Run| -> Result<(f64, f64, usize)> {
         Ok((run.metric(&main("sum")).await?, run.metric(&main("count")).await?, requests(&management, &user)?))

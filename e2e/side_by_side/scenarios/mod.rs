@@ -23,6 +23,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// What a user expects.
     pub(crate) expected: &'static str,
+    /// The first minor version of Cluster Autoscaler that has what it is about, 0 for all.
+    pub(crate) since: u32,
     /// The public issues about it: numbers in kubernetes/autoscaler, others with their repository.
     pub(crate) issues: &'static [&'static str],
     #[serde(skip)]
@@ -65,8 +67,14 @@ pub(crate) fn growing() -> Settings {
 }
 
 macro_rules! scenario {
-    ($name:literal, $body:path, [$($issue:literal),*], $expected:literal) => {
-        Scenario { name: $name, expected: $expected, issues: &[$($issue),*], body: |stage| Box::pin($body(stage)) }
+    ($name:literal, $body:path, [$($issue:literal),*], $expected:literal $(, since $since:literal)?) => {
+        Scenario {
+            name: $name,
+            expected: $expected,
+            since: 0 $(+ $since)?,
+            issues: &[$($issue),*],
+            body: |stage| Box::pin($body(stage)),
+        }
     };
 }
 
@@ -78,6 +86,12 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         faults::missing_template,
         ["5912", "6490"],
         "a node group whose infrastructure template is gone stops no other"
+    ),
+    scenario!(
+        "forbidden-template",
+        faults::forbidden_template,
+        ["5912"],
+        "a node group whose infrastructure template may not be read stops no other"
     ),
     scenario!(
         "plural-of-template",
@@ -129,6 +143,13 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "a Machine that never joins is replaced at the min size too"
     ),
     scenario!(
+        "dead-at-minimum-by-force",
+        failures::dead_at_minimum_by_force,
+        ["10059"],
+        "the same with `--force-delete-unregistered-nodes`",
+        since 32
+    ),
+    scenario!(
         "starting-nodes",
         failures::starting_nodes,
         ["10245"],
@@ -140,6 +161,19 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         removals::fifty_at_once,
         ["3104", "4634", "7872"],
         "fifty idle Nodes go, and no busy one"
+    ),
+    scenario!(
+        "repeated-removals",
+        removals::repeated,
+        ["4634", "7872"],
+        "Nodes whose deletion takes long are asked for again by a new Cluster Autoscaler, and no busy one goes"
+    ),
+    scenario!(
+        "batched-removals",
+        removals::batched,
+        [],
+        "`--node-deletion-batcher-interval` and `--max-scale-down-parallelism`: idle Nodes go, and no busy one",
+        since 33
     ),
     scenario!(
         "rollout",
@@ -199,6 +233,39 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
     ),
     scenario!("price-expander", features::price_expander, [], "the price expander chooses the cheaper node group"),
     scenario!(
+        "capacity-buffer",
+        features::capacity_buffer,
+        [],
+        "a CapacityBuffer of two Pods makes a node group grow by two",
+        since 35
+    ),
+    scenario!(
+        "capacity-quota",
+        features::capacity_quota,
+        [],
+        "a CapacityQuota of two Nodes leaves the third Pod pending",
+        since 36
+    ),
+    scenario!(
+        "provisioning-request",
+        features::provisioning_request,
+        [],
+        "a ProvisioningRequest for two Pods, best effort atomic, is provisioned",
+        since 33
+    ),
+    scenario!(
+        "slow-api-server",
+        load::slow_api_server,
+        [],
+        "a Pod gets a Node in one of 20 node groups while each request takes 200 ms longer"
+    ),
+    scenario!(
+        "throttling-api-server",
+        load::throttling_api_server,
+        [],
+        "the same while ten requests a second are answered, and the others with 429"
+    ),
+    scenario!(
         "api-server-restart",
         load::api_server_restart,
         [],
@@ -211,9 +278,21 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "200 Pods get a Node each in ten node groups, and the Nodes go with them"
     ),
     scenario!(
+        "thousand-nodes",
+        load::thousand_nodes,
+        [],
+        "1,000 Pods get a Node each in ten node groups, and the Nodes go with them"
+    ),
+    scenario!(
         "idle-loop",
-        load::idle_loop,
+        load::idle_loop_unlimited,
         ["6333", "6784"],
         "an idle loop over 200 node groups with 25 Machines each makes no request to the management cluster"
+    ),
+    scenario!(
+        "idle-loop-at-default-qps",
+        load::idle_loop,
+        ["6333", "6784"],
+        "the same with Cluster Autoscaler's default limit of 5 requests a second"
     ),
 ];

@@ -13,7 +13,7 @@ use e2e::{
     wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Outcome, PATIENCE};
 use crate::stage::Stage;
@@ -70,20 +70,94 @@ pub(super) async fn fifty_at_once(stage: &Stage) -> Result<Outcome> {
     })
 }
 
+/// Hooks hold the deletions, as a slow drain does. A Cluster Autoscaler that starts takes its taints off, and finds the
+/// same Nodes idle again.
+pub(super) async fn repeated(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().replicas(5).create(testbed).await?;
+    let machines = testbed.running(&group, 5).await?;
+    hold(stage, &machines, json!("held")).await?;
+    for name in ["web-0", "web-1"] {
+        stage.pod(name, "3").await?;
+    }
+    every(POLL_INTERVAL, "two busy Nodes", PATIENCE, async || {
+        stage.runs("web-0").await?;
+        stage.runs("web-1").await
+    })
+    .await?;
+    let settings = Settings { unneeded: Duration::from_secs(2), ..Settings::default() };
+    let mut run = stage.autoscale(settings).await?;
+    let begun = run.within(PATIENCE, async || {
+        let deleting = testbed.machines(&group).await?.iter().filter(|machine| machine.deleting).count();
+        ensure!(deleting == 3, "{deleting} Machines are being deleted");
+        Ok(())
+    });
+    if let Err(last) = begun.await {
+        return Ok(Outcome::bad(last));
+    }
+    run.turn();
+    for _ in 0..2 {
+        run = stage.restart_autoscaler(run, settings).await?;
+        run.wait_for_loops(8, PATIENCE).await?;
+    }
+    hold(stage, &machines, Value::Null).await?;
+    let gone = run.within(PATIENCE, async || {
+        let left = testbed.machines(&group).await?.len();
+        ensure!(left <= 2, "{left} Machines are left");
+        Ok(())
+    });
+    if let Err(last) = gone.await {
+        return Ok(Outcome::bad(last));
+    }
+    let quiet = run.stays(Duration::from_secs(10), async || {
+        let size = testbed.objects.scale(group.kind, &group.name).await?;
+        let left = testbed.machines(&group).await?.iter().filter(|machine| !machine.deleting).count();
+        ensure!(size == 2 && left == 2, "a busy Node goes: {left} Machines are left, and the size is {size}");
+        Ok(())
+    });
+    Ok(match quiet.await {
+        Ok(()) => Outcome::good("three Nodes go, two stay"),
+        Err(last) => Outcome::bad(last),
+    })
+}
+
+/// The flags of 1.33 and later that say how many Nodes go at once, and how they are gathered.
+pub(super) async fn batched(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    let group = Workers::new("workers").sized().replicas(6).create(testbed).await?;
+    testbed.running(&group, 6).await?;
+    stage.pod("web", "3").await?;
+    every(POLL_INTERVAL, "a busy Node", PATIENCE, async || stage.runs("web").await).await?;
+    let flags = ["--node-deletion-batcher-interval=3s", "--max-scale-down-parallelism=3"];
+    let settings = Settings { unneeded: Duration::from_secs(2), ..Settings::default() };
+    let mut run = stage.start(&stage.access(), settings, &flags).await?;
+    run.wait_for_loops(2, PATIENCE).await?;
+    run.turn();
+    let gone = run.within(PATIENCE, async || {
+        let left = testbed.machines(&group).await?.len();
+        let size = testbed.objects.scale(group.kind, &group.name).await?;
+        ensure!(left == 1, "{left} Machines are left, and the size is {size}");
+        stage.runs("web").await
+    });
+    Ok(Outcome::after("all but the busy one are gone", gone.await))
+}
+
+/// Holds the deletion of Machines by a hook, or releases it.
+async fn hold(stage: &Stage, machines: &[Machine], hook: Value) -> Result<()> {
+    let annotate = |machine: &Machine| {
+        let (name, hook) = (machine.name.clone(), json!({ HOOK: hook }));
+        async move { stage.testbed.objects.annotate("Machine", &name, hook).await }
+    };
+    stream::iter(machines.iter().map(annotate)).buffered(3).try_collect::<Vec<()>>().await.map(drop)
+}
+
 /// A hook holds the drain of the old Machines, as a slow drain does. Each new Machine that goes is one that the rollout
 /// makes again.
 pub(super) async fn rollout(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let group = Workers::new("workers").sized().replicas(3).create(testbed).await?;
     let old = testbed.running(&group, 3).await?;
-    let hold = async |value: serde_json::Value| -> Result<()> {
-        let annotate = |machine: &Machine| {
-            let (name, value) = (machine.name.clone(), json!({ HOOK: value }));
-            async move { testbed.objects.annotate("Machine", &name, value).await }
-        };
-        stream::iter(old.iter().map(annotate)).buffered(3).try_collect::<Vec<()>>().await.map(drop)
-    };
-    hold(json!("held")).await?;
+    hold(stage, &old, json!("held")).await?;
     testbed.roll(&group).await?;
     let begun =
         |machines: &[Machine]| machines.iter().any(|machine| machine.runs() && !names(&old).contains(&machine.name));
@@ -107,7 +181,7 @@ pub(super) async fn rollout(stage: &Stage) -> Result<Outcome> {
     if let Err(last) = quiet {
         return Ok(Outcome::bad(last));
     }
-    hold(serde_json::Value::Null).await?;
+    hold(stage, &old, Value::Null).await?;
     let gone = run
         .within(2 * PATIENCE, async || {
             let left = testbed.machines(&group).await?.len();

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::{
-    crds::established,
+    crds::{self, Reach, established},
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects, Place},
 };
 
@@ -35,28 +35,8 @@ pub async fn install(objects: &Objects, kinds: &[&str]) -> Result<()> {
 }
 
 fn definition(kind: &str) -> Value {
-    let place = Place::of(kind, Contract::V1Beta2);
-    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{INFRASTRUCTURE_GROUP}", place.resource.plural),
-            "labels": { "cluster.x-k8s.io/v1beta2": place.resource.version },
-        },
-        "spec": {
-            "group": INFRASTRUCTURE_GROUP,
-            "scope": "Namespaced",
-            "names": { "kind": kind, "plural": place.resource.plural, "singular": kind.to_lowercase() },
-            "versions": [{
-                "name": place.resource.version,
-                "served": true,
-                "storage": true,
-                "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": {
-                    "type": "object",
-                    "properties": { "spec": anything, "status": anything },
-                } },
-            }],
-        },
-    })
+    let version = Place::of(kind, Contract::V1Beta2).resource.version;
+    let mut definition = crds::open(INFRASTRUCTURE_GROUP, kind, &[&version], Reach::Namespace);
+    definition["metadata"]["labels"] = json!({ "cluster.x-k8s.io/v1beta2": version });
+    definition
 }
