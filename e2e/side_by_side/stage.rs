@@ -20,7 +20,7 @@ use e2e::{
     program::Programs,
     provider::{Caller, Provider, page},
     proxy::Proxy,
-    users::User,
+    users::{self, User},
 };
 use sandbox::autoscaler::{Driver, Workload};
 use serde_json::{Value, json};
@@ -163,10 +163,9 @@ impl Stage {
         }
     }
 
-    /// The same through a proxy to the management API server.
+    /// The same through a proxy to the management API server, which knows the user.
     pub(crate) fn access_through(&self, proxy: &Proxy) -> Access {
-        let management = self.environment.management.kubeconfig_through(proxy, self.testbed.user());
-        Access { management, ..self.access() }
+        Access { management: users::plain_kubeconfig(&proxy.server()), ..self.access() }
     }
 
     /// Starts Cluster Autoscaler with the provider for the scenario's Cluster.

@@ -154,7 +154,13 @@ impl ControlPlane {
     pub async fn proxy(&self) -> Result<Proxy> {
         let config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
         // Credentials aren't needed here: each request carries its own.
-        Proxy::start(self.settings.port, Some(config.rustls_client_config()?)).await
+        Proxy::start(self.settings.port, Some(config.rustls_client_config()?), None).await
+    }
+
+    /// The same for one user, with its token: clients in Go send none by plain HTTP.
+    pub async fn proxy_of(&self, user: &User) -> Result<Proxy> {
+        let config = config(user, &self.settings.address(), &self.authority).await?;
+        Proxy::start(self.settings.port, Some(config.rustls_client_config()?), Some(user.token())).await
     }
 
     /// Returns a kubeconfig for a user that goes through a proxy.

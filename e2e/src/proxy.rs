@@ -75,15 +75,17 @@ const TOO_MANY_REQUESTS: &[u8] =
 type Asked = Arc<Mutex<Vec<String>>>;
 
 impl Proxy {
-    /// Listens and forwards to the API server on a port of 127.0.0.1, by TLS if it has settings for it.
-    pub(crate) async fn start(port: u16, tls: Option<ClientConfig>) -> Result<Self> {
+    /// Listens and forwards to the API server on a port of 127.0.0.1, by TLS if it has settings for it. Requests get the
+    /// token, if any.
+    pub(crate) async fn start(port: u16, tls: Option<ClientConfig>, token: Option<String>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let held = watch::Sender::new(Held::default());
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
         let (asked, refused) = (Asked::default(), Arc::default());
         let throttle = Throttle { next: Arc::new(Mutex::new(Instant::now())), refused: Arc::clone(&refused) };
-        let way = Forwarder { port, tls, held: held.clone(), asked: Arc::clone(&asked), throttle };
+        let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n").into());
+        let way = Forwarder { port, tls, held: held.clone(), asked: Arc::clone(&asked), throttle, authorization };
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -182,6 +184,8 @@ struct Forwarder {
     held: watch::Sender<Held>,
     asked: Asked,
     throttle: Throttle,
+    /// The header that is added to each request.
+    authorization: Option<Arc<str>>,
 }
 
 #[derive(Clone)]
@@ -218,6 +222,9 @@ impl Forwarder {
 
     async fn connect(self, client: TcpStream) -> Result<()> {
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
+        // Otherwise the parts of a request wait for delayed acknowledgements.
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
         match &self.tls {
             Some(tls) => {
                 let server = tls.connect(ServerName::try_from("127.0.0.1")?, server).await?;
@@ -249,7 +256,7 @@ impl Forwarder {
         let mut part = vec![0; PART];
         loop {
             let length = client.read(&mut part).await?;
-            let part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
+            let mut part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
             if let Some((method, target)) = request_line(part) {
                 carried.store(carried_by(method, target) as u8, Ordering::Relaxed);
                 self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(target.to_owned());
@@ -258,6 +265,12 @@ impl Forwarder {
                     return Ok(());
                 }
                 sleep(delay).await;
+                if let Some(header) = &self.authorization {
+                    let end = part.iter().position(|byte| *byte == b'\n').context("a request line without end")? + 1;
+                    server.write_all(&part[..end]).await?;
+                    server.write_all(header.as_bytes()).await?;
+                    part = &part[end..];
+                }
             }
             server.write_all(part).await?;
             server.flush().await?;
@@ -310,7 +323,7 @@ mod tests {
     #[tokio::test]
     async fn a_cut_is_over_when_it_returns() -> Result<()> {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let proxy = Proxy::start(server.local_addr()?.port(), None).await?;
+        let proxy = Proxy::start(server.local_addr()?.port(), None, None).await?;
         let mut client = TcpStream::connect(proxy.address).await?;
         let (mut carried, _) = server.accept().await?;
         carried.write_all(b"before").await?;

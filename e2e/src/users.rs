@@ -31,7 +31,7 @@ impl User {
         Self { name: format!("provider-{number}") }
     }
 
-    fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         format!("token-of-{}", self.name)
     }
 
@@ -47,6 +47,19 @@ impl User {
             "users": [{ "name": self.name, "user": { "token": self.token() } }],
         })
     }
+}
+
+/// Returns a kubeconfig without credentials.
+#[must_use]
+pub fn plain_kubeconfig(server: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "e2e",
+        "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "none" } }],
+        "clusters": [{ "name": "e2e", "cluster": { "server": server } }],
+        "users": [{ "name": "none", "user": {} }],
+    })
 }
 
 /// Returns the API server's token file.

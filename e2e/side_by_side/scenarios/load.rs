@@ -54,7 +54,7 @@ async fn grows_through(stage: &Stage, hinder: impl Fn(&Proxy)) -> Result<Outcome
     for number in 0..SEVERAL {
         Workers::new(&format!("workers-{number}")).sized().create(&stage.testbed).await?;
     }
-    let proxy = stage.environment.management.proxy().await?;
+    let proxy = stage.environment.management.proxy_of(stage.testbed.user()).await?;
     let mut run = stage.start(&stage.access_through(&proxy), growing(), &[]).await?;
     run.wait_for_loops(2, PATIENCE).await?;
     hinder(&proxy);

@@ -278,12 +278,6 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "200 Pods get a Node each in ten node groups, and the Nodes go with them"
     ),
     scenario!(
-        "thousand-nodes",
-        load::thousand_nodes,
-        [],
-        "1,000 Pods get a Node each in ten node groups, and the Nodes go with them"
-    ),
-    scenario!(
         "idle-loop",
         load::idle_loop_unlimited,
         ["6333", "6784"],
@@ -294,5 +288,11 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         load::idle_loop,
         ["6333", "6784"],
         "the same with Cluster Autoscaler's default limit of 5 requests a second"
+    ),
+    scenario!(
+        "thousand-nodes",
+        load::thousand_nodes,
+        [],
+        "1,000 Pods get a Node each in ten node groups, and the Nodes go with them"
     ),
 ];
