@@ -13,17 +13,46 @@ use serde_json::json;
 use super::{Outcome, PATIENCE, growing};
 use crate::stage::{Run, Stage, pod_spec};
 
-/// Two groups that differ in nothing but their name.
 pub(super) async fn balance(stage: &Stage) -> Result<Outcome> {
+    spread(stage, &["--balance-similar-node-groups"]).await
+}
+
+pub(super) async fn parallel(stage: &Stage) -> Result<Outcome> {
+    spread(stage, &["--balance-similar-node-groups", "--parallel-scale-up"]).await
+}
+
+/// Two groups that differ in nothing but their name.
+async fn spread(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
     let mut groups = Vec::new();
     for name in ["first", "second"] {
         groups.push(Workers::new(name).sized().create(&stage.testbed).await?);
     }
-    let run = stage.start(&stage.access(), growing(), &["--balance-similar-node-groups"]).await?;
+    let run = stage.start(&stage.access(), growing(), flags).await?;
     for number in 0..4 {
         stage.pod(&format!("web-{number}"), "3").await?;
     }
     become_sizes(stage, run, &[(&groups[0], 2), (&groups[1], 2)]).await
+}
+
+/// Each Pod fits one of the groups only.
+pub(super) async fn salvo(stage: &Stage) -> Result<Outcome> {
+    const LABEL: &str = "node.cluster.x-k8s.io/pool";
+    let mut groups = Vec::new();
+    for name in ["first", "second"] {
+        let labels = format!("{LABEL}={name}");
+        let workers = Workers::new(name).sized().label(LABEL, name);
+        groups.push(
+            workers
+                .annotate("capacity.cluster-autoscaler.kubernetes.io/labels", &labels)
+                .create(&stage.testbed)
+                .await?,
+        );
+    }
+    let run = stage.start(&stage.access(), growing(), &["--salvo-scale-up"]).await?;
+    for name in ["first", "second"] {
+        stage.pod_on(name, "3", json!({ LABEL: name })).await?;
+    }
+    become_sizes(stage, run, &[(&groups[0], 1), (&groups[1], 1)]).await
 }
 
 /// The group with the higher priority wastes more.

@@ -226,6 +226,20 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "`--balance-similar-node-groups` spreads four Pods over two node groups"
     ),
     scenario!(
+        "parallel-scale-up",
+        features::parallel,
+        [],
+        "`--parallel-scale-up` does so too",
+        since 33
+    ),
+    scenario!(
+        "salvo-scale-up",
+        features::salvo,
+        [],
+        "`--salvo-scale-up` grows two node groups for two Pods",
+        since 37
+    ),
+    scenario!(
         "priority-expander",
         features::priority_expander,
         [],
