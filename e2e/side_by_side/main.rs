@@ -128,16 +128,18 @@ fn run(args: &Args) -> Result<ExitCode> {
     }
     let environment = (&components, &program, &args.logs);
     let start = Instant::now();
-    let cells: Vec<Cell> = runtime.block_on(
-        stream::iter(jobs)
-            .map(|job| async move {
+    let mut cells: Vec<(usize, Cell)> = runtime.block_on(
+        stream::iter(jobs.into_iter().enumerate())
+            .map(|(number, job)| async move {
                 let cell = job.run(environment).await;
                 eprintln!("{}", cell.line());
-                cell
+                (number, cell)
             })
-            .buffered(args.at_once)
+            .buffer_unordered(args.at_once)
             .collect(),
     );
+    cells.sort_by_key(|(number, _)| *number);
+    let cells = cells.into_iter().map(|(_, cell)| cell).collect();
     let report = Report::new(&chosen, cells, start.elapsed());
     match args.output {
         Format::Markdown => print!("{}", report.markdown()),
