@@ -235,6 +235,16 @@ impl Objects {
         Ok(())
     }
 
+    /// Tries a merge patch without applying it.
+    pub async fn dry_run(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        self.api(kind)
+            .patch(name, &params, &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("trying to patch {kind} {name}"))?;
+        Ok(())
+    }
+
     /// Applies a merge patch to an object with the field manager of another program.
     pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
         let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };

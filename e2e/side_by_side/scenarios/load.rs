@@ -29,12 +29,19 @@ pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
     tokio::time::sleep(10 * PAUSE).await;
     stage.environment.management.start_api_server().await?;
     stage.pod("web", "3").await?;
-    let grown = run.within(PATIENCE, async || {
+    let is_one = async || {
         let size = stage.testbed.objects.scale(group.kind, &group.name).await?;
-        ensure!(size == 1, "the node group has {size} replicas");
+        ensure!(size == 1, "the node group has {size} replicas for one Pod");
         Ok(())
-    });
-    Ok(Outcome::after("grown", grown.await))
+    };
+    let grown = run.within(PATIENCE, is_one).await;
+    if grown.is_err() {
+        return Ok(Outcome::after("", grown));
+    }
+    Ok(match run.stays(Duration::from_secs(20), is_one).await {
+        Ok(()) => Outcome::after("grown to one", grown),
+        Err(last) => Outcome::bad(last),
+    })
 }
 
 /// The node groups behind a bad API server: enough that their requests add up.

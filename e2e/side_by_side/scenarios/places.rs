@@ -162,8 +162,7 @@ pub(super) async fn refusing_policy(stage: &Stage) -> Result<Outcome> {
     testbed.objects.create(binding).await?;
     // A policy takes a moment to be enforced.
     e2e::wait::eventually("the policy", PATIENCE, async || {
-        let refused = testbed.objects.patch(frozen.kind, &frozen.name, json!({ "spec": { "replicas": 1 } })).await;
-        testbed.objects.patch(frozen.kind, &frozen.name, json!({ "spec": { "replicas": 0 } })).await?;
+        let refused = testbed.objects.dry_run(frozen.kind, &frozen.name, json!({ "spec": { "replicas": 1 } })).await;
         refused.err().map(drop).context("it isn't enforced")
     })
     .await?;
