@@ -114,7 +114,7 @@ extraVolumeMounts:
     mountPath: /etc/capi-autoscaler-provider/tls
     readOnly: true
 rbac:
-  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no rights in this one.
+  # Cluster Autoscaler acts on the workload cluster by its kubeconfig, and needs no permissions in this one.
   create: false
   serviceAccount:
     create: false

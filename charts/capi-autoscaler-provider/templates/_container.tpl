@@ -54,7 +54,7 @@
 {{- define "capi-autoscaler-provider.environment" -}}
 {{- range $variables := list .Values.extraEnv .Values.extraEnvConfigMaps .Values.extraEnvSecrets -}}
 {{- if and (hasKey $variables "CAPI_GROUP") (not (index $.Values.extraArgs "capi-group")) -}}
-{{- fail "extraEnv: rights and policies don't follow CAPI_GROUP: set extraArgs.capi-group, and leave this out" -}}
+{{- fail "extraEnv: permissions and policies don't follow CAPI_GROUP: set extraArgs.capi-group instead" -}}
 {{- end -}}
 {{- end -}}
 {{- if or .Values.extraEnv .Values.extraEnvConfigMaps .Values.extraEnvSecrets }}

@@ -54,7 +54,7 @@ true
 {{- fail "fleet.selector: check looks at one Cluster: leave out preflight.enabled, and run check with --cluster for one of them" -}}
 {{- end -}}
 {{- if not (or .Values.fleet.namespaces .Values.rbac.clusterScoped) -}}
-{{- fail "fleet.selector: Clusters of all namespaces are served, and rights in all of them are needed: set rbac.clusterScoped, or name fleet.namespaces for a Role in each" -}}
+{{- fail "fleet.selector: serving Clusters of all namespaces needs permissions in all of them: set rbac.clusterScoped, or name fleet.namespaces for a Role in each" -}}
 {{- end -}}
 {{- if and .Values.fleet.readAllSecrets (eq .Values.fleet.workloadNodes "none") -}}
 {{- fail "fleet.readAllSecrets: with fleet.workloadNodes none no Secret is read: leave out one of them" -}}

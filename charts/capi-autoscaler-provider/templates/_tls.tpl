@@ -190,12 +190,7 @@ extraArgs:
   namespace: kube-system
 {{- end }}
 {{- $separate := and .Values.tls.enabled (include "capi-autoscaler-provider.separateIssuers" .) }}
-{{- if and .Values.tls.enabled (not $separate) }}
-extraVolumeSecrets:
-  capi-autoscaler-provider-tls:
-    name: {{ include "capi-autoscaler-provider.clientSecret" . }}
-    mountPath: /etc/capi-autoscaler-provider/tls
-{{- end }}
+{{- /* Lists, which Helm replaces: it merges a map such as extraVolumeSecrets with that of earlier values, and a volume would be there twice. */}}
 extraVolumes:
   - name: capi-autoscaler-provider-config
     configMap:
@@ -214,12 +209,16 @@ extraVolumes:
             name: {{ include "capi-autoscaler-provider.serverAuthoritySecret" . }}
             items:
               - {key: ca.crt, path: ca.crt}
+{{- else if .Values.tls.enabled }}
+  - name: capi-autoscaler-provider-tls
+    secret:
+      secretName: {{ include "capi-autoscaler-provider.clientSecret" . }}
 {{- end }}
 extraVolumeMounts:
   - name: capi-autoscaler-provider-config
     mountPath: /etc/capi-autoscaler-provider/config
     readOnly: true
-{{- if $separate }}
+{{- if .Values.tls.enabled }}
   - name: capi-autoscaler-provider-tls
     mountPath: /etc/capi-autoscaler-provider/tls
     readOnly: true

@@ -104,7 +104,7 @@ fn contradictions(capacity: &Capacity, observed_resources: &ObservedResources) -
         let more = if stated.value > seen { stated.value - seen } else { seen - stated.value };
         more.is_more_than_percent(TOLERANCE, seen).then(|| {
             format!(
-                "annotation {key} says {resource} {}, and Node {} has {seen}: correct the annotation, or take it off if \
+                "annotation {key} says {resource} {}, and Node {} has {seen}: correct the annotation, or remove it if \
                  something else states it",
                 stated.value, observed_resources.node,
             )

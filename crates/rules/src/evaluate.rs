@@ -358,13 +358,13 @@ impl fmt::Display for Exclusion {
             ),
             Self::KarpenterMember => write!(
                 f,
-                "its label {KARPENTER_MEMBER} gives it to Karpenter, which sets its size: take off the label to have it \
+                "its label {KARPENTER_MEMBER} gives it to Karpenter, which sets its size: remove the label to have it \
                  autoscaled here"
             ),
             Self::ReplicasManagedElsewhere => write!(
                 f,
                 "its annotation {REPLICAS_MANAGED_BY} says that another autoscaler sizes it, and its infrastructure \
-                 provider writes that size into spec.replicas: take off the annotation to have it autoscaled here"
+                 provider writes that size into spec.replicas: remove the annotation to have it autoscaled here"
             ),
             Self::InvalidBounds => f.write_str(
                 "its size annotations can't be used: correct cluster-api-autoscaler-node-group-min-size and -max-size",
@@ -372,7 +372,7 @@ impl fmt::Display for Exclusion {
             Self::Paused => {
                 write!(
                     f,
-                    "it is paused: take off its annotation {PAUSED}, or set spec.paused of its Cluster to false"
+                    "it is paused: remove its annotation {PAUSED}, or set spec.paused of its Cluster to false"
                 )
             }
             Self::HandedOver => f.write_str(

@@ -91,10 +91,13 @@ fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_reads_it_and_name
         let file = path.strip_prefix(mount["mountPath"].as_str().unwrap()).unwrap().trim_start_matches('/');
         let cloud_config: Value = serde_yaml::from_str(config["data"][file].as_str().unwrap()).unwrap();
 
-        let secret = values["extraVolumeSecrets"].as_object().unwrap().values().next().unwrap();
-        let mounted = find("Secret", &secret["name"]);
+        assert_eq!(values.get("extraVolumeSecrets"), None, "{name}: Helm would merge it with that of earlier values");
+        let certificates = &values["extraVolumes"][1];
+        let mounted = find("Secret", &certificates["secret"]["secretName"]);
+        let mount = &values["extraVolumeMounts"][1];
+        assert_eq!(mount["name"], certificates["name"], "{name}");
         for (key, item) in [("cert", "tls.crt"), ("key", "tls.key"), ("cacert", "ca.crt")] {
-            let expected = format!("{}/{item}", secret["mountPath"].as_str().unwrap());
+            let expected = format!("{}/{item}", mount["mountPath"].as_str().unwrap());
             assert_eq!(cloud_config[key], json!(expected), "{name}");
             assert!(mounted["data"][item].is_string(), "{name}: {item}");
         }

@@ -115,7 +115,7 @@ impl Manifests {
         let shown = format!("{} {}", identity.kind, identity.key);
         if let Some(before) = self.objects.insert(identity, Object { place: place.clone(), meta, value }) {
             self.warnings.push(format!(
-                "{shown} is there twice, in {} and {place}: the latter counts; leave out one of them",
+                "{shown} is there twice, in {} and {place}: the latter counts; remove one of them",
                 before.place
             ));
         }

@@ -193,7 +193,7 @@ fn of_an_object_that_is_there_twice_the_last_counts_and_both_places_are_named() 
     assert_eq!(
         manifests.warnings,
         [
-            "MachineDeployment team-a/a is there twice, in a.yaml:1 and b.yaml:2: the latter counts; leave out one of them"
+            "MachineDeployment team-a/a is there twice, in a.yaml:1 and b.yaml:2: the latter counts; remove one of them"
         ]
     );
 }
