@@ -19,7 +19,6 @@ fn secret(key: &str, value: &[u8]) -> Value {
     })
 }
 
-/// Returns 800 KB that stand for 26,000,000,000 values.
 async fn read(code: u16, body: Value) -> Result<Kubeconfig, ConnectError> {
     let (client, mut handle) = mocked();
     let secret = SecretRef::of(&prod());
