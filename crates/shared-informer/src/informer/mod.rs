@@ -47,11 +47,10 @@ use self::{
     reflector::{MakeClient, Reflector},
 };
 pub use self::{
-    event::{ErrorHook, Event, Handler, Phase, WatchError},
+    event::{Event, Handler},
     handle::{Informer, Registration},
     limit::SharedLimit,
     query::{Namespaces, Query},
-    queue::HandlerOptions,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::{Store, UnknownIndex},
 };
