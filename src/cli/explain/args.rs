@@ -57,8 +57,4 @@ pub enum Output {
     Json,
     /// The same as YAML.
     Yaml,
-    /// The Nodes as Cluster Autoscaler gets them, as YAML documents.
-    Node,
-    /// The same as a List in JSON.
-    NodeJson,
 }

@@ -6,16 +6,15 @@ mod args;
 mod config;
 mod live;
 mod manifests;
-mod node;
 mod pod;
 mod select;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 
 pub use self::args::ExplainArgs;
 use self::args::Output;
@@ -26,7 +25,7 @@ use super::{
     printing::{self, print},
 };
 use app::prices::PriceFile;
-use index::{Detail, Index, Served};
+use index::{Detail, Index};
 use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
 use rules::{GroupId, text::visible};
 
@@ -46,8 +45,6 @@ struct ReadResult {
 #[derive(Debug)]
 struct Findings {
     report: Report,
-    /// The node groups of the report.
-    served: Vec<(GroupId, Arc<Served>)>,
     broken: usize,
 }
 
@@ -114,7 +111,6 @@ impl ExplainConfig {
             skipped: read.skipped,
             ..Report::default()
         };
-        let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
             match explained(group, notes, &self.index.rules.keys, pods) {
@@ -127,13 +123,10 @@ impl ExplainConfig {
                 }
                 Some(Explained::LeftOut(_)) | None => {}
             }
-            if let Ok(of_group) = &group.standing {
-                served.push((group.id.clone(), Arc::clone(of_group)));
-            }
         }
         // If node groups are named, only they are reported, and an object that can't be read may not be one of them.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
-        Ok(Findings { report, served, broken })
+        Ok(Findings { report, broken })
     }
 }
 
@@ -143,23 +136,7 @@ impl Findings {
             Output::Text => Ok(text::text(&self.report, coloured)),
             Output::Json => printing::json(&self.report),
             Output::Yaml => printing::yaml(&self.report),
-            Output::Node => {
-                let nodes = self.nodes()?;
-                let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
-                Ok(documents?.join("---\n"))
-            }
-            Output::NodeJson => {
-                let nodes = self.nodes()?;
-                let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes});
-                printing::json(&list)
-            }
         }
-    }
-
-    /// Returns the Nodes of the groups whose template is known.
-    fn nodes(&self) -> anyhow::Result<Vec<serde_json::Value>> {
-        let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
-        nodes.map(|(id, sent)| node::node(sent).map_err(|why| anyhow!("can't write it: {id}: {why}"))).collect()
     }
 
     /// Returns an error unless everything that was explained is valid.

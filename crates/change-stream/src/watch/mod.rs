@@ -179,7 +179,7 @@ async fn resolve(client: &Client, config: &Config) -> anyhow::Result<Vec<(Resour
         let by_default = matches!(wanted.by, ResourceRef::Kind { .. });
         let resource = match catalog.find(&wanted.by) {
             Ok(resource) => Some(resource),
-            Err(NotFound::Unknown { .. }) if config.allow_missing || by_default => None,
+            Err(NotFound::Unknown(_)) if config.allow_missing || by_default => None,
             Err(error) => return Err(error.into()),
         };
         if let Some(resource) = resource {
