@@ -27,7 +27,6 @@ pub use admin::{
     CLUSTERS_PATH, DebugError, DebugPages, STATE_PATH, STYLE_PATH, StatusAnswer, StatusPages, admin_router,
 };
 pub use checks::{Check, CheckState, Checks};
-pub(crate) use connections::LONGEST_LOOP;
 pub use connections::{Client, Connection, KnownConnection};
 pub use grpc::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
 pub use health::{Health, ReflectionError, cloud_provider, standard_services};
