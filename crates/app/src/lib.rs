@@ -6,6 +6,7 @@
 mod callers;
 mod config;
 pub mod prices;
+mod progress;
 mod provider;
 mod serving;
 
@@ -83,6 +84,10 @@ impl App {
         let provider = Provider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
         let (source, stopping) = (config.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
+        let polled = provider.fleet.clone();
+        let poll = move || (polled.informers(), polled.pending().is_empty());
+        let stopping = shutdown.stopping();
+        tokio::spawn(async move { stopping.run_until_cancelled(progress::follow(poll)).await });
 
         let fleet = provider.fleet.clone();
         let apply = move |prices| fleet.set_prices(&prices);

@@ -135,6 +135,11 @@ async fn the_log_level_command_shows_and_changes_the_filter_of_a_running_server(
     // Without a flag for the format and without a terminal it is JSON.
     let server = start(&arguments, &[]);
     let admin = server.address("serving the status page and the debug state").await;
+    for resource in ["machines", "nodes"] {
+        let line = format!("\"resource\":\"{resource}");
+        server.line("ready: all core kinds").await;
+        assert!(server.log().lines().any(|it| it.contains(&line) && it.contains("the first list is complete")));
+    }
     let shown = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
 
     assert_eq!(shown(&log_level(&admin, &[])), "info\n");
