@@ -104,19 +104,19 @@ impl Service {
     }
 
     /// Answers a read, and logs it if it is slow or fails.
-    fn read<Q: Subject, T>(
+    async fn read<Q: Subject, T>(
         &self,
         rpc: Rpc,
-        request: &Request<Q>,
+        request: Request<Q>,
         answer: impl FnOnce(&Session, &Q, Option<&Connection>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        let session = self.admit(rpc, request)?;
+        let session = self.admit(rpc, &request)?;
         let call = self.metrics.begin(rpc);
-        let result = answer(&session, request.get_ref(), caller_of(request)).map_err(cut);
+        let result = answer(&session, request.get_ref(), caller_of(&request)).map_err(cut);
         let code = code_of(&result);
         let took = call.answered(code);
         if session.call_log.must_record(rpc, code, took) {
-            session.record(rpc, request, &result, took);
+            session.record(rpc, &request, &result, took);
         }
         result.map(Response::new)
     }
@@ -186,44 +186,45 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        self.read(Rpc::NodeGroups, &request, |session, _, caller| session.groups_now(caller))
+        self.read(Rpc::NodeGroups, request, |session, _, caller| session.groups_now(caller)).await
     }
 
     async fn node_group_for_node(
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        self.read(Rpc::NodeGroupForNode, &request, |session, message, caller| {
+        self.read(Rpc::NodeGroupForNode, request, |session, message, caller| {
             Ok(session.group_for_node_now(message.node.as_ref(), caller))
         })
+        .await
     }
 
     async fn pricing_node_price(
         &self,
         request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        self.read(Rpc::PricingNodePrice, &request, |session, message, _| session.node_price_now(message))
+        self.read(Rpc::PricingNodePrice, request, |session, message, _| session.node_price_now(message)).await
     }
 
     async fn pricing_pod_price(
         &self,
         request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        self.read(Rpc::PricingPodPrice, &request, |session, message, _| session.pod_price_now(message))
+        self.read(Rpc::PricingPodPrice, request, |session, message, _| session.pod_price_now(message)).await
     }
 
     async fn gpu_label(
         &self,
         request: Request<proto::GpuLabelRequest>,
     ) -> Result<Response<proto::GpuLabelResponse>, Status> {
-        self.read(Rpc::GpuLabel, &request, |_, _, _| Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
+        self.read(Rpc::GpuLabel, request, |_, _, _| Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() })).await
     }
 
     async fn get_available_gpu_types(
         &self,
         request: Request<proto::GetAvailableGpuTypesRequest>,
     ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
-        self.read(Rpc::GetAvailableGpuTypes, &request, |session, _, _| Ok(session.gpu_types_now()))
+        self.read(Rpc::GetAvailableGpuTypes, request, |session, _, _| Ok(session.gpu_types_now())).await
     }
 
     async fn cleanup(
@@ -231,7 +232,7 @@ impl CloudProvider for Service {
         request: Request<proto::CleanupRequest>,
     ) -> Result<Response<proto::CleanupResponse>, Status> {
         // Cluster Autoscaler calls Cleanup on every exit, even of a standby, so the call stops nothing.
-        self.read(Rpc::Cleanup, &request, |_, _, _| Ok(proto::CleanupResponse {}))
+        self.read(Rpc::Cleanup, request, |_, _, _| Ok(proto::CleanupResponse {})).await
     }
 
     async fn refresh(
@@ -240,14 +241,14 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // Refresh begins each loop of the caller.
         self.refused.sum_up(Instant::now());
-        self.read(Rpc::Refresh, &request, |session, _, caller| session.begin_loop(caller))
+        self.read(Rpc::Refresh, request, |session, _, caller| session.begin_loop(caller)).await
     }
 
     async fn node_group_target_size(
         &self,
         request: Request<proto::NodeGroupTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
-        self.read(Rpc::NodeGroupTargetSize, &request, |session, message, _| session.target_size_now(&message.id))
+        self.read(Rpc::NodeGroupTargetSize, request, |session, message, _| session.target_size_now(&message.id)).await
     }
 
     async fn node_group_increase_size(
@@ -289,21 +290,22 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupNodesRequest>,
     ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
-        self.read(Rpc::NodeGroupNodes, &request, |session, message, _| session.instances_now(&message.id))
+        self.read(Rpc::NodeGroupNodes, request, |session, message, _| session.instances_now(&message.id)).await
     }
 
     async fn node_group_template_node_info(
         &self,
         request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
     ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
-        self.read(Rpc::NodeGroupTemplateNodeInfo, &request, |session, message, _| session.template_now(&message.id))
+        self.read(Rpc::NodeGroupTemplateNodeInfo, request, |session, message, _| session.template_now(&message.id))
+            .await
     }
 
     async fn node_group_get_options(
         &self,
         request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
-        self.read(Rpc::NodeGroupGetOptions, &request, |session, message, _| session.options_now(message))
+        self.read(Rpc::NodeGroupGetOptions, request, |session, message, _| session.options_now(message)).await
     }
 }
 
