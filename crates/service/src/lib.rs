@@ -8,6 +8,7 @@ mod calls;
 pub mod listen;
 mod metrics;
 mod options;
+mod pace;
 mod pins;
 mod pricing;
 mod session;
@@ -111,6 +112,7 @@ impl Service {
         answer: impl FnOnce(&Session, &Q, Option<&Connection>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
         let session = self.admit(rpc, &request)?;
+        session.pace.keep().await;
         let call = self.metrics.begin(rpc);
         let result = answer(&session, request.get_ref(), caller_of(&request)).map_err(cut);
         let code = code_of(&result);
@@ -129,6 +131,7 @@ impl Service {
         work: impl FnOnce(Scale, GroupId, Q) -> W,
     ) -> Result<Response<T>, Status> {
         let session = self.admit(rpc, &request)?;
+        session.pace.keep().await;
         let call = self.metrics.begin(rpc);
         let subject = request.get_ref().subject();
         let client = caller_of(&request).map(Connection::client).cloned();

@@ -17,6 +17,7 @@ use super::{
     caller_of,
     metrics::Rpc,
     options,
+    pace::Pace,
     pins::Pins,
     pricing::{self, Moment},
     status::{code_of, unknown},
@@ -47,6 +48,7 @@ pub struct Session {
     /// True if there are others: clients are called by their certificate, not by the name that let them in.
     is_one_of_many: bool,
     unknown_groups: Option<UnknownGroups>,
+    pub(super) pace: Pace,
 }
 
 impl Session {
@@ -66,15 +68,17 @@ impl Session {
             pins: Pins::default(),
             is_one_of_many: false,
             unknown_groups: None,
+            pace: Pace::default(),
         }
     }
 
-    /// Returns those of one of many Clusters: `unknown_groups` hears of calls for groups that the index doesn't have. Writes are recorded with the URI of the client's certificate, which is its identity,
+    /// Returns those of one of many Clusters: calls that come too fast wait, and `unknown_groups` hears of calls for groups
+    /// that the index doesn't have. Writes are recorded with the URI of the client's certificate, which is its identity,
     /// its serial number and the client's address.
     #[must_use]
     pub fn of_one_of_many(self, unknown_groups: impl Fn(&GroupId, Option<&Client>) + Send + Sync + 'static) -> Self {
         let unknown_groups: Option<UnknownGroups> = Some(Box::new(unknown_groups));
-        Self { is_one_of_many: true, unknown_groups, ..self }
+        Self { is_one_of_many: true, pace: Pace::of_one_of_many(), unknown_groups, ..self }
     }
 
     /// Returns the last calls of Cluster Autoscaler.
