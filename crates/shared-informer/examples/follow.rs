@@ -38,6 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let factory = Factory::new(Client::try_from(config)?, Handle::current(), Settings::default());
     let informer = factory.informer(Query::all(kind), Projection::<Value>::serde());
+    let reports_failures = informer.on_error(|error| eprintln!("{} failed: {}", error.phase, error.reason));
     let registration = informer.add_handler(|event: Event<Value>| match &event {
         Event::Added { object, .. } => println!("+ {}", object.key()),
         Event::Updated { new, .. } => println!("~ {} {:?}", new.key(), new.metadata.resource_version),
@@ -46,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     informer.wait_for_sync(Duration::from_secs(30)).await?;
     println!("in sync, {} objects", informer.store().len());
     tokio::signal::ctrl_c().await?;
-    drop(registration);
+    drop((reports_failures, registration));
     factory.shutdown().await;
     Ok(())
 }

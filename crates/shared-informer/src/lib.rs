@@ -77,7 +77,7 @@
 //! | `OnUpdate(old, new)` | [`Event::Updated`]; for a replay both are equal |
 //! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
 //! | resync period, one for all that share | [`Registration::replay`], whenever a handler needs it |
-//! | `SetWatchErrorHandler` (one, before the start) | [`Informer::status`], [`Informer::scopes`] |
+//! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
 //! | `DeltaFIFO`, `processorListener` | a queue per handler |
 //! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects |
 //! | `WatchListClient` | [`Settings::streaming_lists`], with pages if the server has no streamed lists |
@@ -129,11 +129,13 @@
 //!     let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
 //!     nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
 //!
+//!     let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
 //!     let audit = nodes.add_named_handler("audit", |event: Event<Value>| println!("{}", event.key()));
 //!
 //!     factory.wait_for_sync(Duration::from_secs(30)).await?;
 //!     audit.synced().await;
 //!     println!("{} Nodes in zone a", nodes.store().by_index("zone", "a")?.len());
+//!     drop(error_hook);
 //!     factory.shutdown().await;
 //!     Ok(())
 //! }

@@ -57,4 +57,6 @@ pub enum Output {
     Json,
     /// The same as YAML.
     Yaml,
+    /// The Nodes as Cluster Autoscaler gets them, as YAML documents.
+    Node,
 }

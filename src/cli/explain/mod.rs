@@ -6,15 +6,16 @@ mod args;
 mod config;
 mod live;
 mod manifests;
+mod node;
 mod pod;
 mod select;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 
 pub use self::args::ExplainArgs;
 use self::args::Output;
@@ -25,7 +26,7 @@ use super::{
     printing::{self, print},
 };
 use app::prices::PriceFile;
-use index::{Detail, Index};
+use index::{Detail, Index, Served};
 use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
 use rules::{GroupId, text::visible};
 
@@ -45,6 +46,8 @@ struct ReadResult {
 #[derive(Debug)]
 struct Findings {
     report: Report,
+    /// The node groups of the report.
+    served: Vec<(GroupId, Arc<Served>)>,
     broken: usize,
 }
 
@@ -111,6 +114,7 @@ impl ExplainConfig {
             skipped: read.skipped,
             ..Report::default()
         };
+        let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
             match explained(group, notes, &self.index.rules.keys, pods) {
@@ -123,10 +127,13 @@ impl ExplainConfig {
                 }
                 Some(Explained::LeftOut(_)) | None => {}
             }
+            if let Ok(of_group) = &group.standing {
+                served.push((group.id.clone(), Arc::clone(of_group)));
+            }
         }
         // If node groups are named, only they are reported, and an object that can't be read may not be one of them.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
-        Ok(Findings { report, broken })
+        Ok(Findings { report, served, broken })
     }
 }
 
@@ -136,7 +143,18 @@ impl Findings {
             Output::Text => Ok(text::text(&self.report, coloured)),
             Output::Json => printing::json(&self.report),
             Output::Yaml => printing::yaml(&self.report),
+            Output::Node => {
+                let nodes = self.nodes()?;
+                let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
+                Ok(documents?.join("---\n"))
+            }
         }
+    }
+
+    /// Returns the Nodes of the groups whose template is known.
+    fn nodes(&self) -> anyhow::Result<Vec<serde_json::Value>> {
+        let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
+        nodes.map(|(id, sent)| node::node(sent).map_err(|why| anyhow!("can't write it: {id}: {why}"))).collect()
     }
 
     /// Returns an error unless everything that was explained is valid.

@@ -35,10 +35,11 @@ impl Selection {
         Ok(known.iter().map(|id| is_here(id) && is_named(id)).collect())
     }
 
-    /// Returns the error for an unknown id, which lists existing ones.
+    /// Returns the error for an unknown id, which lists existing ones, the most similar first.
     fn unknown<'a>(&self, wanted: &str, known: impl Iterator<Item = &'a GroupId>) -> String {
         let mut known: Vec<_> = known.map(ToString::to_string).collect();
-        known.sort_unstable();
+        let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
+        known.sort_by_cached_key(|id| (strsim::damerau_levenshtein(&name(id), &name(wanted)), id.clone()));
         let place = self.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
         let others = known.len().saturating_sub(MOST_NAMED);
         known.truncate(MOST_NAMED);

@@ -284,7 +284,7 @@ fn without_all_only_what_is_left_out_for_an_error_is_reported() {
 #[case::a_value_that_is_ignored(&["odd"], Err((true, "1 node group is invalid")))]
 #[case::an_object_that_cannot_be_read(&["-n", "team-b"], Err((true, "1 object can't be read")))]
 #[case::several(&[], Err((true, "2 node groups are invalid; 1 object can't be read")))]
-#[case::unknown(&["wel"], Err((false, "there is MachineDeployment/team-a/bounds")))]
+#[case::unknown(&["wel"], Err((false, "there is MachineDeployment/team-a/well")))]
 fn the_verdict(#[case] flags: &[&str], #[case] expected: Result<(), (bool, &str)>) {
     let key = capacity("labels");
     let mut objects = vec![
@@ -367,6 +367,17 @@ fn json_and_yaml_are_the_whole_report() {
     let yaml: Value = serde_yaml::from_str(&explained.render(Output::Yaml, true).unwrap()).unwrap();
     assert_eq!(yaml, report);
     insta::assert_snapshot!(example(&["workers"]).render(Output::Json, false).unwrap());
+}
+
+#[test]
+fn the_node_is_that_which_would_be_sent() {
+    let explained = example(&["workers"]);
+    insta::assert_snapshot!(explained.render(Output::Node, false).unwrap());
+    let all: Vec<Value> = manifests::documents(&example(&[]).render(Output::Node, false).unwrap())
+        .into_iter()
+        .map(|document| document.value.unwrap())
+        .collect();
+    assert_eq!(all.len(), 2);
 }
 
 #[test]

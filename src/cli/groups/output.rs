@@ -8,6 +8,11 @@ use page::state::tables::{View, table};
 use page::state::{CheckState, State};
 use rules::text::visible;
 
+/// The similarity, from 0 to 1, above which a name is suggested; clap has the same.
+const SIMILAR: f64 = 0.7;
+/// The maximum number of names that are suggested.
+const MOST_NAMED: usize = 3;
+
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Filter {
@@ -58,7 +63,8 @@ fn matching(wanted: &str, known: &[String]) -> anyhow::Result<Match> {
     let found = matches.into_iter().find(|is_match| known.iter().any(|id| is_match(wanted, id)));
     found.ok_or_else(|| {
         anyhow!(
-            "no node group has {wanted:?} in its name; groups --all shows all there are, and what is excluded and why"
+            "no node group has {wanted:?} in its name; {}groups --all shows all there are, and what is excluded and why",
+            near(wanted, known)
         )
     })
 }
@@ -71,6 +77,15 @@ fn is_part(wanted: &str, id: &str) -> bool {
 
 fn name(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
+}
+
+/// Returns the ids with the most similar names, in words for people.
+fn near(wanted: &str, known: &[String]) -> String {
+    let similar = |id: &String| strsim::jaro(name(wanted), name(id));
+    let mut near: Vec<_> = known.iter().map(|id| (similar(id), id)).filter(|(how, _)| *how > SIMILAR).collect();
+    near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let near: Vec<_> = near.into_iter().take(MOST_NAMED).map(|(_, id)| visible(id)).collect();
+    if near.is_empty() { String::new() } else { format!("similar: {}; ", near.join(", ")) }
 }
 
 /// Returns true if `wanted` is the whole id or its last parts.

@@ -256,15 +256,27 @@ fn the_filter_keeps(
 }
 
 #[rstest]
-#[case::no_such_name("workes", None)]
-#[case::with_its_namespace("team-b/workers-1", None)]
-#[case::in_another_namespace("spot", Some("team-a"))]
-#[case::a_part_of_a_namespace("team", None)]
-#[case::empty("", None)]
-fn an_id_that_fits_nothing_is_an_error(#[case] id: &str, #[case] namespace: Option<&str>) {
+#[case::no_such_name("workes", None, "similar: MachineDeployment/team-a/workers, MachineSet/team-a/workers-abcde; ")]
+#[case::several_similar(
+    "worker-a",
+    None,
+    "similar: MachineSet/team-a/workers-abcde, MachineDeployment/team-a/workers; "
+)]
+#[case::with_its_namespace("team-b/workers-1", None, "similar: MachineDeployment/team-a/workers, ")]
+#[case::nothing_similar("xyz", None, "")]
+#[case::in_another_namespace("spot", Some("team-a"), "")]
+#[case::a_part_of_a_namespace("team", None, "")]
+#[case::empty("", None, "")]
+fn an_id_that_fits_nothing_is_an_error_that_suggests(
+    #[case] id: &str,
+    #[case] namespace: Option<&str>,
+    #[case] suggested: &str,
+) {
     let filter = Filter { ids: vec![id.to_owned()], namespace: namespace.map(str::to_owned), ..Filter::default() };
     let error = filter.apply(fleet()).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("no node group has {id:?} in its name; groups --all shows")), "{error}");
+    let expected = format!("no node group has {id:?} in its name; ");
+    let near = error.strip_prefix(&expected).unwrap().split("groups --all").next().unwrap();
+    assert!(near.starts_with(suggested) && near.is_empty() == suggested.is_empty(), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Key, Registry, Tasks,
-    event::Handler,
+    event::{ErrorHook, Handler, WatchError},
     progress::Progress,
     query::Query,
     queue::Slot,
@@ -103,6 +103,12 @@ impl<T: Send + Sync + 'static> Informer<T> {
         shared.store.add_handler(Arc::clone(&slot));
         shared.tasks.spawn(Arc::clone(&slot).run(handler, Arc::clone(&shared.progress)));
         Registration { shared, slot }
+    }
+
+    /// Calls a function for each list and watch that fails from now on, until the returned hook is dropped. It runs
+    /// on the informer's own task, so it must be quick.
+    pub fn on_error(&self, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
+        self.shared.progress.hooks().add(hook)
     }
 }
 

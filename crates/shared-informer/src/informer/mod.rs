@@ -47,7 +47,7 @@ use self::{
     reflector::{MakeClient, Reflector},
 };
 pub use self::{
-    event::{Event, Handler},
+    event::{ErrorHook, Event, Handler, Phase, WatchError},
     handle::{Informer, Registration},
     limit::SharedLimit,
     query::{Namespaces, Query},

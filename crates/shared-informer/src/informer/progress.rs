@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    event::Event,
+    event::{Event, Hooks},
     failure::Failure,
     query::Query,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, ScopeStatus, Status, Unsynced},
@@ -50,6 +50,7 @@ pub(super) struct Progress {
     selectors: String,
     synced: watch::Sender<bool>,
     stopped: CancellationToken,
+    hooks: Arc<Hooks>,
     record: Mutex<Record>,
 }
 
@@ -113,12 +114,17 @@ impl Progress {
             selectors: labels.chain(fields).collect::<Vec<_>>().join(", "),
             synced: watch::Sender::new(scopes.is_empty()),
             stopped,
+            hooks: Arc::default(),
             record: Mutex::new(Record { scopes, ..Record::default() }),
         }
     }
 
     pub(super) fn resource(&self) -> &str {
         &self.resource
+    }
+
+    pub(super) fn hooks(&self) -> &Arc<Hooks> {
+        &self.hooks
     }
 
     pub(super) fn has_synced(&self) -> bool {

@@ -21,6 +21,7 @@ use super::{
     Settings,
     backoff::{Backoff, after, shorten},
     decode::{Bookmark, Decoder, Frame, Frames, Page},
+    event::{Phase, WatchError},
     failure::{Failure, Unanswered},
     progress::{ListCause, Progress},
     query::Scope,
@@ -251,6 +252,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.expired_watches += 1;
                 if self.expired_watches > 1 {
                     self.watch_failed(&failure).await;
+                } else {
+                    self.report(Phase::Watch, &failure, Duration::ZERO);
                 }
                 return ListCause::Gone;
             }
@@ -439,17 +442,17 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     pub(super) async fn list_failed(&mut self, failure: &Failure) {
         let logged = self.progress.list_failed(self.position, failure);
-        self.pause("list", failure, logged).await;
+        self.pause(Phase::List, failure, logged).await;
     }
 
     async fn watch_failed(&mut self, failure: &Failure) {
         let logged = self.progress.watch_failed(self.position, failure);
-        self.pause("watch", failure, logged).await;
+        self.pause(Phase::Watch, failure, logged).await;
     }
 
     /// Waits before the next attempt: for the longest pause after an answer beyond a limit, since each costs as much as
     /// the limit allows. A failure that isn't to be logged is logged at debug level.
-    async fn pause(&mut self, operation: &str, failure: &Failure, logged: Option<Duration>) {
+    async fn pause(&mut self, phase: Phase, failure: &Failure, logged: Option<Duration>) {
         // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
         let requested = failure.retry_after().map(|after| after.min(MAX_RETRY_AFTER).max(self.settings.backoff_min));
         if failure.is_beyond_limit() {
@@ -461,15 +464,28 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         if let Some(broken) = logged.filter(|_| self.unanswered.is_news(failure)) {
             let broken = Some(Duration::from_secs(broken.as_secs())).filter(|broken| !broken.is_zero());
             let broken = broken.map(tracing::field::debug);
-            tracing::warn!(resource, namespace, %failure, ?pause, broken, "{operation} failed");
+            tracing::warn!(resource, namespace, %failure, ?pause, broken, "{phase} failed");
         } else {
-            tracing::debug!(resource, namespace, %failure, ?pause, "{operation} failed again");
+            tracing::debug!(resource, namespace, %failure, ?pause, "{phase} failed again");
         }
+        self.report(phase, failure, pause);
         tokio::time::sleep(pause).await;
         // By now the handlers have released the objects that were dropped.
         if failure.is_beyond_limit() {
             self.decoder.texts.sweep();
         }
+    }
+
+    /// Calls the error hooks.
+    fn report(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
+        self.progress.hooks().report(|| WatchError {
+            resource: self.progress.resource().to_owned(),
+            namespace: self.scope.namespace.clone(),
+            phase,
+            code: failure.code(),
+            reason: failure.to_string(),
+            retry_in,
+        });
     }
 }
 

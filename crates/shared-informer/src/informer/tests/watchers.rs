@@ -1,10 +1,41 @@
-//! Tests of observing an informer: its handlers' queues, its counts, and its listers.
+//! Tests of observing an informer: its failures, its handlers' queues, its counts, and its listers.
 
 use std::sync::mpsc as blocking;
 
 use parking_lot::Mutex;
 
 use super::*;
+use crate::{Phase, WatchError};
+
+fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::ErrorHook) {
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&errors);
+    let hook = informer.on_error(move |error| record.lock().push(error.clone()));
+    (errors, hook)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_hears_of_each_failure_until_it_is_dropped() {
+    let mut scene = synced(&[]).await;
+    let (errors, hook) = recorded(&scene.informer);
+    let panics = scene.informer.on_error(|_| panic!("a hook's own trouble"));
+    scene.watch.cut();
+    scene.api.watch_from(10).await.refuse(410, "too old");
+    scene.api.list().await.refuse(503, "not now");
+    scene.api.list().await.page(20, &[], None);
+    let watch = scene.api.watch_from(20).await.open();
+    let heard: Vec<_> = errors.lock().iter().map(|error| (error.phase, error.code)).collect();
+    assert_eq!(heard, [(Phase::Watch, None), (Phase::Watch, Some(410)), (Phase::List, Some(503))]);
+    let last = errors.lock().pop().unwrap();
+    assert_eq!(last.resource, "widgets.example.io/v1");
+    assert_eq!((last.namespace, &*last.reason), (None, "server error 503: not now"));
+    assert!(last.retry_in > Duration::ZERO);
+
+    drop((hook, panics));
+    watch.cut();
+    scene.api.watch_from(20).await;
+    assert_eq!(errors.lock().len(), 2, "nobody listens any more");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
