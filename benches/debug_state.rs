@@ -23,12 +23,11 @@ use cluster::{Fleet, FleetOptions, InformerMetrics};
 use connect::{Clients, Proxies, WorkloadSource};
 use index::{Detail, GroupMetrics, GroupSeries, Index};
 use jiff::Timestamp;
-use page::StatusPage;
 use page::state::{Selection, Source};
 use rules::GroupId;
 use scale::ScaleMetrics;
 use service::RpcMetrics;
-use service::listen::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
+use service::listen::{AdminPages as _, ReadinessMetrics, StatusAnswer, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
@@ -116,9 +115,8 @@ fn main() {
     };
     let index = workload.index();
     fleet::fill(index, GROUPS, MACHINES_PER_GROUP);
-    let source = Arc::new(Source::alone(served.clone(), Timestamp::now()));
-    let pages = StatusPage::new(Arc::clone(&source));
-    let source = source.only().expect("a workload cluster");
+    let pages = Source::alone(served.clone(), Timestamp::now());
+    let source = pages.only().expect("a workload cluster");
     let page = |path: &str, query: &str| match pages.page(path, query) {
         StatusAnswer::Found(html) => html,
         StatusAnswer::Missing(html) | StatusAnswer::Wrong(html) => panic!("{html}"),

@@ -9,11 +9,10 @@ use connect::{Clients, Proxies, WorkloadSource};
 use http::{Request, StatusCode};
 use index::{GroupMetrics, GroupSeries};
 use jiff::Timestamp;
-use page::StatusPage;
 use page::state::{Selection, Source};
 use prometheus_client::encoding::text::encode;
 use rules::GroupId;
-use service::listen::{ReadinessMetrics, SharedRegistry, StatusAnswer, StatusPages as _, new_registry, probe_router};
+use service::listen::{AdminPages as _, ReadinessMetrics, SharedRegistry, StatusAnswer, new_registry, probe_router};
 use shared_informer::Spawner;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
@@ -53,9 +52,8 @@ fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let fleet = filled(&runtime, machines_per_group);
     let (registry, probes) = served(&fleet);
-    let source = Arc::new(Source::alone(fleet, Timestamp::now()));
-    let pages = StatusPage::new(Arc::clone(&source));
-    let source = source.only().unwrap();
+    let pages = Source::alone(fleet, Timestamp::now());
+    let source = pages.only().unwrap();
     // It is encoded here, since allocations of other threads aren't counted.
     let scrape = || {
         let mut metrics = String::new();

@@ -34,16 +34,14 @@ use self::{serving::Listeners, serving::Serving};
 use crate::prices::{PriceFile, PriceMetrics};
 use cluster::Fleet;
 use connect::Access;
-use page::StatusPage;
 use page::state::{Program, Source};
 use proto::cloud_provider_server::CloudProvider;
 use rules::{PriceList, Rules};
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 use service::listen::{
-    AllowedHosts, Certificates, Check, Checks, ClientFiles, DebugPages, GrpcAddress, GrpcThreadError, Health,
-    ReadinessMetrics, SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider,
-    http_router, log_level_router, new_registry, probe_router, serve_http, serve_many_on_own_thread,
-    serve_on_own_thread, standard_services,
+    AllowedHosts, Certificates, Check, Checks, ClientFiles, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
+    SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router, log_level_router,
+    new_registry, probe_router, serve_http, serve_many_on_own_thread, serve_on_own_thread, standard_services,
 };
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`service::listen::GRACE`] is left for
@@ -103,9 +101,7 @@ impl App {
         let mut pages = serve_checks(listeners.probes, listeners.http, checks, Arc::clone(&registry), &pages_ended);
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
             tokio::spawn(sample(Arc::clone(&state), shutdown.stopping()));
-            let people = Arc::new(StatusPage::new(Arc::clone(&state)));
-            let admin = (Arc::clone(&state) as Arc<dyn DebugPages>, people as Arc<dyn StatusPages>);
-            pages.push(serve_admin(listener, admin, registry, (&config, address), &pages_ended));
+            pages.push(serve_admin(listener, Arc::clone(&state), registry, (&config, address), &pages_ended));
         }
         addresses.log();
         let (with_tls, stopping) = (certificates.is_some(), shutdown.stopping());
@@ -286,13 +282,13 @@ fn serve_checks(
 /// Serves the status page, the debug state and the metrics, and the control of the log.
 fn serve_admin(
     listener: TcpListener,
-    (debug, people): (Arc<dyn DebugPages>, Arc<dyn StatusPages>),
+    state: Arc<Source>,
     registry: SharedRegistry,
     (config, address): (&Config, SocketAddr),
     ended: &CancellationToken,
 ) -> JoinHandle<io::Result<()>> {
     let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts.clone() };
-    let mut pages = admin_router(debug, people, registry, hosts.clone());
+    let mut pages = admin_router(state, registry, hosts.clone());
     if let Some(log) = &config.log {
         pages = pages.merge(log_level_router(Arc::clone(log), hosts));
     }

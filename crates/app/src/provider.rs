@@ -17,7 +17,7 @@ use index::{GroupMetrics, GroupSeries, Index};
 use page::state::ServedClusters;
 use scale::traces::Traces;
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
-use service::{Autoscaler, CallLogOptions, RpcMetrics, Service};
+use service::{CallLogOptions, RpcMetrics, Service, Session};
 
 /// The options of a provider.
 #[derive(Clone, Debug)]
@@ -124,6 +124,6 @@ pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Servic
     let metrics = ScaleMetrics::register(registry);
     let scale = Scale::new(Arc::clone(&index), api, ScaleOptions::default(), metrics, EventRecorder::off(), tasks);
     let (metrics, log) = (RpcMetrics::register(registry), CallLogOptions::default());
-    let autoscaler = Autoscaler::new(index, scale, || Ok(()), log.clone());
-    Service::new(Arc::new(Arc::new(autoscaler)), metrics, log)
+    let session = Session::new(index, scale, || Ok(()), log.clone());
+    Service::new(Arc::new(Arc::new(session)), metrics, log)
 }

@@ -14,6 +14,7 @@ use std::{
 };
 
 use connect::{Clients, NodeAccess, Pace, WorkloadSource};
+use index::LONGEST_LOOP;
 use parking_lot::Mutex;
 use rules::{
     LabelSelector, PriceList, Rules,
@@ -434,12 +435,9 @@ impl Checks for Fleet {
     }
 }
 
-// The Clusters that have left. Each is read for a while. One that opted out joins again after a pause: a join visits
+// The Clusters that have left. Each is read for the longest loop. One that opted out joins again after a pause: a join visits
 // all objects of its namespace, and its owner may change the label at any rate.
 
-/// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
-/// itself after ten minutes without one.
-const GRACE: Duration = Duration::from_secs(15 * 60);
 /// The time after an opt-out for which a Cluster doesn't join again.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The number of lines about one Cluster in a minute.
@@ -473,7 +471,7 @@ impl Leaving {
 
     /// Takes the Clusters that aren't read any more.
     pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
-        let over = self.left.iter().take_while(|(at, ..)| *at + GRACE <= now).count();
+        let over = self.left.iter().take_while(|(at, ..)| *at + LONGEST_LOOP <= now).count();
         self.left.drain(..over).map(|(_, name, cluster)| (name, cluster)).collect()
     }
 
@@ -491,7 +489,7 @@ impl Leaving {
 
     /// Returns the time of the next change that comes by itself.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let over = self.left.front().map(|(at, ..)| *at + GRACE);
+        let over = self.left.front().map(|(at, ..)| *at + LONGEST_LOOP);
         let joins = self.pausing(now).last().map(|(at, ..)| *at + PAUSE);
         [over, joins, self.lines.due().map(Instant::from_std)].into_iter().flatten().min()
     }

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use kube::core::ApiResource;
 use rules::capi::ObjectKey;
 use shared_informer::{
-    BrokenScope, Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, ScopeStatus, Store,
+    BrokenScope, Factory, Informer, Namespaces, Projection, Query, Registration, ScopeStatus, Store,
 };
 
 use service::listen::Check;
@@ -156,7 +156,7 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         let informer = factory.informer(query, projection);
         let feed = Feed::new(Arc::clone(sink), kind.clone(), leftovers);
         let keys = feed.keys();
-        let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
+        let registration = informer.add_named_handler("index", feed);
         Self { resource, informer, registration, keys, sink: Arc::clone(sink), kind }
     }
 

@@ -7,7 +7,6 @@ mod client;
 mod cluster_ref;
 pub mod discovery;
 mod error;
-pub mod expansion;
 mod pace;
 mod proxy;
 mod rotation;

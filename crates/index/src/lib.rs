@@ -39,7 +39,7 @@ pub use self::{
     members::Member,
     metrics::{GroupMetrics, GroupSeries, encode_groups},
     resolve::{NodeQuery, Resolved},
-    state::{Index, PinnedGroup},
+    state::{Index, LONGEST_LOOP, PinnedGroup},
     templates::{SharedTemplates, Template},
     versions::{Overwritten, WrittenSize},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},

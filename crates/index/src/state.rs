@@ -213,8 +213,9 @@ impl LiveState {
 // Deleted groups, which are served until the next Refresh. A copy of the program that gets no Refresh drops them after
 // a time, at later changes.
 
-/// The time for which a deleted group is served.
-const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
+/// The maximum duration of a loop of Cluster Autoscaler, which restarts itself after ten minutes without one. What was
+/// left out or deleted during a loop is answered for as long.
+pub const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 /// The deleted groups with the times of their deletions, in order. A group may exist again by now.
 #[derive(Debug, Default)]
 pub(super) struct DeletedGroups(VecDeque<(Instant, GroupId)>);
@@ -236,7 +237,7 @@ impl DeletedGroups {
 
     /// Removes and returns the first one that is old enough.
     pub(super) fn take_old(&mut self) -> Option<(Instant, GroupId)> {
-        let is_old = self.0.front().is_some_and(|(since, _)| since.elapsed() >= ANSWERS_FOR);
+        let is_old = self.0.front().is_some_and(|(since, _)| since.elapsed() >= LONGEST_LOOP);
         if is_old { self.0.pop_front() } else { None }
     }
 

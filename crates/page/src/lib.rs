@@ -13,5 +13,3 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 mod view;
-
-pub use self::routes::StatusPage;

@@ -1,7 +1,5 @@
 //! Which page a path and a query choose.
 
-use std::sync::Arc;
-
 use maud::{Markup, html};
 use rules::GroupId;
 
@@ -11,49 +9,37 @@ use super::{
     view::View,
 };
 use crate::state::{Head, Source, StateSource};
-use service::listen::{CLUSTERS_PATH, StatusAnswer, StatusPages};
+use service::listen::{AdminPages, CLUSTERS_PATH, DebugError, StatusAnswer};
 
 /// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
 
-/// Renders the pages of a source: those of the only workload cluster, or those of a fleet and of each of its Clusters.
-#[derive(Clone)]
-pub struct StatusPage {
-    source: Arc<Source>,
-}
-
-impl StatusPage {
-    /// Returns the pages of a source.
-    #[must_use]
-    pub fn new(source: Arc<Source>) -> Self {
-        Self { source }
+/// The pages of the only workload cluster, or those of a fleet and of each of its Clusters.
+impl AdminPages for Source {
+    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
+        self.debug_state(query)
     }
 
-    fn wrong(&self, why: &str) -> StatusAnswer {
-        StatusAnswer::Wrong(notice(&self.source.head(), "Not understood", why))
+    fn clusters(&self) -> Result<Vec<u8>, DebugError> {
+        Ok(serde_json::to_vec(&self.read())?)
     }
 
-    fn missing(&self, why: &str) -> StatusAnswer {
-        StatusAnswer::Missing(notice(&self.source.head(), "Not here", why))
-    }
-}
-
-impl StatusPages for StatusPage {
     fn page(&self, path: &str, query: &str) -> StatusAnswer {
+        let wrong = |why: &str| StatusAnswer::Wrong(notice(&self.head(), "Not understood", why));
         let view = match View::parse(query) {
             Ok(view) => view,
-            Err(wrong) => return self.wrong(&wrong.to_string()),
+            Err(why) => return wrong(&why.to_string()),
         };
-        let is_one = self.source.is_one();
+        let is_one = self.is_one();
         let chosen = match (&view.cluster, path) {
             (Some(_), _) if is_one => {
-                return self.wrong("this server serves one workload cluster, not a fleet: leave cluster out");
+                return wrong("this server serves one workload cluster, not a fleet: leave cluster out");
             }
-            (Some(cluster), _) => self.source.of(cluster),
+            (Some(cluster), _) => self.of(cluster),
             (None, "/") if !is_one => {
-                return StatusAnswer::Found(clusters::clusters(&self.source.read(), &view).into_string());
+                return StatusAnswer::Found(clusters::clusters(&self.read(), &view).into_string());
             }
-            (None, _) => self.source.only().ok_or_else(|| {
+            (None, _) => self.only().ok_or_else(|| {
                 format!(
                     "nothing is known of {path:?}: a page of a node group is \
                      /groups/<Kind>/<namespace>/<name>?cluster=<namespace>/<name>"
@@ -67,7 +53,7 @@ impl StatusPages for StatusPage {
         });
         match page {
             Ok(page) => StatusAnswer::Found(page.into_string()),
-            Err(why) => self.missing(&why),
+            Err(why) => StatusAnswer::Missing(notice(&self.head(), "Not here", &why)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use form_urlencoded::Serializer;
+use rules::named_enum;
 
 use super::parts::Condition;
 use service::listen::STATE_PATH;
@@ -44,56 +45,29 @@ pub(super) enum Filter {
     Only(Condition),
 }
 
-/// The order of the rows: each column of the table is one.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Order {
-    /// By namespace and name.
-    Id,
-    /// By kind.
-    Kind,
-    /// The most urgent first.
-    #[default]
-    Urgency,
-    // The largest first.
-    Size,
-    Min,
-    Max,
-    Running,
-    Creating,
-    Deleting,
-    Failed,
+named_enum! {
+    /// The order of the rows: each column of the table is one.
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub(super) enum Order {
+        /// By namespace and name.
+        Id = "id",
+        /// By kind.
+        Kind = "kind",
+        /// The most urgent first.
+        #[default]
+        Urgency = "urgency",
+        // The largest first.
+        Size = "size",
+        Min = "min",
+        Max = "max",
+        Running = "running",
+        Creating = "creating",
+        Deleting = "deleting",
+        Failed = "failed",
+    }
 }
 
 impl Order {
-    /// In the order of the columns.
-    pub(super) const ALL: [Self; 10] = [
-        Self::Id,
-        Self::Kind,
-        Self::Urgency,
-        Self::Size,
-        Self::Min,
-        Self::Max,
-        Self::Running,
-        Self::Creating,
-        Self::Deleting,
-        Self::Failed,
-    ];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::Kind => "kind",
-            Self::Urgency => "urgency",
-            Self::Size => "size",
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::Running => "running",
-            Self::Creating => "creating",
-            Self::Deleting => "deleting",
-            Self::Failed => "failed",
-        }
-    }
-
     /// Returns the heading of its column.
     pub(super) fn heading(self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@ pub mod fit;
 mod id;
 pub mod instance;
 pub mod labels;
+mod named;
 mod node_claim;
 pub mod observed;
 pub mod options;

@@ -31,6 +31,7 @@ use super::{
     api::SizeCall,
     command::Delete,
     error::ScaleError,
+    events::EventContent,
     mark,
     metrics::Write,
     read::{self, GroupMachines},
@@ -198,7 +199,7 @@ impl Batch<'_> {
             match work.view().and_then(|_| request::request_of(work, &delete.nodes)) {
                 Ok(request) => {
                     if request.instances > 0 {
-                        work.report_instances_without_machines();
+                        tracing::warn!(group = %work.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
                     }
                     requests.push((delete, request));
                 }
@@ -366,7 +367,9 @@ impl Batch<'_> {
         };
         for it in self.waiting.iter_mut().filter(|it| it.request.lowers_by_itself()) {
             match &lowered {
-                Ok(_) if it.request.instances > 0 => work.report_chosen_by_provider(it.request.instances),
+                Ok(_) if it.request.instances > 0 => {
+                    work.report(EventContent::chosen_by_provider(it.request.instances));
+                }
                 Ok(_) => {}
                 Err(error) if it.awaits_smaller_size => it.error = Some(error.clone().of_part()),
                 Err(error) => it.error = Some(error.clone()),

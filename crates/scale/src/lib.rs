@@ -17,7 +17,6 @@ mod history;
 mod log_limit;
 mod mark;
 mod metrics;
-mod outcome;
 mod put_back;
 mod queue;
 mod read;
@@ -215,7 +214,7 @@ impl Scale {
 
     /// Logs the sums of refused and failed commands whose minute is over. It must be called periodically.
     pub fn sum_up_refusals(&self) {
-        outcome::sum_up_refusals(&self.shared);
+        work::sum_up_refusals(&self.shared);
     }
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.

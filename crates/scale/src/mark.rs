@@ -12,6 +12,7 @@ use rules::writing::CallError;
 use super::{
     delete::{Fate, has_joined},
     metrics::Write,
+    refusal,
     request::Target,
     work::Work,
 };
@@ -72,7 +73,7 @@ pub(super) async fn take_back(work: &Work, marked: &[Target]) {
         work.shared.accepted_deletions.stays(&work.id, &target.uid);
         let taken = work.write_anyway(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
         if let Err(error) = taken {
-            let failed = work.failed(&error);
+            let failed = refusal::failed(&work.id, &error);
             tracing::warn!(group = %work.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");
         }
     }

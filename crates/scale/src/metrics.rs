@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
-use rules::writing::CallError;
+use rules::{named_enum, writing::CallError};
 
 use super::error::ScaleError;
 
@@ -24,59 +24,35 @@ pub(super) const UNKNOWN_MANAGER: &str = "unknown";
 /// The label of field managers that have no series of their own.
 const OTHER_MANAGERS: &str = "other";
 
-/// The kind of a write.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Write {
-    /// The size of a group.
-    Size,
-    /// A size or a deletion, tried without doing it.
-    DryRun,
-    /// The delete-machine annotation, set.
-    Mark,
-    /// The delete-machine annotation, removed.
-    Unmark,
-    /// A Machine, deleted.
-    Delete,
-}
-
-impl Write {
-    const ALL: [Self; 5] = [Self::Size, Self::DryRun, Self::Mark, Self::Unmark, Self::Delete];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Size => "size",
-            Self::DryRun => "dry_run",
-            Self::Mark => "mark",
-            Self::Unmark => "unmark",
-            Self::Delete => "delete",
-        }
+named_enum! {
+    /// The kind of a write.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub(super) enum Write {
+        /// The size of a group.
+        Size = "size",
+        /// A size or a deletion, tried without doing it.
+        DryRun = "dry_run",
+        /// The delete-machine annotation, set.
+        Mark = "mark",
+        /// The delete-machine annotation, removed.
+        Unmark = "unmark",
+        /// A Machine, deleted.
+        Delete = "delete",
     }
 }
 
-/// The result of an Event.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum EventResult {
-    /// The API server has stored it, as a new Event or as one more of a series.
-    Sent,
-    /// A limit was reached.
-    Limited,
-    /// The queue was full.
-    Dropped,
-    /// The API server hasn't stored it.
-    Failed,
-}
-
-impl EventResult {
-    pub(super) const ALL: [Self; 4] = [Self::Sent, Self::Limited, Self::Dropped, Self::Failed];
-
-    /// Returns the result as a metric label.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Limited => "limited",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
-        }
+named_enum! {
+    /// The result of an Event.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub(super) enum EventResult {
+        /// The API server has stored it, as a new Event or as one more of a series.
+        Sent = "sent",
+        /// A limit was reached.
+        Limited = "limited",
+        /// The queue was full.
+        Dropped = "dropped",
+        /// The API server hasn't stored it.
+        Failed = "failed",
     }
 }
 

@@ -94,7 +94,7 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
         Ok(seen) if seen.version.replicas != to => return,
         Ok(seen) => writing::manager(&seen.managed),
         Err(error) => {
-            work.report_unknown_writer(&error);
+            tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
             None
         }
     };

@@ -15,11 +15,10 @@ use super::{
     delete::{self, Fate, TryAgain},
     error::ScaleError,
     metrics::Write,
-    outcome::SizeWritten,
     read, refusal,
     request::Target,
     size_write::{Aim, Resize, Written, as_i32},
-    work::Work,
+    work::{SizeWritten, Work},
 };
 use index::{Hold, Member};
 
@@ -136,7 +135,7 @@ async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -
             Fate::NotLowered(error) => failed = Some(error),
             Fate::Lowered | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
             Fate::Stays(error) => {
-                let (machine, failed) = (&target.key.name, work.failed(&error));
+                let (machine, failed) = (&target.key.name, refusal::failed(&work.id, &error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
             }
         }

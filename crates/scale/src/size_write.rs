@@ -17,11 +17,10 @@ use super::{
     command::Caller,
     error::ScaleError,
     metrics::Write,
-    outcome::SizeWritten,
     read::{self, GroupMachines},
     refusal,
     retry::Attempts,
-    work::Work,
+    work::{SizeWritten, Work},
 };
 
 /// The size that is to be reached, whatever it is when it is written.

@@ -3,7 +3,6 @@
 //! from memory, without an API call. An unknown Node or group must never cause an error if that error would stop the
 //! caller's whole loop. [`listen`] has the listeners.
 
-mod autoscaler;
 mod call_log;
 mod calls;
 pub mod listen;
@@ -12,6 +11,7 @@ mod options;
 mod pace;
 mod pins;
 mod pricing;
+mod session;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -24,10 +24,10 @@ use rules::{GPU_LABEL, GroupId};
 use tonic::{Code, Request, Response, Status};
 
 pub use self::{
-    autoscaler::Autoscaler,
     call_log::CallLogOptions,
     calls::{Calls, Refreshed},
     metrics::RpcMetrics,
+    session::Session,
 };
 use self::{
     call_log::{Answered, CallLog},
@@ -57,15 +57,15 @@ pub trait Admission: Send + Sync + 'static {
     ///
     /// # Errors
     /// A caller without a Cluster, or whose Cluster doesn't allow this access now.
-    fn admit(&self, caller: Option<&Client>, access: Access) -> Result<Arc<Autoscaler>, Status>;
+    fn admit(&self, caller: Option<&Client>, access: Access) -> Result<Arc<Session>, Status>;
 
     /// A call of this client was denied for this reason.
     fn denied(&self, caller: Option<&Client>, reason: &str);
 }
 
 /// The only one answers everybody.
-impl Admission for Arc<Autoscaler> {
-    fn admit(&self, _: Option<&Client>, _: Access) -> Result<Arc<Autoscaler>, Status> {
+impl Admission for Arc<Session> {
+    fn admit(&self, _: Option<&Client>, _: Access) -> Result<Arc<Session>, Status> {
         Ok(Arc::clone(self))
     }
 
@@ -88,7 +88,7 @@ impl Service {
         Self { admission, metrics, refused: Arc::new(CallLog::new(log)) }
     }
 
-    fn admit<Q: Subject>(&self, rpc: Rpc, request: &Request<Q>) -> Result<Arc<Autoscaler>, Status> {
+    fn admit<Q: Subject>(&self, rpc: Rpc, request: &Request<Q>) -> Result<Arc<Session>, Status> {
         let client = caller_of(request).map(Connection::client);
         let found = self.admission.admit(client, access(rpc));
         if let Err(status) = &found {
@@ -109,16 +109,16 @@ impl Service {
         &self,
         rpc: Rpc,
         request: Request<Q>,
-        answer: impl FnOnce(&Autoscaler, &Q, Option<&Connection>) -> Result<T, Status>,
+        answer: impl FnOnce(&Session, &Q, Option<&Connection>) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        let autoscaler = self.admit(rpc, &request)?;
-        autoscaler.pace.keep().await;
+        let session = self.admit(rpc, &request)?;
+        session.pace.keep().await;
         let call = self.metrics.begin(rpc);
-        let result = answer(&autoscaler, request.get_ref(), caller_of(&request)).map_err(cut);
+        let result = answer(&session, request.get_ref(), caller_of(&request)).map_err(cut);
         let code = code_of(&result);
         let took = call.answered(code);
-        if autoscaler.call_log.must_record(rpc, code, took) {
-            autoscaler.record(rpc, &request, &result, took);
+        if session.call_log.must_record(rpc, code, took) {
+            session.record(rpc, &request, &result, took);
         }
         result.map(Response::new)
     }
@@ -130,8 +130,8 @@ impl Service {
         request: Request<Q>,
         work: impl FnOnce(Scale, GroupId, Q) -> W,
     ) -> Result<Response<T>, Status> {
-        let autoscaler = self.admit(rpc, &request)?;
-        autoscaler.pace.keep().await;
+        let session = self.admit(rpc, &request)?;
+        session.pace.keep().await;
         let call = self.metrics.begin(rpc);
         let subject = request.get_ref().subject();
         let client = caller_of(&request).map(Connection::client).cloned();
@@ -144,20 +144,20 @@ impl Service {
             Err(status) => {
                 let result = Err(cut(status));
                 let took = call.answered(code_of(&result));
-                autoscaler.record(rpc, &request, &result, took);
+                session.record(rpc, &request, &result, took);
                 return result;
             }
         };
-        let span = autoscaler.call_log.traces().call(rpc.as_str(), request.metadata());
+        let span = session.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let scale = autoscaler.scale_for(client.as_ref());
+        let scale = session.scale_for(client.as_ref());
         let group = id.clone();
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);
         call.answered(code);
         if code == Code::NotFound {
-            autoscaler.report_unknown(&group, client.as_ref());
+            session.report_unknown(&group, client.as_ref());
         }
         span.end(code_name(code), result.as_ref().err().map(|status| status.message().to_owned()));
         result.map(|()| Response::new(T::default()))
@@ -189,15 +189,15 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        self.read(Rpc::NodeGroups, request, |autoscaler, _, caller| autoscaler.groups_now(caller)).await
+        self.read(Rpc::NodeGroups, request, |session, _, caller| session.groups_now(caller)).await
     }
 
     async fn node_group_for_node(
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        self.read(Rpc::NodeGroupForNode, request, |autoscaler, message, caller| {
-            Ok(autoscaler.group_for_node_now(message.node.as_ref(), caller))
+        self.read(Rpc::NodeGroupForNode, request, |session, message, caller| {
+            Ok(session.group_for_node_now(message.node.as_ref(), caller))
         })
         .await
     }
@@ -206,14 +206,14 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        self.read(Rpc::PricingNodePrice, request, |autoscaler, message, _| autoscaler.node_price_now(message)).await
+        self.read(Rpc::PricingNodePrice, request, |session, message, _| session.node_price_now(message)).await
     }
 
     async fn pricing_pod_price(
         &self,
         request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        self.read(Rpc::PricingPodPrice, request, |autoscaler, message, _| autoscaler.pod_price_now(message)).await
+        self.read(Rpc::PricingPodPrice, request, |session, message, _| session.pod_price_now(message)).await
     }
 
     async fn gpu_label(
@@ -227,7 +227,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::GetAvailableGpuTypesRequest>,
     ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
-        self.read(Rpc::GetAvailableGpuTypes, request, |autoscaler, _, _| Ok(autoscaler.gpu_types_now())).await
+        self.read(Rpc::GetAvailableGpuTypes, request, |session, _, _| Ok(session.gpu_types_now())).await
     }
 
     async fn cleanup(
@@ -244,15 +244,14 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // Refresh begins each loop of the caller.
         self.refused.sum_up(Instant::now());
-        self.read(Rpc::Refresh, request, |autoscaler, _, caller| autoscaler.begin_loop(caller)).await
+        self.read(Rpc::Refresh, request, |session, _, caller| session.begin_loop(caller)).await
     }
 
     async fn node_group_target_size(
         &self,
         request: Request<proto::NodeGroupTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
-        self.read(Rpc::NodeGroupTargetSize, request, |autoscaler, message, _| autoscaler.target_size_now(&message.id))
-            .await
+        self.read(Rpc::NodeGroupTargetSize, request, |session, message, _| session.target_size_now(&message.id)).await
     }
 
     async fn node_group_increase_size(
@@ -294,24 +293,22 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupNodesRequest>,
     ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
-        self.read(Rpc::NodeGroupNodes, request, |autoscaler, message, _| autoscaler.instances_now(&message.id)).await
+        self.read(Rpc::NodeGroupNodes, request, |session, message, _| session.instances_now(&message.id)).await
     }
 
     async fn node_group_template_node_info(
         &self,
         request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
     ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
-        self.read(Rpc::NodeGroupTemplateNodeInfo, request, |autoscaler, message, _| {
-            autoscaler.template_now(&message.id)
-        })
-        .await
+        self.read(Rpc::NodeGroupTemplateNodeInfo, request, |session, message, _| session.template_now(&message.id))
+            .await
     }
 
     async fn node_group_get_options(
         &self,
         request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
-        self.read(Rpc::NodeGroupGetOptions, request, |autoscaler, message, _| autoscaler.options_now(message)).await
+        self.read(Rpc::NodeGroupGetOptions, request, |session, message, _| session.options_now(message)).await
     }
 }
 

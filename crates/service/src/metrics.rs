@@ -8,70 +8,32 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+use rules::named_enum;
 use tonic::Code;
 
 /// The upper bounds of the latency buckets, in seconds: reads take some microseconds, a write takes as long as the API
 /// server does, and Cluster Autoscaler gives up after 5 seconds.
 const LATENCIES: [f64; 12] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The RPCs of the service.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) enum Rpc {
-    NodeGroups,
-    NodeGroupForNode,
-    PricingNodePrice,
-    PricingPodPrice,
-    GpuLabel,
-    GetAvailableGpuTypes,
-    Cleanup,
-    Refresh,
-    NodeGroupTargetSize,
-    NodeGroupIncreaseSize,
-    NodeGroupDeleteNodes,
-    NodeGroupDecreaseTargetSize,
-    NodeGroupNodes,
-    NodeGroupTemplateNodeInfo,
-    NodeGroupGetOptions,
-}
-
-impl Rpc {
-    pub(super) const ALL: [Self; 15] = [
-        Self::NodeGroups,
-        Self::NodeGroupForNode,
-        Self::PricingNodePrice,
-        Self::PricingPodPrice,
-        Self::GpuLabel,
-        Self::GetAvailableGpuTypes,
-        Self::Cleanup,
-        Self::Refresh,
-        Self::NodeGroupTargetSize,
-        Self::NodeGroupIncreaseSize,
-        Self::NodeGroupDeleteNodes,
-        Self::NodeGroupDecreaseTargetSize,
-        Self::NodeGroupNodes,
-        Self::NodeGroupTemplateNodeInfo,
-        Self::NodeGroupGetOptions,
-    ];
-
-    /// Returns the RPC's name in the protocol.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::NodeGroups => "NodeGroups",
-            Self::NodeGroupForNode => "NodeGroupForNode",
-            Self::PricingNodePrice => "PricingNodePrice",
-            Self::PricingPodPrice => "PricingPodPrice",
-            Self::GpuLabel => "GPULabel",
-            Self::GetAvailableGpuTypes => "GetAvailableGPUTypes",
-            Self::Cleanup => "Cleanup",
-            Self::Refresh => "Refresh",
-            Self::NodeGroupTargetSize => "NodeGroupTargetSize",
-            Self::NodeGroupIncreaseSize => "NodeGroupIncreaseSize",
-            Self::NodeGroupDeleteNodes => "NodeGroupDeleteNodes",
-            Self::NodeGroupDecreaseTargetSize => "NodeGroupDecreaseTargetSize",
-            Self::NodeGroupNodes => "NodeGroupNodes",
-            Self::NodeGroupTemplateNodeInfo => "NodeGroupTemplateNodeInfo",
-            Self::NodeGroupGetOptions => "NodeGroupGetOptions",
-        }
+named_enum! {
+    /// The RPCs of the service.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    pub(super) enum Rpc {
+        NodeGroups = "NodeGroups",
+        NodeGroupForNode = "NodeGroupForNode",
+        PricingNodePrice = "PricingNodePrice",
+        PricingPodPrice = "PricingPodPrice",
+        GpuLabel = "GPULabel",
+        GetAvailableGpuTypes = "GetAvailableGPUTypes",
+        Cleanup = "Cleanup",
+        Refresh = "Refresh",
+        NodeGroupTargetSize = "NodeGroupTargetSize",
+        NodeGroupIncreaseSize = "NodeGroupIncreaseSize",
+        NodeGroupDeleteNodes = "NodeGroupDeleteNodes",
+        NodeGroupDecreaseTargetSize = "NodeGroupDecreaseTargetSize",
+        NodeGroupNodes = "NodeGroupNodes",
+        NodeGroupTemplateNodeInfo = "NodeGroupTemplateNodeInfo",
+        NodeGroupGetOptions = "NodeGroupGetOptions",
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::listen::{Connection, KnownConnection, LONGEST_LOOP};
+use crate::listen::{Connection, KnownConnection};
+use index::LONGEST_LOOP;
 
 /// The time for which a caller relies on its own pins, far longer than a loop. Without this limit, a caller behind a
 /// proxy that keeps a connection to each copy could use pins that are days old.

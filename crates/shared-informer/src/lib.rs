@@ -70,11 +70,11 @@
 //! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
 //! | `Lister`, `NamespaceLister` | a clone of [`Informer::store`], which doesn't keep the informer alive; [`Store::in_namespace`] |
-//! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_handler_with`] |
+//! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_named_handler`] |
 //! | `RemoveEventHandler` | drop the [`Registration`] |
 //! | `ResourceEventHandlerRegistration.HasSynced` | [`Registration::has_synced`], [`Registration::synced`], [`Handler::synced`] |
 //! | `OnAdd(obj, isInInitialList)` | [`Event::Added`] |
-//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a replay both are one object ([`Event::is_resync`]) |
+//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a replay both are equal |
 //! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
 //! | resync period, one for all that share | [`Registration::replay`], whenever a handler needs it |
 //! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
@@ -111,7 +111,7 @@
 //! object stays in the store until the next event of its key or the next list.
 //!
 //! ```
-//! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query};
+//! use shared_informer::{Event, Factory, Projection, Query};
 //! use kube::core::{ApiResource, GroupVersionKind};
 //! use serde_json::Value;
 //! use std::time::Duration;
@@ -130,7 +130,7 @@
 //!     nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
 //!
 //!     let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
-//!     let audit = nodes.add_handler_with(HandlerOptions::named("audit"), |event: Event<Value>| println!("{}", event.key()));
+//!     let audit = nodes.add_named_handler("audit", |event: Event<Value>| println!("{}", event.key()));
 //!
 //!     factory.wait_for_sync(Duration::from_secs(30)).await?;
 //!     audit.synced().await;

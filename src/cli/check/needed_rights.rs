@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use rules::capi::{DEFAULT_GROUP, ScalableKind};
+use rules::{
+    capi::{DEFAULT_GROUP, ScalableKind},
+    named_enum,
+};
 use serde::{Serialize, Serializer};
 
 use connect::SecretRef;
@@ -58,73 +61,36 @@ pub struct Right {
     pub breaks: Breaks,
 }
 
-/// The feature that breaks without a permission. All other features still work.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Breaks {
-    /// `list` of a kind that the index holds.
-    FirstList,
-    /// `list` of Machines, which deletes also need.
-    MachineList,
-    /// `watch` of a kind that the index holds.
-    Watches,
-    /// `get` of the kubeconfig Secret.
-    WorkloadAccess,
-    /// `patch` of `/scale`.
-    Sizes,
-    /// `get` of a group's object.
-    Repeats,
-    /// `get` of Machines.
-    MachineReads,
-    /// `patch` of Machines, where they are marked rather than deleted.
-    Marks,
-    /// `delete` of Machines.
-    Deletions,
-    /// `create` of Events.
-    Events,
-    /// `patch` of Events.
-    EventSeries,
-    /// `list` of a kind of infrastructure template.
-    Templates,
-    /// `watch` of a kind of infrastructure template.
-    TemplateChanges,
-}
-
-impl Breaks {
-    /// All features.
-    pub const ALL: [Self; 13] = [
-        Self::FirstList,
-        Self::MachineList,
-        Self::Watches,
-        Self::WorkloadAccess,
-        Self::Sizes,
-        Self::Repeats,
-        Self::MachineReads,
-        Self::Marks,
-        Self::Deletions,
-        Self::Events,
-        Self::EventSeries,
-        Self::Templates,
-        Self::TemplateChanges,
-    ];
-
-    /// Returns the name for programs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstList => "first_list",
-            Self::MachineList => "machine_list",
-            Self::Watches => "picture",
-            Self::WorkloadAccess => "workload_access",
-            Self::Sizes => "sizes",
-            Self::Repeats => "repeats",
-            Self::MachineReads => "machine_reads",
-            Self::Marks => "marks",
-            Self::Deletions => "deletions",
-            Self::Events => "events",
-            Self::EventSeries => "event_series",
-            Self::Templates => "templates",
-            Self::TemplateChanges => "template_changes",
-        }
+named_enum! {
+    /// The feature that breaks without a permission. All other features still work.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    pub enum Breaks {
+        /// `list` of a kind that the index holds.
+        FirstList = "first_list",
+        /// `list` of Machines, which deletes also need.
+        MachineList = "machine_list",
+        /// `watch` of a kind that the index holds.
+        Watches = "picture",
+        /// `get` of the kubeconfig Secret.
+        WorkloadAccess = "workload_access",
+        /// `patch` of `/scale`.
+        Sizes = "sizes",
+        /// `get` of a group's object.
+        Repeats = "repeats",
+        /// `get` of Machines.
+        MachineReads = "machine_reads",
+        /// `patch` of Machines, where they are marked rather than deleted.
+        Marks = "marks",
+        /// `delete` of Machines.
+        Deletions = "deletions",
+        /// `create` of Events.
+        Events = "events",
+        /// `patch` of Events.
+        EventSeries = "event_series",
+        /// `list` of a kind of infrastructure template.
+        Templates = "templates",
+        /// `watch` of a kind of infrastructure template.
+        TemplateChanges = "template_changes",
     }
 }
 

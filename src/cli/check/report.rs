@@ -1,5 +1,6 @@
 //! Findings in the form that programs read. `docs/reference/check.md` says what each check means.
 
+use rules::named_enum;
 use serde::{Serialize, Serializer};
 
 use super::needed_rights::Right;
@@ -7,81 +8,40 @@ use super::needed_rights::Right;
 /// The version of the form. Later additions never change existing fields.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// The kind of a check.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum CheckId {
-    /// Settings that are allowed but deserve attention.
-    Flags,
-    /// The price file.
-    Prices,
-    /// The files of TLS.
-    Tls,
-    /// The match of the server's certificate with the host that Cluster Autoscaler connects to.
-    ServerName,
-    /// The connection to the management cluster, and its version.
-    ManagementCluster,
-    /// The resources of Cluster API in the management cluster, and their versions.
-    ClusterApi,
-    /// The connection to the workload cluster, and its version.
-    WorkloadCluster,
-    /// A permission.
-    Right,
-    /// A size write, as a dry run.
-    SizeWrite,
-    /// The reads of the clusters.
-    Reads,
-    /// The existence of node groups in the scope.
-    Scope,
-    /// A node group that is left out for an error, or has a problem.
-    NodeGroup,
-    /// A node group that couldn't scale up again once it has no replicas.
-    FromZero,
-    /// A kind of infrastructure template.
-    TemplateKind,
-    /// A Cluster's topology that sets the size of a node group.
-    Topology,
-}
-
-impl CheckId {
-    /// All checks.
-    pub const ALL: [Self; 15] = [
-        Self::Flags,
-        Self::Prices,
-        Self::Tls,
-        Self::ServerName,
-        Self::ManagementCluster,
-        Self::ClusterApi,
-        Self::WorkloadCluster,
-        Self::Right,
-        Self::SizeWrite,
-        Self::Reads,
-        Self::Scope,
-        Self::NodeGroup,
-        Self::FromZero,
-        Self::TemplateKind,
-        Self::Topology,
-    ];
-
-    /// As it is printed.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Flags => "flags",
-            Self::Prices => "prices",
-            Self::Tls => "tls",
-            Self::ServerName => "server-name",
-            Self::ManagementCluster => "management-cluster",
-            Self::ClusterApi => "cluster-api",
-            Self::WorkloadCluster => "workload-cluster",
-            Self::Right => "right",
-            Self::SizeWrite => "size-write",
-            Self::Reads => "picture",
-            Self::Scope => "scope",
-            Self::NodeGroup => "node-group",
-            Self::FromZero => "from-zero",
-            Self::TemplateKind => "template-kind",
-            Self::Topology => "topology",
-        }
+named_enum! {
+    /// The kind of a check.
+    #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+    pub enum CheckId {
+        /// Settings that are allowed but deserve attention.
+        Flags = "flags",
+        /// The price file.
+        Prices = "prices",
+        /// The files of TLS.
+        Tls = "tls",
+        /// The match of the server's certificate with the host that Cluster Autoscaler connects to.
+        ServerName = "server-name",
+        /// The connection to the management cluster, and its version.
+        ManagementCluster = "management-cluster",
+        /// The resources of Cluster API in the management cluster, and their versions.
+        ClusterApi = "cluster-api",
+        /// The connection to the workload cluster, and its version.
+        WorkloadCluster = "workload-cluster",
+        /// A permission.
+        Right = "right",
+        /// A size write, as a dry run.
+        SizeWrite = "size-write",
+        /// The reads of the clusters.
+        Reads = "picture",
+        /// The existence of node groups in the scope.
+        Scope = "scope",
+        /// A node group that is left out for an error, or has a problem.
+        NodeGroup = "node-group",
+        /// A node group that couldn't scale up again once it has no replicas.
+        FromZero = "from-zero",
+        /// A kind of infrastructure template.
+        TemplateKind = "template-kind",
+        /// A Cluster's topology that sets the size of a node group.
+        Topology = "topology",
     }
 }
 

@@ -59,6 +59,4 @@ pub enum Output {
     Yaml,
     /// The Nodes as Cluster Autoscaler gets them, as YAML documents.
     Node,
-    /// The same as a List in JSON.
-    NodeJson,
 }

@@ -148,11 +148,6 @@ impl Findings {
                 let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
                 Ok(documents?.join("---\n"))
             }
-            Output::NodeJson => {
-                let nodes = self.nodes()?;
-                let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes});
-                printing::json(&list)
-            }
         }
     }
 

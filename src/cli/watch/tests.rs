@@ -19,10 +19,7 @@ use tokio::sync::watch;
 
 use super::{Watch, WatchConfig, printer};
 use crate::cli::{Cli, Command, UsageError};
-use change_stream::{
-    notify,
-    watch::{Pace, Tempo},
-};
+use change_stream::{notify, watch::Tempo};
 use service::listen::Shutdown;
 
 use self::fake::{Fake, FakeKind};
@@ -40,7 +37,7 @@ fn quick() -> Tempo {
     let brief = Duration::from_millis(20);
     Tempo {
         informers: Settings { backoff_min: brief, backoff_max: brief, ..Settings::default() },
-        follow: Pace { look: brief, ask: brief },
+        ask: brief,
         notify: notify::Pace {
             gather: Duration::ZERO,
             interval: Duration::ZERO,

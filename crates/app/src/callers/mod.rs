@@ -31,7 +31,7 @@ use cluster::{Fleet, Left, WorkloadCluster};
 use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use service::listen::Client;
-use service::{Access, Autoscaler, CallLogOptions};
+use service::{Access, CallLogOptions, Session};
 
 /// The parts that all services share.
 pub(super) struct Parts {
@@ -64,7 +64,7 @@ pub(super) struct Callers {
 /// A workload cluster with what answers its autoscaler.
 struct Tenant {
     cluster: WorkloadCluster,
-    autoscaler: Arc<Autoscaler>,
+    session: Arc<Session>,
     unexpected: Arc<Unexpected>,
 }
 
@@ -81,16 +81,16 @@ impl Parts {
         };
         let scale = Scale::new(Arc::clone(index), api, *options, scale_metrics.clone(), events, tasks);
         let watched = cluster.clone();
-        let autoscaler = Autoscaler::new(Arc::clone(index), scale, move || watched.check_fresh(), log.clone());
+        let session = Session::new(Arc::clone(index), scale, move || watched.check_fresh(), log.clone());
         let unexpected = Arc::<Unexpected>::default();
-        let autoscaler = if is_one_of_many {
+        let session = if is_one_of_many {
             let (asked, counts) = (cluster.clone(), Arc::clone(&unexpected));
-            autoscaler.of_one_of_many(move |group, client| unexpected::asked_for(&asked, &counts, group, client))
+            session.of_one_of_many(move |group, client| unexpected::asked_for(&asked, &counts, group, client))
         } else {
-            autoscaler
+            session
         };
-        let autoscaler = Arc::new(autoscaler);
-        Tenant { cluster: cluster.clone(), autoscaler, unexpected }
+        let session = Arc::new(session);
+        Tenant { cluster: cluster.clone(), session, unexpected }
     }
 }
 
@@ -100,8 +100,8 @@ impl Tenant {
         let Counts { denied, foreign, last: last_unexpected, .. } = self.unexpected.counts();
         ServedCluster {
             cluster: self.cluster.clone(),
-            calls: self.autoscaler.calls().clone(),
-            history: self.autoscaler.scale().history().clone(),
+            calls: self.session.calls().clone(),
+            history: self.session.scale().history().clone(),
             denied,
             foreign,
             last_unexpected,
@@ -128,7 +128,7 @@ impl Callers {
     /// The number of commands that were still running.
     pub(super) async fn drain(&self, limit: Duration) -> Result<(), usize> {
         let mut draining = JoinSet::new();
-        for scale in self.by_cluster.read().values().map(|tenant| tenant.autoscaler.scale().clone()) {
+        for scale in self.by_cluster.read().values().map(|tenant| tenant.session.scale().clone()) {
             draining.spawn(async move { scale.drain(limit).await });
         }
         let mut running = 0;
@@ -142,13 +142,13 @@ impl Callers {
 
     /// Returns the number of groups of all workload clusters with a command under way or waiting.
     pub(super) fn remembered(&self) -> usize {
-        self.by_cluster.read().values().map(|tenant| tenant.autoscaler.scale().remembered()).sum()
+        self.by_cluster.read().values().map(|tenant| tenant.session.scale().remembered()).sum()
     }
 
     /// Returns the history of a Cluster.
     #[cfg(test)]
     pub(super) fn history(&self, cluster: &ObjectKey) -> Option<scale::History> {
-        self.by_cluster.read().get(&Some(cluster.clone())).map(|tenant| tenant.autoscaler.scale().history().clone())
+        self.by_cluster.read().get(&Some(cluster.clone())).map(|tenant| tenant.session.scale().history().clone())
     }
 
     /// Returns the Cluster that a caller's certificate names; `None` stands for the only workload cluster.
@@ -167,13 +167,13 @@ impl Callers {
 }
 
 impl service::Admission for Callers {
-    fn admit(&self, caller: Option<&Client>, access: Access) -> Result<Arc<Autoscaler>, Status> {
+    fn admit(&self, caller: Option<&Client>, access: Access) -> Result<Arc<Session>, Status> {
         let named = self.cluster_of(caller)?;
         let by_cluster = self.by_cluster.read();
         let tenant = by_cluster.get(&named);
         let Some(cluster) = named else {
             // The only one has joined before anybody could call.
-            return tenant.map(|tenant| Arc::clone(&tenant.autoscaler)).ok_or_else(|| Status::unavailable("not ready"));
+            return tenant.map(|tenant| Arc::clone(&tenant.session)).ok_or_else(|| Status::unavailable("not ready"));
         };
         let starting = || Status::unavailable("not ready: the first list of Clusters isn't complete yet");
         let fleet = self.fleet.get().filter(|fleet| fleet.knows_clusters()).ok_or_else(starting)?;
@@ -190,9 +190,9 @@ impl service::Admission for Callers {
         match (standing, access) {
             (Some((tenant, None)), _) => {
                 tenant.cluster.called();
-                Ok(Arc::clone(&tenant.autoscaler))
+                Ok(Arc::clone(&tenant.session))
             }
-            (Some((tenant, Some(_))), Access::Read) => Ok(Arc::clone(&tenant.autoscaler)),
+            (Some((tenant, Some(_))), Access::Read) => Ok(Arc::clone(&tenant.session)),
             // The selector matches it, so its tenant is about to come.
             _ if fleet.is_selected(&cluster) => {
                 Err(Status::unavailable(format!("not ready: Cluster {cluster} has just been opted in")))
@@ -246,8 +246,8 @@ impl cluster::Tenants for Callers {
         {
             match cluster.left() {
                 // Its last state is kept for the commands under way.
-                Some(Left::OptedOut) => tenant.autoscaler.scale().leave(),
-                Some(Left::Deleted | Left::Replaced) | None => tenant.autoscaler.scale().stop(),
+                Some(Left::OptedOut) => tenant.session.scale().leave(),
+                Some(Left::Deleted | Left::Replaced) | None => tenant.session.scale().stop(),
             }
         }
     }

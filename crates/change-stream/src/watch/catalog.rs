@@ -1,5 +1,5 @@
 //! The resources that an API server serves, found by plural, singular, short name or kind, with or without group and
-//! version, as kubectl does. Nothing may be guessed; an unknown name is an error that lists similar ones.
+//! version, as kubectl does. Nothing may be guessed; an unknown name is an error.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -9,9 +9,6 @@ use kube::{
 };
 
 use crate::changes::Kind;
-
-/// The minimum similarity of a name that an error lists.
-const LIKE: f64 = 0.82;
 
 /// A resource to watch, with its selectors.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -63,23 +60,13 @@ pub struct Catalog {
 pub enum NotFound {
     /// No resource has this name.
     #[error(
-        "the API server serves no resource {wanted}{}: install its CustomResourceDefinition, or wait for it with \
-         --allow-missing",
-        nearest(like)
+        "the API server serves no resource {0}: install its CustomResourceDefinition, or wait for it with \
+         --allow-missing"
     )]
-    Unknown {
-        /// The resource that was wanted.
-        wanted: String,
-        /// Resources with similar names.
-        like: Vec<String>,
-    },
+    Unknown(String),
     /// The resource can't be watched.
     #[error("{0} can't be watched: the API server serves it without the verbs list and watch")]
     NotWatchable(String),
-}
-
-fn nearest(like: &[String]) -> String {
-    if like.is_empty() { String::new() } else { format!("; it serves {}", like.join(", ")) }
 }
 
 impl Resource {
@@ -148,10 +135,7 @@ impl Catalog {
         match found {
             Some(resource) if resource.watchable => Ok(resource),
             Some(resource) => Err(NotFound::NotWatchable(resource.name())),
-            None => {
-                let (ResourceRef::Name(name) | ResourceRef::Kind { kind: name, .. }) = wanted;
-                Err(NotFound::Unknown { wanted: wanted.to_string(), like: self.like(name) })
-            }
+            None => Err(NotFound::Unknown(wanted.to_string())),
         }
     }
 
@@ -190,20 +174,6 @@ impl Catalog {
             })
         };
         find(&|resource| resource.has_name(name)).or_else(|| find(&|resource| resource.has_short_name(name)))
-    }
-
-    fn like(&self, name: &str) -> Vec<String> {
-        let name = name.split('.').next().unwrap_or_default().to_lowercase();
-        let likeness = |resource: &Resource| {
-            let names = [&resource.kind.plural, &resource.singular, &resource.kind.kind];
-            let likeness = names.into_iter().map(|own| strsim::jaro_winkler(&name, &own.to_lowercase()));
-            likeness.fold(0.0, f64::max)
-        };
-        let mut like: Vec<_> = self.resources.iter().map(|resource| (likeness(resource), resource.name())).collect();
-        like.retain(|(likeness, _)| *likeness >= LIKE);
-        like.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        like.dedup_by(|a, b| a.1 == b.1);
-        like.into_iter().take(3).map(|(_, name)| name).collect()
     }
 }
 

@@ -1,18 +1,15 @@
-//! Follows one resource throughout its life: during a watch it may not be served yet, disappear and return, or be
-//! served in another version.
+//! Follows one resource throughout its life: it may not be served yet when the watch begins.
 //!
 //! Informer events become changes, which are passed to an outlet. There is one handler per outlet and resource: a slow
 //! outlet receives the changes of each object merged, and delays no other.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use connect::cause;
 use jiff::Timestamp;
 use kube::Client;
-use shared_informer::{
-    Event, Factory, Handler, Informer, Namespaces, Object, ObjectKey, Projection, Query, Registration,
-};
-use tokio::time::{Instant, sleep};
+use shared_informer::{Event, Factory, Handler, Namespaces, Object, Projection, Query, Registration};
+use tokio::time::sleep;
 
 use super::{
     Narrowing,
@@ -24,22 +21,6 @@ use crate::{
     notify::Notifier,
 };
 
-/// The polling intervals for resources.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// The interval at which the status of a resource's informer is read.
-    pub look: Duration,
-    /// The time for which a resource may be broken until discovery is asked again, and the interval of further
-    /// requests.
-    pub ask: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { look: Duration::from_secs(1), ask: Duration::from_secs(5) }
-    }
-}
-
 /// The state that all resources share.
 pub(super) struct Shared {
     /// The client for short requests.
@@ -50,17 +31,12 @@ pub(super) struct Shared {
     pub(super) ignore: Vec<Pattern>,
     pub(super) cluster: &'static str,
     pub(super) outlets: Vec<Outlet>,
-    pub(super) pace: Pace,
+    /// The interval at which the API server is asked for a resource that it doesn't serve yet.
+    pub(super) ask: Duration,
 }
 
-/// A resource that is being watched.
-pub(super) struct Following {
-    resource: Resource,
-    informer: Informer<Snapshot>,
-    /// Kept for as long as the resource is reported.
-    #[expect(dead_code, reason = "held, never read")]
-    registrations: Vec<Registration<Snapshot>>,
-}
+/// The handlers of one resource.
+pub(super) type Registrations = Vec<Registration<Snapshot>>;
 
 impl Shared {
     /// Returns the namespaces in which a resource is watched.
@@ -68,65 +44,32 @@ impl Shared {
         if resource.namespaced { self.namespaces.clone() } else { Namespaces::All }
     }
 
-    /// Starts to watch a resource; `appeared` is true if it was installed during the watch.
-    pub(super) fn start(
-        &self,
-        wanted: &ResourceQuery,
-        resource: Resource,
-        appeared: bool,
-        before: Option<&Following>,
-    ) -> Following {
+    /// Starts to watch a resource; `appeared` is true if it was installed during the watch. It is reported for as long
+    /// as the registrations are held.
+    pub(super) fn start(&self, wanted: &ResourceQuery, resource: &Resource, appeared: bool) -> Registrations {
         let query = Query {
             resource: resource.api_resource(),
-            namespaces: self.place(&resource),
+            namespaces: self.place(resource),
             labels: wanted.labels.clone(),
             fields: wanted.fields.clone(),
         };
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
         let projection = Projection::decoded("watch", move |_, object| Ok(filter.snapshot(object)));
         let projection = projection.with_bytes(Snapshot::bytes);
-        let known = before.map(Following::known).unwrap_or_default();
-        // Objects that weren't known before are new.
-        let appeared = appeared || before.is_some_and(|before| before.informer.has_synced());
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
         let registration = |outlet: &Outlet| {
-            informer.add_handler(Reporter {
-                cluster: self.cluster,
-                kind: Arc::clone(&kind),
-                outlet: outlet.clone(),
-                appeared,
-                known: known.clone(),
-            })
+            let (kind, outlet) = (Arc::clone(&kind), outlet.clone());
+            informer.add_handler(Reporter { cluster: self.cluster, kind, outlet, appeared })
         };
-        let registrations = self.outlets.iter().map(registration).collect();
-        Following { resource, informer, registrations }
+        self.outlets.iter().map(registration).collect()
     }
 
-    /// Follows a resource for ever.
-    pub(super) async fn follow(self: Arc<Self>, mut wanted: ResourceQuery, first: Option<Following>) {
-        let mut following = if let Some(following) = first {
-            following
-        } else {
-            let resource = self.wait_for(&mut wanted).await;
-            self.start(&wanted, resource, true, None)
-        };
-        loop {
-            following.broken(self.pace).await;
-            let gone = format!("{} is not served any more; waiting for it", wanted.by);
-            if let Some(resource) = self.look_up(&wanted, &mut Some(gone)).await
-                && resource.kind != following.resource.kind
-            {
-                tracing::warn!(
-                    resource = resource.name(),
-                    from = following.resource.kind.version,
-                    to = resource.kind.version,
-                    "is served in another version now"
-                );
-                following = self.start(&wanted, resource, false, Some(&following));
-            }
-            sleep(self.pace.ask).await;
-        }
+    /// Waits for a resource, and then reports it for ever.
+    pub(super) async fn follow_once_served(self: Arc<Self>, mut wanted: ResourceQuery) {
+        let resource = self.wait_for(&mut wanted).await;
+        let _registrations = self.start(&wanted, &resource, true);
+        pending::<()>().await;
     }
 
     /// Waits until the resource is served, and then narrows `wanted` to the Cluster.
@@ -143,7 +86,7 @@ impl Shared {
                 }
                 return resource;
             }
-            sleep(self.pace.ask).await;
+            sleep(self.ask).await;
         }
     }
 
@@ -164,28 +107,6 @@ impl Shared {
         }
     }
 }
-
-impl Following {
-    /// Waits until the informer has been broken for some time.
-    async fn broken(&self, pace: Pace) {
-        let mut broken_since: Option<Instant> = None;
-        loop {
-            let broken = self.informer.status().broken_since.is_some();
-            broken_since = if broken { broken_since.or_else(|| Some(Instant::now())) } else { None };
-            if broken_since.is_some_and(|since| since.elapsed() >= pace.ask) {
-                return;
-            }
-            sleep(pace.look).await;
-        }
-    }
-
-    fn known(&self) -> Known {
-        self.informer.store().list().into_iter().map(|object| (object.key(), object)).collect()
-    }
-}
-
-/// Objects by key, as they were reported before the resource was served in another version.
-pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
 
 /// The program's own destination of changes.
 #[derive(Clone)]
@@ -212,7 +133,6 @@ pub(super) struct Reporter {
     pub(super) outlet: Outlet,
     /// True if the resource was installed during the watch, so that all of its objects are new.
     pub(super) appeared: bool,
-    pub(super) known: Known,
 }
 
 impl Reporter {
@@ -265,12 +185,6 @@ impl Handler<Snapshot> for Reporter {
     fn handle(&mut self, event: Event<Snapshot>) {
         match event {
             Event::Added { object, initial } => {
-                match self.known.remove(&object.key()) {
-                    // It was already reported, in the version served before.
-                    Some(known) if known.metadata.uid == object.metadata.uid => return,
-                    Some(known) => self.report(&self.deleted(&known, true)),
-                    None => {}
-                }
                 self.report(&self.added(&object, initial && !self.appeared));
             }
             Event::Updated { old, new } => {
@@ -279,12 +193,6 @@ impl Handler<Snapshot> for Reporter {
                 }
             }
             Event::Deleted { last, found_by_relist } => self.report(&self.deleted(&last, found_by_relist)),
-        }
-    }
-
-    fn synced(&mut self) {
-        for (_, gone) in std::mem::take(&mut self.known) {
-            self.report(&self.deleted(&gone, true));
         }
     }
 }

@@ -16,11 +16,11 @@ use shared_informer::{Factory, Namespaces, Settings};
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::follow::{Following, Outlet, Shared};
+use self::follow::{Outlet, Registrations, Shared};
 pub use self::{
     catalog::{Catalog, NotFound, Resource, ResourceQuery, ResourceRef},
     config::{Config, NamespaceSelection, Narrowing, Target},
-    follow::{Output, Pace},
+    follow::Output,
 };
 use crate::notify::{self, DRAIN, Limits, Notifier};
 
@@ -36,8 +36,8 @@ const PARALLEL: usize = 4;
 pub struct Tempo {
     /// The settings of the informers.
     pub informers: Settings,
-    /// The polling intervals for resources.
-    pub follow: Pace,
+    /// The interval at which the API server is asked for a resource that it doesn't serve yet.
+    pub ask: Duration,
     /// The rate and the timeouts of notifications.
     pub notify: notify::Pace,
 }
@@ -46,13 +46,15 @@ impl Default for Tempo {
     /// Whole objects are kept, so more bytes are needed than for the fields that node groups depend on.
     fn default() -> Self {
         let informers = Settings { max_bytes: MAX_BYTES, ..Settings::default() };
-        Self { informers, follow: Pace::default(), notify: notify::Pace::default() }
+        Self { informers, ask: Duration::from_secs(5), notify: notify::Pace::default() }
     }
 }
 
 /// A running watch.
 pub struct Watch {
     shared: Arc<Shared>,
+    /// Those of the resources that were served at the start.
+    registrations: Registrations,
     notifier: Option<Arc<Notifier>>,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -86,16 +88,20 @@ impl Watch {
             ignore: config.ignore,
             cluster: config.target.name(),
             outlets,
-            pace: tempo.follow,
+            ask: tempo.ask,
         });
         let (tasks, ended) = (TaskTracker::new(), CancellationToken::new());
+        let mut registrations = Vec::new();
         for (wanted, resource) in found {
-            let first: Option<Following> = resource.map(|resource| shared.start(&wanted, resource, false, None));
-            let (shared, ended) = (Arc::clone(&shared), ended.clone());
-            tasks.spawn(async move { ended.run_until_cancelled(shared.follow(wanted, first)).await });
+            let Some(resource) = resource else {
+                let (shared, ended) = (Arc::clone(&shared), ended.clone());
+                tasks.spawn(async move { ended.run_until_cancelled(shared.follow_once_served(wanted)).await });
+                continue;
+            };
+            registrations.extend(shared.start(&wanted, &resource, false));
         }
         tasks.close();
-        Ok(Self { shared, notifier, tasks, ended })
+        Ok(Self { shared, registrations, notifier, tasks, ended })
     }
 
     /// Returns the informers.
@@ -107,10 +113,11 @@ impl Watch {
     /// Ends all tasks and sends queued notifications. Meanwhile it drops the output, awaits `written` and returns its
     /// result.
     pub async fn end<T>(self, written: impl Future<Output = T>) -> T {
-        let Self { shared, notifier, tasks, ended } = self;
+        let Self { shared, registrations, notifier, tasks, ended } = self;
         let printed = async {
             ended.cancel();
             tasks.wait().await;
+            drop(registrations);
             // A handler may be blocked on an output that nobody reads.
             let _ = tokio::time::timeout(LAST_CHANGES, shared.factory.shutdown()).await;
             drop(shared);
@@ -172,7 +179,7 @@ async fn resolve(client: &Client, config: &Config) -> anyhow::Result<Vec<(Resour
         let by_default = matches!(wanted.by, ResourceRef::Kind { .. });
         let resource = match catalog.find(&wanted.by) {
             Ok(resource) => Some(resource),
-            Err(NotFound::Unknown { .. }) if config.allow_missing || by_default => None,
+            Err(NotFound::Unknown(_)) if config.allow_missing || by_default => None,
             Err(error) => return Err(error.into()),
         };
         if let Some(resource) = resource {

@@ -21,7 +21,7 @@ use super::{
 use cluster::{ClusterSync, Fleet, Left, WorkloadCluster};
 use index::{Detail, GroupSnapshot, Served, Sizes, Snapshot};
 use scale::History;
-use service::listen::{Certificates, Check, Checks as _, DebugError, DebugPages};
+use service::listen::{Certificates, Check, Checks as _, DebugError};
 use service::{Calls, Refreshed};
 
 /// The part of the live state that is requested.
@@ -350,10 +350,9 @@ impl Source {
     fn state_of(&self, found: ServedCluster) -> StateSource {
         StateSource::new(found, self.certificates.clone(), self.program.clone(), self.past.clone())
     }
-}
 
-impl DebugPages for Source {
-    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
+    /// Returns the live state as JSON, narrowed by the query of the URL.
+    pub(crate) fn debug_state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
         let (of_cluster, rest): (Vec<_>, Vec<_>) =
             form_urlencoded::parse(query.as_bytes()).partition(|(name, _)| name == CLUSTER);
         let source = match (self.only(), of_cluster.last()) {
@@ -370,10 +369,6 @@ impl DebugPages for Source {
         let rest = form_urlencoded::Serializer::new(String::new()).extend_pairs(rest).finish();
         let selection = Selection::parse(&rest).map_err(DebugError::Query)?;
         Ok(source.json(&selection)?)
-    }
-
-    fn clusters(&self) -> Result<Vec<u8>, DebugError> {
-        Ok(serde_json::to_vec(&self.read())?)
     }
 }
 

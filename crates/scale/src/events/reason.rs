@@ -3,69 +3,41 @@
 use std::fmt::Write as _;
 
 use arcstr::ArcStr;
+use rules::named_enum;
 
 use crate::error::ScaleError;
 
 /// The maximum number of Machines in a note.
 const MOST_NAMES: usize = 10;
 
-/// The reason of an Event.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum EventReason {
-    /// A larger size was written.
-    ScaledUp,
-    /// A smaller size was written.
-    ScaledDown,
-    /// A larger size was refused by a rule.
-    ScaleUpRefused,
-    /// A smaller size, or the deletion of a Machine, was refused by a rule.
-    ScaleDownRefused,
-    /// A larger size couldn't be written.
-    ScaleUpFailed,
-    /// A smaller size couldn't be written, or a Machine couldn't be deleted.
-    ScaleDownFailed,
-    /// A Machine that never became a Node was deleted at the min size, so that another one is created.
-    ReplacedFailedMachine,
-    /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
-    InstanceChosenByProvider,
-    /// Another field manager keeps reverting sizes that this program wrote.
-    SizePutBack,
-    /// Cluster API creates no Machine for a larger size that this program wrote.
-    ScaleUpHeldBack,
+named_enum! {
+    /// The reason of an Event.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    pub enum EventReason {
+        /// A larger size was written.
+        ScaledUp = "ScaledUp",
+        /// A smaller size was written.
+        ScaledDown = "ScaledDown",
+        /// A larger size was refused by a rule.
+        ScaleUpRefused = "ScaleUpRefused",
+        /// A smaller size, or the deletion of a Machine, was refused by a rule.
+        ScaleDownRefused = "ScaleDownRefused",
+        /// A larger size couldn't be written.
+        ScaleUpFailed = "ScaleUpFailed",
+        /// A smaller size couldn't be written, or a Machine couldn't be deleted.
+        ScaleDownFailed = "ScaleDownFailed",
+        /// A Machine that never became a Node was deleted at the min size, so that another one is created.
+        ReplacedFailedMachine = "ReplacedFailedMachine",
+        /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
+        InstanceChosenByProvider = "InstanceChosenByProvider",
+        /// Another field manager keeps reverting sizes that this program wrote.
+        SizePutBack = "SizePutBack",
+        /// Cluster API creates no Machine for a larger size that this program wrote.
+        ScaleUpHeldBack = "ScaleUpHeldBack",
+    }
 }
 
 impl EventReason {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        Self::ScaledUp,
-        Self::ScaledDown,
-        Self::ScaleUpRefused,
-        Self::ScaleDownRefused,
-        Self::ScaleUpFailed,
-        Self::ScaleDownFailed,
-        Self::ReplacedFailedMachine,
-        Self::InstanceChosenByProvider,
-        Self::SizePutBack,
-        Self::ScaleUpHeldBack,
-    ];
-
-    /// Returns the reason as it stands in the Event.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ScaledUp => "ScaledUp",
-            Self::ScaledDown => "ScaledDown",
-            Self::ScaleUpRefused => "ScaleUpRefused",
-            Self::ScaleDownRefused => "ScaleDownRefused",
-            Self::ScaleUpFailed => "ScaleUpFailed",
-            Self::ScaleDownFailed => "ScaleDownFailed",
-            Self::ReplacedFailedMachine => "ReplacedFailedMachine",
-            Self::InstanceChosenByProvider => "InstanceChosenByProvider",
-            Self::SizePutBack => "SizePutBack",
-            Self::ScaleUpHeldBack => "ScaleUpHeldBack",
-        }
-    }
-
     /// Returns the action as it stands in the Event.
     #[must_use]
     pub fn action(self) -> &'static str {

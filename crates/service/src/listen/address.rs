@@ -4,13 +4,13 @@
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions, Permissions, TryLockError},
+    fs::{self, File, Permissions},
     io,
     net::{SocketAddr, TcpListener},
     os::{
         fd::OwnedFd,
         unix::{
-            fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+            fs::{FileTypeExt as _, PermissionsExt as _},
             net::UnixListener,
         },
     },
@@ -159,17 +159,12 @@ pub struct UnixSocket {
     file: SocketFile,
 }
 
-/// The file of a socket, and the lock that shows that its process lives.
+/// The file of a socket.
 #[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    identity: Option<(u64, u64)>,
-    _lock: File,
-}
+pub(super) struct SocketFile(PathBuf);
 
 impl UnixSocket {
-    /// Opens a non-blocking listener. The lock file `<path>.lock` stays, locked for the lifetime of this process.
+    /// Opens a non-blocking listener.
     ///
     /// # Errors
     /// If another process serves there, something else is there, or a permission is missing.
@@ -180,7 +175,7 @@ impl UnixSocket {
     /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.file.path
+        &self.file.0
     }
 
     pub(super) fn into_parts(self) -> (UnixListener, SocketFile) {
@@ -193,12 +188,7 @@ fn failed(step: &str, path: &Path) -> impl Fn(io::Error) -> String {
     move |error| format!("can't {step} {}: {error}: give this process the right to it", path.display())
 }
 
-fn in_use() -> String {
-    "another process serves there: end it".to_owned()
-}
-
 fn bind_socket(path: &Path, mode: u32) -> Result<UnixSocket, String> {
-    let lock = lock(path)?;
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("make", path))?;
     let address = SockAddr::unix(path).map_err(failed("name", path))?;
@@ -206,26 +196,11 @@ fn bind_socket(path: &Path, mode: u32) -> Result<UnixSocket, String> {
     let unnamed = File::from(OwnedFd::from(socket.try_clone().map_err(failed("make", path))?));
     unnamed.set_permissions(Permissions::from_mode(PRIVATE_SOCKET)).map_err(failed("protect", path))?;
     socket.bind(&address).map_err(failed("make", path))?;
-    let file = SocketFile { path: path.to_owned(), identity: identity(path), _lock: lock };
+    let file = SocketFile(path.to_owned());
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("set the mode of", path))?;
     socket.listen(BACKLOG).map_err(failed("listen on", path))?;
     socket.set_nonblocking(true).map_err(failed("listen on", path))?;
     Ok(UnixSocket { listener: OwnedFd::from(socket).into(), file })
-}
-
-/// Takes the lock of a path. The operating system releases it when the process ends, in whatever way.
-fn lock(path: &Path) -> Result<File, String> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let name = PathBuf::from(name);
-    let mut options = OpenOptions::new();
-    let options = options.create(true).truncate(false).write(true).mode(PRIVATE_SOCKET);
-    let file = options.open(&name).map_err(failed("lock", &name))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(in_use()),
-        Err(TryLockError::Error(error)) => Err(failed("lock", &name)(error)),
-    }
 }
 
 /// Removes a socket that nobody listens on.
@@ -239,11 +214,12 @@ fn remove_stale(path: &Path) -> Result<(), String> {
         Ok(_) => {}
     }
     let asking = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("ask", path))?;
+    let in_use = "another process serves there: end it".to_owned();
     // A process that doesn't accept must not block this one.
     asking.set_nonblocking(true).map_err(failed("ask", path))?;
     match asking.connect(&SockAddr::unix(path).map_err(failed("name", path))?) {
-        Ok(()) => Err(in_use()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(in_use()),
+        Ok(()) => Err(in_use),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(in_use),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed("remove the socket of a dead process at", path))
         }
@@ -251,16 +227,10 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
-}
-
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
-            // A file that can't be removed is replaced at the next start.
-            let _ = fs::remove_file(&self.path);
-        }
+        // A file that can't be removed is replaced at the next start.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

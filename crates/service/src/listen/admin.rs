@@ -35,8 +35,8 @@ pub const CLUSTERS_PATH: &str = "/debug/clusters";
 
 pub(super) const JSON: &str = "application/json";
 
-/// The data behind the pages of the admin listener.
-pub trait DebugPages: Send + Sync {
+/// The pages of the admin listener: the data for programs, and the status pages for people.
+pub trait AdminPages: Send + Sync {
     /// Returns the whole live state as JSON, narrowed by the query of the URL. It may take long.
     ///
     /// # Errors
@@ -48,6 +48,12 @@ pub trait DebugPages: Send + Sync {
     /// # Errors
     /// If there is no fleet, or the answer can't be written.
     fn clusters(&self) -> Result<Vec<u8>, DebugError>;
+
+    /// Returns the page of a percent-decoded path, with the view that the query of its URL asks for. It may take long.
+    fn page(&self, path: &str, query: &str) -> StatusAnswer;
+
+    /// Returns the style sheet of the pages.
+    fn style(&self) -> &'static str;
 }
 
 /// The reason why there is no answer.
@@ -74,15 +80,6 @@ const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// The status pages.
-pub trait StatusPages: Send + Sync {
-    /// Returns the page of a percent-decoded path, with the view that the query of its URL asks for. It may take long.
-    fn page(&self, path: &str, query: &str) -> StatusAnswer;
-
-    /// Returns the style sheet of the pages.
-    fn style(&self) -> &'static str;
-}
-
 /// A page, as HTML.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StatusAnswer {
@@ -96,13 +93,13 @@ pub enum StatusAnswer {
 
 /// A source of pages, of which a number are built and sent at a time, since each takes a core and some memory.
 #[derive(Clone)]
-struct Pages<S> {
-    source: S,
+struct Pages {
+    source: Arc<dyn AdminPages>,
     turns: Arc<Semaphore>,
 }
 
-impl<S: Send + 'static> Pages<S> {
-    fn new(source: S, at_once: usize) -> Self {
+impl Pages {
+    fn new(source: Arc<dyn AdminPages>, at_once: usize) -> Self {
         Self { source, turns: Arc::new(Semaphore::new(at_once)) }
     }
 
@@ -110,42 +107,37 @@ impl<S: Send + 'static> Pages<S> {
     /// its turn until then.
     async fn make<T: Send + 'static>(
         self,
-        ask: impl FnOnce(&S) -> T + Send + 'static,
+        ask: impl FnOnce(&dyn AdminPages) -> T + Send + 'static,
     ) -> Result<(T, OwnedSemaphorePermit), String> {
         // The semaphore is never closed.
         let turn = self.turns.acquire_owned().await.map_err(|error| error.to_string())?;
-        let made = tokio::task::spawn_blocking(move || (ask(&self.source), turn)).await;
+        let made = tokio::task::spawn_blocking(move || (ask(&*self.source), turn)).await;
         made.map_err(|error| format!("can't make the page: {error}"))
     }
 }
 
 /// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other
 /// than GET and HEAD answer 405.
-pub fn admin_router(
-    pages: Arc<dyn DebugPages>,
-    people: Arc<dyn StatusPages>,
-    registry: SharedRegistry,
-    hosts: AllowedHosts,
-) -> Router {
+pub fn admin_router(pages: Arc<dyn AdminPages>, registry: SharedRegistry, hosts: AllowedHosts) -> Router {
     let debug = Router::new()
         .route(STATE_PATH, get(state))
         .route(CLUSTERS_PATH, get(clusters))
-        .with_state(Pages::new(pages, 1));
+        .with_state(Pages::new(Arc::clone(&pages), 1));
     let people = Router::new()
         .route("/", get(status))
         .route("/groups/{kind}/{namespace}/{name}", get(status))
         .route(STYLE_PATH, get(style))
         .fallback(status)
-        .with_state(Pages::new(people, SIDE_BY_SIDE));
+        .with_state(Pages::new(pages, SIDE_BY_SIDE));
     let routes = debug.merge(people).merge(metrics_router(registry));
     routes.layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
-async fn state(State(pages): State<Pages<Arc<dyn DebugPages>>>, RawQuery(query): RawQuery) -> Response {
+async fn state(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
     json(pages.make(move |source| source.state(&query.unwrap_or_default())).await)
 }
 
-async fn clusters(State(pages): State<Pages<Arc<dyn DebugPages>>>) -> Response {
+async fn clusters(State(pages): State<Pages>) -> Response {
     json(pages.make(|source| source.clusters()).await)
 }
 
@@ -160,11 +152,7 @@ fn json(made: Result<(Result<Vec<u8>, DebugError>, OwnedSemaphorePermit), String
 }
 
 /// Answers with the page of the request's path.
-async fn status(
-    State(pages): State<Pages<Arc<dyn StatusPages>>>,
-    RawQuery(query): RawQuery,
-    request: Request,
-) -> Response {
+async fn status(State(pages): State<Pages>, RawQuery(query): RawQuery, request: Request) -> Response {
     let path = percent_decode_str(request.uri().path()).decode_utf8_lossy().into_owned();
     guarded(match pages.make(move |source| source.page(&path, &query.unwrap_or_default())).await {
         Ok((StatusAnswer::Found(html), turn)) => page(StatusCode::OK, HTML, with_permit(html, turn)),
@@ -174,7 +162,7 @@ async fn status(
     })
 }
 
-async fn style(State(pages): State<Pages<Arc<dyn StatusPages>>>) -> Response {
+async fn style(State(pages): State<Pages>) -> Response {
     guarded(page(StatusCode::OK, CSS, pages.source.style()))
 }
 

@@ -21,8 +21,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The maximum duration of a loop: Cluster Autoscaler restarts itself after ten minutes without one.
-pub(crate) const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 /// The pause after a failed accept. If file descriptors are exhausted, for example, an immediate retry would keep the
 /// thread from answering other connections.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

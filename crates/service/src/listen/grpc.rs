@@ -44,13 +44,14 @@ use tonic::{Status, body::Body, service::Routes, transport::server::TcpIncoming}
 use tower::{ServiceExt as _, service_fn};
 use tracing::warn;
 
+use index::LONGEST_LOOP;
+
 use super::{
     Certificates, GrpcAddress, GrpcListener,
     address::SocketFile,
     bytes::{AllBytes, ByteLimits, ConnectionBytes},
     connections::{
-        ACCEPT_PAUSE, Client, Connection, LONGEST_LOOP, Limits, OpenCalls, OpenConnection, OpenConnections, Place,
-        Source, UnderWay,
+        ACCEPT_PAUSE, Client, Connection, Limits, OpenCalls, OpenConnection, OpenConnections, Place, Source, UnderWay,
     },
     health::MAX_REQUEST_BYTES,
     tls::{self, HandshakeRates, Handshakes},

@@ -15,8 +15,8 @@ use axum::{
     body::Bytes,
     extract::{RawQuery, State},
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        HeaderName, HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
     middleware::map_response,
     response::{IntoResponse, Response},
@@ -41,7 +41,7 @@ use tracing::warn;
 use super::{
     Check, CheckState, Checks, SharedRegistry,
     connections::{ACCEPT_PAUSE, Limits, OpenConnections, Place},
-    metrics::{ScrapeError, Scrapes, TextForm},
+    metrics::{PROMETHEUS_TEXT, ScrapeError, Scrapes},
 };
 
 const MAX_HEADER_BYTES: usize = 16 << 10;
@@ -169,10 +169,9 @@ async fn readyz(State(checks): State<Arc<dyn Checks>>, RawQuery(query): RawQuery
     page(StatusCode::OK, TEXT, text)
 }
 
-async fn scrape(State(scrapes): State<Arc<Scrapes>>, headers: HeaderMap) -> Response {
-    let form = TextForm::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
-    match scrapes.text(form).await {
-        Ok(text) => page(StatusCode::OK, form.content_type(), text),
+async fn scrape(State(scrapes): State<Arc<Scrapes>>) -> Response {
+    match scrapes.text().await {
+        Ok(text) => page(StatusCode::OK, PROMETHEUS_TEXT, text),
         Err(error @ ScrapeError::Unread) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n")),
         Err(error @ (ScrapeError::Encode(_) | ScrapeError::Task(_))) => {
             page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))

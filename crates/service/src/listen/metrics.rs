@@ -1,6 +1,5 @@
-//! The registry that every module adds its metrics to, and its text formats, of which a scraper gets the one that it asks
-//! for. One encoding serves all scrapers that ask at the same time, and few texts are held for those that read slowly,
-//! since each may have many megabytes.
+//! The registry that every module adds its metrics to, and its text. One encoding serves all scrapers that ask at the same
+//! time, and few texts are held for those that read slowly, since each may have many megabytes.
 
 use std::{
     fmt,
@@ -44,43 +43,14 @@ pub fn new_registry() -> SharedRegistry {
     Arc::new(RwLock::new(registry))
 }
 
-/// A text format of metrics.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum TextForm {
-    /// The Prometheus text format, which every scraper reads.
-    Prometheus,
-    /// OpenMetrics, for scrapers that ask for it.
-    OpenMetrics,
-}
-
-impl TextForm {
-    /// Returns the format for a request with this `Accept` header.
-    pub(super) fn accepted(accept: Option<&str>) -> Self {
-        let types = accept.unwrap_or_default().split(',').filter_map(|range| range.split(';').next());
-        if types.map(str::trim).any(|it| it.eq_ignore_ascii_case("application/openmetrics-text")) {
-            Self::OpenMetrics
-        } else {
-            Self::Prometheus
-        }
-    }
-
-    /// Returns the media type.
-    pub(super) fn content_type(self) -> &'static str {
-        match self {
-            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
+/// The media type of the Prometheus text format, which every scraper reads.
+pub(super) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Encodes all metrics as text.
-fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String, fmt::Error> {
+fn encode(registry: &SharedRegistry) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry.read())?;
-    Ok(match form {
-        TextForm::OpenMetrics => text,
-        TextForm::Prometheus => to_prometheus(&text),
-    })
+    Ok(to_prometheus(&text))
 }
 
 /// Converts OpenMetrics to the Prometheus format. The samples are equal. OpenMetrics names a family without the suffix
@@ -152,7 +122,7 @@ impl Collector for ReadinessMetrics {
     }
 }
 
-/// The maximum number of texts of a format that are held at a time.
+/// The maximum number of texts that are held at a time.
 pub(super) const MOST_TEXTS: usize = 4;
 
 /// A text, until the last answer with it has been sent or its client is gone.
@@ -170,7 +140,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// The newest text of a format, while an answer with it is being sent, and the time at which its encoding began.
+/// The newest text, while an answer with it is being sent, and the time at which its encoding began.
 #[derive(Default)]
 struct Newest(Option<(Instant, Weak<Text>)>);
 
@@ -195,49 +165,33 @@ pub(super) enum ScrapeError {
     Task(#[from] JoinError),
 }
 
-/// The texts of one format. Clients that don't read them must not block those of the other.
-struct Texts {
+pub(super) struct Scrapes {
+    registry: SharedRegistry,
     permits: Arc<Semaphore>,
     newest: Mutex<Newest>,
 }
 
-impl Default for Texts {
-    fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(MOST_TEXTS)), newest: Mutex::default() }
-    }
-}
-
-pub(super) struct Scrapes {
-    registry: SharedRegistry,
-    prometheus: Texts,
-    open_metrics: Texts,
-}
-
 impl Scrapes {
     pub(super) fn new(registry: SharedRegistry) -> Self {
-        Self { registry, prometheus: Texts::default(), open_metrics: Texts::default() }
+        Self { registry, permits: Arc::new(Semaphore::new(MOST_TEXTS)), newest: Mutex::default() }
     }
 
     /// Returns a text that is no older than this call or, if the maximum number is unread, the newest of those.
-    pub(super) async fn text(&self, form: TextForm) -> Result<Bytes, ScrapeError> {
+    pub(super) async fn text(&self) -> Result<Bytes, ScrapeError> {
         let asked = Instant::now();
-        let texts = match form {
-            TextForm::Prometheus => &self.prometheus,
-            TextForm::OpenMetrics => &self.open_metrics,
-        };
         // All requests that wait for this lock while another one encodes are served by the next encoding. A request
         // that is dropped meanwhile leaves the newest text as it was.
-        let mut newest = texts.newest.lock().await;
+        let mut newest = self.newest.lock().await;
         if let Some(text) = newest.get(Some(asked)) {
             return Ok(text);
         }
-        let Ok(permit) = Arc::clone(&texts.permits).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             return newest.get(None).ok_or(ScrapeError::Unread);
         };
         let (registry, began) = (Arc::clone(&self.registry), Instant::now());
         // Encoding a large fleet takes some milliseconds, for which watches and writes on this runtime must not wait.
         // It goes on if its client is gone, and keeps its permit until then.
-        let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry, form)?, _permit: permit }));
+        let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry)?, _permit: permit }));
         let text = Arc::new(made.await?.map_err(ScrapeError::Encode)?);
         newest.0 = Some((began, Arc::downgrade(&text)));
         Ok(Bytes::from_owner(Shared(text)))

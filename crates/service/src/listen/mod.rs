@@ -23,11 +23,8 @@ pub use address::{
     BindError, GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener, PRIVATE_SOCKET, SocketError, UnixSocket,
     bind,
 };
-pub use admin::{
-    CLUSTERS_PATH, DebugError, DebugPages, STATE_PATH, STYLE_PATH, StatusAnswer, StatusPages, admin_router,
-};
+pub use admin::{AdminPages, CLUSTERS_PATH, DebugError, STATE_PATH, STYLE_PATH, StatusAnswer, admin_router};
 pub use checks::{Check, CheckState, Checks};
-pub(crate) use connections::LONGEST_LOOP;
 pub use connections::{Client, Connection, KnownConnection};
 pub use grpc::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
 pub use health::{Health, ReflectionError, cloud_provider, standard_services};

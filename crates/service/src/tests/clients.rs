@@ -19,17 +19,17 @@ fn client(name: &str, is_read_only: bool) -> Connection {
     Connection::of(Client { name: name.into(), is_read_only, ..Client::default() })
 }
 
-fn autoscaler(world: &World) -> Autoscaler {
-    Autoscaler::new(Arc::clone(&world.index), world.scale.clone(), || Ok(()), CallLogOptions::default())
+fn session(world: &World) -> Session {
+    Session::new(Arc::clone(&world.index), world.scale.clone(), || Ok(()), CallLogOptions::default())
 }
 
-fn served(autoscaler: Autoscaler) -> Service {
+fn served(session: Session) -> Service {
     let metrics = RpcMetrics::register(&mut Registry::default());
-    Service::new(Arc::new(Arc::new(autoscaler)), metrics, CallLogOptions::default())
+    Service::new(Arc::new(Arc::new(session)), metrics, CallLogOptions::default())
 }
 
 fn service(world: &World) -> Service {
-    served(autoscaler(world))
+    served(session(world))
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn the_history_names_the_client_of_each_written_or_refused_change() {
 async fn calls_for_unknown_groups_are_reported_with_their_client_and_other_failures_are_not() {
     let (world, reported) = (World::new(2, &["a", "b"]), Arc::<Mutex<Vec<_>>>::default());
     let reports = Arc::clone(&reported);
-    let service = served(autoscaler(&world).of_one_of_many(move |group, client| {
+    let service = served(session(&world).of_one_of_many(move |group, client| {
         let client = client.map(|client| client.name.to_string()).unwrap_or_default();
         reports.lock().push((group.to_string(), client));
     }));

@@ -24,7 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{Autoscaler, CallLogOptions, RpcMetrics, Service};
+use super::{CallLogOptions, RpcMetrics, Service, Session};
 use crate::listen::{bind, cloud_provider, serve_on_own_thread};
 use index::{Change, objects};
 use proto::cloud_provider_client::CloudProviderClient;
@@ -59,8 +59,8 @@ impl Provider {
         let metrics = RpcMetrics::register(&mut registry);
         let check_fresh = move || why.lock().clone().map_or(Ok(()), Err);
         let log = CallLogOptions::default();
-        let autoscaler = Autoscaler::new(Arc::clone(&world.index), world.scale.clone(), check_fresh, log.clone());
-        let service = Service::new(Arc::new(Arc::new(autoscaler)), metrics, log);
+        let session = Session::new(Arc::clone(&world.index), world.scale.clone(), check_fresh, log.clone());
+        let service = Service::new(Arc::new(Arc::new(session)), metrics, log);
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
         let shutdown = CancellationToken::new();

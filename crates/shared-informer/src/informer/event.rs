@@ -26,8 +26,7 @@ pub enum Event<T> {
         /// True if the object is part of the informer's first list, or was in its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed again with another resource version. In a replay nothing changed
-    /// ([`Event::is_resync`]).
+    /// The object changed, or was listed again with another resource version. In a replay nothing changed.
     Updated {
         /// The state that this handler received last.
         old: Arc<Object<T>>,
@@ -51,20 +50,6 @@ impl<T> Event<T> {
             Self::Added { object, .. } => object,
             Self::Updated { new, .. } => new,
             Self::Deleted { last, .. } => last,
-        }
-    }
-
-    /// Returns true if nothing changed: the handler asked for a replay.
-    #[must_use]
-    pub fn is_resync(&self) -> bool {
-        match self {
-            // A store may build a new `Object` around the same content on each read.
-            Self::Updated { old, new } => {
-                Arc::ptr_eq(old, new)
-                    || (old.metadata == new.metadata
-                        && matches!((&old.content, &new.content), (Ok(old), Ok(new)) if Arc::ptr_eq(old, new)))
-            }
-            Self::Added { .. } | Self::Deleted { .. } => false,
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
     event::{ErrorHook, Handler, WatchError},
     progress::Progress,
     query::Query,
-    queue::{HandlerOptions, Slot},
+    queue::Slot,
     status::{NotSynced, ScopeStatus, Status},
     store::Store,
 };
@@ -92,13 +92,13 @@ impl<T: Send + Sync + 'static> Informer<T> {
     /// Events that wait for a slow handler are merged by object, so that its queue never holds more entries than
     /// there are objects.
     pub fn add_handler<H: Handler<T>>(&self, handler: H) -> Registration<T> {
-        self.add_handler_with(HandlerOptions::default(), handler)
+        self.add_named_handler("unnamed", handler)
     }
 
-    /// Like [`Informer::add_handler`], with a name.
-    pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
+    /// Like [`Informer::add_handler`], with a name that the status shows. Several handlers may have the same.
+    pub fn add_named_handler<H: Handler<T>>(&self, name: impl Into<Arc<str>>, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
-        let slot = Arc::new(Slot::new(options, &shared.cancel));
+        let slot = Arc::new(Slot::new(name.into(), &shared.cancel));
         shared.progress.handler_added(&slot.gauge);
         shared.store.add_handler(Arc::clone(&slot));
         shared.tasks.spawn(Arc::clone(&slot).run(handler, Arc::clone(&shared.progress)));

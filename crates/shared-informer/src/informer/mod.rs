@@ -51,7 +51,6 @@ pub use self::{
     handle::{Informer, Registration},
     limit::SharedLimit,
     query::{Namespaces, Query},
-    queue::HandlerOptions,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::{Store, UnknownIndex},
 };

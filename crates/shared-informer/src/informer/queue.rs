@@ -159,26 +159,6 @@ fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     Some(merged)
 }
 
-/// The options of a handler: its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HandlerOptions {
-    name: Arc<str>,
-}
-
-impl Default for HandlerOptions {
-    fn default() -> Self {
-        Self::named("unnamed")
-    }
-}
-
-impl HandlerOptions {
-    /// Creates options with a name, which metrics show. Several handlers may have the same.
-    #[must_use]
-    pub fn named(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into() }
-    }
-}
-
 /// The state that the store and the handler's task share.
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
@@ -193,11 +173,11 @@ pub(super) struct Slot<T> {
 
 impl<T> Slot<T> {
     /// Creates a slot that is cancelled with `parent`.
-    pub(super) fn new(options: HandlerOptions, parent: &CancellationToken) -> Self {
+    pub(super) fn new(name: Arc<str>, parent: &CancellationToken) -> Self {
         Self {
             queue: Mutex::default(),
             filled: Notify::new(),
-            gauge: Arc::new(Gauge::new(options.name)),
+            gauge: Arc::new(Gauge::new(name)),
             removed: parent.child_token(),
             busy: AtomicBool::new(false),
         }

@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::groups::{Client, Filter};
 use ::cluster::fake::{WORKERS, World, fleet};
-use page::StatusPage;
 use page::state::Source;
 use page::state::tables::{View, table};
 use service::listen::{AllowedHosts, admin_router, bind, new_registry, serve_http};
@@ -20,12 +19,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let listener = bind("127.0.0.1:0".parse().unwrap(), "--admin-listen").unwrap();
     let address = listener.local_addr().unwrap();
     let ends = CancellationToken::new();
-    let router = admin_router(
-        Arc::clone(&source) as Arc<_>,
-        Arc::new(StatusPage::new(Arc::clone(&source))),
-        new_registry(),
-        AllowedHosts::on(address.ip()),
-    );
+    let router = admin_router(source, new_registry(), AllowedHosts::on(address.ip()));
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
 
     let client = Client::new(format!("http://{address}").parse().unwrap(), Duration::from_secs(20));

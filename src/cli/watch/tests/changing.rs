@@ -184,27 +184,3 @@ async fn a_kind_that_is_removed_and_installed_again_is_followed_on() {
     fake.put("machines", "team-a/b", json!({}));
     assert_eq!(shorts(&scene.printed.json(2).await), ["DELETED Machine a", "ADDED Machine b"]);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_comes_in_another_version_is_followed_on_without_reporting_all_again() {
-    let fake = Fake::usual().await;
-    for key in ["team-a/kept", "team-a/gone"] {
-        fake.put("machines", key, json!({}));
-    }
-    let scene = Scene::start(&fake, &["machines"]).await;
-    fake.uninstall("Machine");
-    // No watch sees these changes, because the kind isn't served.
-    fake.install(FakeKind::new("cluster.x-k8s.io", "v1", "Machine"));
-    fake.delete("machines", "team-a/gone");
-    fake.put("machines", "team-a/new", json!({}));
-    let mut lines = scene.printed.json(2).await;
-    lines.sort_by_key(|line| line["type"].as_str().unwrap().to_owned());
-    assert_eq!(shorts(&lines), ["ADDED Machine new", "DELETED Machine gone"]);
-    assert_eq!(lines[1]["foundByRelist"], true);
-    fake.put("machines", "team-a/kept", json!({"spec": {"a": 1}}));
-    let lines = scene.printed.json(3).await;
-    assert_eq!(
-        (shorts(&lines)[2].as_str(), &lines[2]["apiVersion"]),
-        ("MODIFIED Machine kept", &json!("cluster.x-k8s.io/v1"))
-    );
-}

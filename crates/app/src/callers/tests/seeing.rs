@@ -6,7 +6,7 @@ use rules::capi::ObjectKey;
 
 use super::{super::unexpected::asked_for, *};
 use page::state::{ClusterStanding, FleetCluster, FleetState, Program, Selection, Source, State};
-use service::listen::{DebugError, DebugPages as _};
+use service::listen::{AdminPages as _, DebugError};
 use testkit::CapturedLog;
 
 const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";

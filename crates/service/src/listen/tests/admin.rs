@@ -12,14 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{LIMIT, listener};
-use crate::listen::{
-    AllowedHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, new_registry, serve_http,
-};
+use crate::listen::{AdminPages, AllowedHosts, DebugError, StatusAnswer, admin_router, new_registry, serve_http};
 
 /// Answers with its query, and refuses `bad`.
 struct Echo;
 
-impl DebugPages for Echo {
+impl AdminPages for Echo {
     fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
         if query == "bad" { Err(DebugError::Query("bad isn't known".to_owned())) } else { Ok(query.into()) }
     }
@@ -27,9 +25,7 @@ impl DebugPages for Echo {
     fn clusters(&self) -> Result<Vec<u8>, DebugError> {
         Ok(b"all clusters".to_vec())
     }
-}
 
-impl StatusPages for Echo {
     fn page(&self, path: &str, query: &str) -> StatusAnswer {
         match path {
             "/" if query == "bad" => StatusAnswer::Wrong("<p>bad".to_owned()),
@@ -49,11 +45,7 @@ async fn answer(address: &str, lines: &[&str]) -> String {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let serving = tokio::spawn(serve_http(
-        listener,
-        admin_router(Arc::new(Echo), Arc::new(Echo), new_registry(), hosts),
-        ends.clone(),
-    ));
+    let serving = tokio::spawn(serve_http(listener, admin_router(Arc::new(Echo), new_registry(), hosts), ends.clone()));
     let request = lines.join("\r\n") + "\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -192,7 +184,7 @@ async fn pages_of_other_sites_get_nothing(#[case] headers: &[&str], #[case] is_a
 #[tokio::test]
 async fn one_answer_is_held_for_who_does_not_read_it() {
     let hosts = AllowedHosts::on([127, 0, 0, 1].into());
-    let router = admin_router(Arc::new(Echo), Arc::new(Echo), new_registry(), hosts);
+    let router = admin_router(Arc::new(Echo), new_registry(), hosts);
     let ask = || {
         let request = Request::get("/debug/state?a").header("host", "localhost").body(Body::empty()).unwrap();
         router.clone().oneshot(request)

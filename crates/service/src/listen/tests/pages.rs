@@ -126,29 +126,8 @@ async fn nothing_else_is_answered_on_the_listener_of_pages_and_on_that_of_probes
     }
 }
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-#[rstest]
-#[case::nobody_says_anything(None, PROMETHEUS)]
-#[case::a_browser(Some("text/html,application/xml;q=0.9,*/*;q=0.8"), PROMETHEUS)]
-#[case::an_old_scraper(Some("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), PROMETHEUS)]
-#[case::prometheus(
-    Some("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"),
-    OPEN_METRICS
-)]
 #[tokio::test]
-async fn a_scraper_gets_the_text_form_that_it_asks_for(#[case] accept: Option<&str>, #[case] content_type: &str) {
-    let mut request = Request::builder().uri("/metrics");
-    if let Some(accept) = accept {
-        request = request.header("accept", accept);
-    }
-    let response = router(vec![], &new_registry()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    assert_eq!(response.headers()["content-type"], content_type);
-}
-
-#[tokio::test]
-async fn both_text_forms_have_the_same_samples_and_name_families_their_own_way() {
+async fn metrics_have_the_prometheus_text_format() {
     let registry = new_registry();
     let router = router(vec![], &registry);
     registry.write().register("refreshes", "Refresh calls, added late", Counter::<u64>::default());
@@ -156,20 +135,9 @@ async fn both_text_forms_have_the_same_samples_and_name_families_their_own_way()
     let took = Histogram::new([0.5]);
     took.observe(0.25);
     registry.write().register_with_unit("took", "How long", Unit::Seconds, took);
-    let text = |accept: &'static str| {
-        let request = Request::builder().uri("/metrics").header("accept", accept).body(Body::empty()).unwrap();
-        let answer = router.clone().oneshot(request);
-        async {
-            let body = axum::body::to_bytes(answer.await.unwrap().into_body(), usize::MAX).await.unwrap();
-            String::from_utf8(body.to_vec()).unwrap()
-        }
-    };
-    let (open, plain) = (text("application/openmetrics-text").await, text("text/plain").await);
-    let samples =
-        |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(samples(&open), samples(&plain));
-    assert_eq!(samples(&open).len(), 8, "{open}");
-    assert!(open.ends_with("# EOF\n") && open.contains("# UNIT "), "{open}");
+    let (status, content_type, plain) = ask(router, "GET", "/metrics").await;
+    assert_eq!((status, &*content_type), (200, "text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(plain.lines().filter(|line| !line.starts_with('#')).count(), 8, "{plain}");
     let comments: Vec<_> = plain.lines().filter(|line| line.starts_with('#')).collect();
     let version = env!("CARGO_PKG_VERSION");
     assert!(plain.contains(&format!("capi_autoscaler_provider_build_info{{version=\"{version}\"}} 1\n")), "{plain}");
@@ -396,7 +364,7 @@ async fn one_encoding_serves_all_who_ask_while_another_is_made() {
 }
 
 #[tokio::test]
-async fn few_texts_of_a_form_are_held_for_clients_that_do_not_read() {
+async fn few_texts_are_held_for_clients_that_do_not_read() {
     let (router, count, go_on) = counted();
     drop(go_on);
     let mut unread = Vec::new();
@@ -406,10 +374,7 @@ async fn few_texts_of_a_form_are_held_for_clients_that_do_not_read() {
         unread.push(answer);
     }
     assert_eq!(*count.borrow(), MOST_TEXTS);
-    let request = Request::get("/metrics").header("accept", OPEN_METRICS).body(Body::empty()).unwrap();
-    assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);
-    assert_eq!(*count.borrow(), MOST_TEXTS + 1, "they keep nobody from the other form");
     unread.clear();
     let _ = router.oneshot(scrape()).await.unwrap();
-    assert_eq!(*count.borrow(), MOST_TEXTS + 2, "made anew when they are gone");
+    assert_eq!(*count.borrow(), MOST_TEXTS + 1, "made anew when they are gone");
 }

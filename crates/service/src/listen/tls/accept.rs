@@ -13,6 +13,7 @@ use std::{
 
 use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
+use rules::named_enum;
 use rustls::{AlertDescription, CertificateError, Error, server::Acceptor};
 use tokio::{
     net::TcpStream,
@@ -260,39 +261,24 @@ fn error_text(error: &io::Error) -> String {
     }
 }
 
-/// The reason why a client's attempt led to no connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refused {
-    /// It presented no certificate.
-    NoCertificate,
-    /// Its certificate is invalid, by issuer, dates or key usage.
-    Certificate,
-    /// The certificate's names or key aren't allowed.
-    Name,
-    /// It took too long.
-    TimeOut,
-    /// The client used no supported TLS, or disconnected.
-    Protocol,
-    /// It was evicted, since there were too many handshakes.
-    TooMany,
-    /// It was one of too many handshakes in a short time.
-    Rate,
-}
-
-impl Refused {
-    pub(super) const ALL: [Self; 7] =
-        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany, Self::Rate];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::NoCertificate => "no_certificate",
-            Self::Certificate => "certificate",
-            Self::Name => "name",
-            Self::TimeOut => "timeout",
-            Self::Protocol => "protocol",
-            Self::TooMany => "too_many",
-            Self::Rate => "rate",
-        }
+named_enum! {
+    /// The reason why a client's attempt led to no connection.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub(super) enum Refused {
+        /// It presented no certificate.
+        NoCertificate = "no_certificate",
+        /// Its certificate is invalid, by issuer, dates or key usage.
+        Certificate = "certificate",
+        /// The certificate's names or key aren't allowed.
+        Name = "name",
+        /// It took too long.
+        TimeOut = "timeout",
+        /// The client used no supported TLS, or disconnected.
+        Protocol = "protocol",
+        /// It was evicted, since there were too many handshakes.
+        TooMany = "too_many",
+        /// It was one of too many handshakes in a short time.
+        Rate = "rate",
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    HandlerOptions, Metadata, NamespaceLimit,
+    Metadata, NamespaceLimit,
     informer::{
         progress::Progress,
         queue::Slot,
@@ -279,7 +279,6 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
         let mut mirror = self.lock();
         let key = event.key();
         let known = mirror.content.get(&key).copied();
-        let resync = event.is_resync();
         match event {
             Event::Added { object, initial } => {
                 assert_eq!(known, None, "added twice");
@@ -289,6 +288,7 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
             Event::Updated { old, new } => {
                 assert_eq!(known, Some(content(&old)), "updated from what was never reported");
                 assert_eq!(content(&old).0, content(&new).0, "an update keeps the uid");
+                let resync = old.metadata == new.metadata;
                 assert!(resync || content(&old).1 < content(&new).1, "an update goes forward");
                 mirror.content.insert(key, content(&new));
             }
@@ -312,7 +312,7 @@ struct Listener {
 
 impl Listener {
     fn add(store: &Store<Widget>, cancel: &CancellationToken) -> Self {
-        let slot = Arc::new(Slot::new(HandlerOptions::default(), cancel));
+        let slot = Arc::new(Slot::new("test".into(), cancel));
         store.add_handler(Arc::clone(&slot));
         Self { slot, mirror: Arc::default() }
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::queue::Slot,
+    DecodeError, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::queue::Slot,
     projection::no_identity,
 };
 
@@ -80,7 +80,7 @@ impl Wake for Wakes {
 async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
     let progress = Arc::new(Progress::new(&Query::all(widgets()), CancellationToken::new()));
     let store = Arc::new(Store::<Widget>::new([], (no_identity, None), Arc::clone(&progress)));
-    let slot = Arc::new(Slot::new(HandlerOptions::default(), &CancellationToken::new()));
+    let slot = Arc::new(Slot::new("test".into(), &CancellationToken::new()));
     store.add_handler(Arc::clone(&slot));
     let received = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&received);

@@ -5,7 +5,7 @@ use std::sync::mpsc as blocking;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{HandlerOptions, Phase, WatchError};
+use crate::{Phase, WatchError};
 
 fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::ErrorHook) {
     let errors = Arc::new(Mutex::new(Vec::new()));
@@ -43,8 +43,7 @@ async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
     let (allow, go_on) = blocking::channel::<()>();
     let go_on = Mutex::new(go_on);
     let (sender, mut received) = mpsc::unbounded_channel();
-    let options = HandlerOptions::named("slow");
-    let registration = scene.informer.add_handler_with(options, move |event: Event<Widget>| {
+    let registration = scene.informer.add_named_handler("slow", move |event: Event<Widget>| {
         let _ = sender.send(shown(&event));
         let _ = go_on.lock().recv();
     });

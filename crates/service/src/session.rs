@@ -1,4 +1,4 @@
-//! Answers from the index and the writes of one workload cluster, to its autoscaler. A read is a query of the index, without
+//! The session of a workload cluster's autoscaler: answers from the index, and writes. A read is a query of the index, without
 //! an await or an API call.
 
 use std::{
@@ -36,8 +36,9 @@ type CheckFresh = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// of another Cluster is answered as one that doesn't exist, so only the operator may learn the difference.
 type UnknownGroups = Box<dyn Fn(&GroupId, Option<&Client>) + Send + Sync>;
 
-/// What answers the autoscaler of one workload cluster.
-pub struct Autoscaler {
+/// What is kept for the autoscaler of one workload cluster, over all of its calls and connections: its pins, its last calls
+/// and its writes.
+pub struct Session {
     index: Arc<Index>,
     scale: Scale,
     check_fresh: CheckFresh,
@@ -50,7 +51,7 @@ pub struct Autoscaler {
     pub(super) pace: Pace,
 }
 
-impl Autoscaler {
+impl Session {
     /// Returns answers that are read from `index` and written through `scale`. Calls are logged and traced.
     pub fn new(
         index: Arc<Index>,
