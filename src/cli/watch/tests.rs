@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use shared_informer::Settings;
 use tokio::sync::watch;
 
-use super::{Watch, WatchConfig, printer};
+use super::{Watch, WatchConfig};
 use crate::cli::{Cli, Command, UsageError};
 use change_stream::{
     notify,

@@ -50,23 +50,6 @@ async fn noise_and_what_is_ignored_give_no_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_data_of_a_secret_is_never_printed() {
-    let fake = Fake::usual().await;
-    let secret = |value: &str| json!({"data": {"password": value}});
-    for form in ["json", "text"] {
-        fake.put("secrets", "team-a/s", secret("c3dvcmRmaXNo"));
-        let scene = Scene::start(&fake, &["secrets", "--show-initial", "-o", form]).await;
-        scene.printed.lines(1).await;
-        fake.put("secrets", "team-a/s", secret("bmV3LXN3b3JkZmlzaA=="));
-        // The text form has one line more.
-        let printed = scene.printed.lines(if form == "json" { 2 } else { 3 }).await.join("\n");
-        assert!(printed.contains("password"), "{printed}");
-        assert!(!printed.contains("c3dvcmRmaXNo") && !printed.contains("bmV3"), "{printed}");
-        scene.end().await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn people_read_it_by_path_and_coloured_when_they_ask() {
     let fake = Fake::usual().await;
     fake.put("machines", "team-a/a", json!({"status": {"phase": "Pending"}}));
@@ -117,21 +100,6 @@ async fn a_cluster_narrows_cluster_apis_kinds_to_what_belongs_to_it(#[case] flag
     assert_eq!(shorts(&lines), ["ADDED Cluster prod", "ADDED Machine two"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_narrows_a_kind_that_comes_later_and_no_foreign_one() {
-    let fake = Fake::usual().await;
-    let flags = ["--cluster", "team-b/prod", "machinehealthchecks,secrets", "--allow-missing"];
-    let scene = Scene::start(&fake, &flags).await;
-    let of = |cluster: &str| json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster}}});
-    fake.put("secrets", "team-b/any", json!({}));
-    scene.printed.lines(1).await;
-    fake.install(FakeKind::new("cluster.x-k8s.io", "v1beta2", "MachineHealthCheck"));
-    fake.put("machinehealthchecks", "team-b/other", of("other"));
-    fake.put("machinehealthchecks", "team-b/own", of("prod"));
-    let lines = scene.printed.json(2).await;
-    assert_eq!(shorts(&lines), ["ADDED Secret any", "ADDED MachineHealthCheck own"]);
-}
-
 #[rstest::rstest]
 #[case::context(&[], &["a"])]
 #[case::two(&["-n", "team-a,team-b"], &["a", "b"])]
@@ -161,15 +129,6 @@ async fn a_default_kind_that_is_installed_later_is_picked_up_with_all_that_is_ne
     assert_eq!((shorts(&lines), &lines[0]["initial"]), (vec!["ADDED MachinePool first".to_owned()], &Value::Null));
     fake.put("machinepools", "team-a/second", json!({}));
     assert_eq!(shorts(&scene.printed.json(2).await)[1], "ADDED MachinePool second");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_named_kind_is_waited_for_when_that_is_allowed() {
-    let fake = Fake::usual().await;
-    let scene = Scene::start(&fake, &["widgets.example.io", "--allow-missing"]).await;
-    fake.install(FakeKind::new("example.io", "v1", "Widget"));
-    fake.put("widgets", "team-a/w", json!({}));
-    assert_eq!(shorts(&scene.printed.json(1).await), ["ADDED Widget w"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

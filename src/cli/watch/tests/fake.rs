@@ -64,7 +64,6 @@ struct Served {
     namespaces: BTreeSet<String>,
     /// The forbidden pairs of verb and plural.
     forbidden: BTreeSet<(&'static str, &'static str)>,
-    requests: Vec<String>,
 }
 
 struct Shared {
@@ -130,10 +129,6 @@ impl Fake {
             served.kinds.remove(position).plural
         });
         let _ = self.shared.events.send((plural, String::new(), Value::Null));
-    }
-
-    pub(super) fn requests(&self) -> Vec<String> {
-        self.served(|served| served.requests.clone())
     }
 
     fn served<T>(&self, then: impl FnOnce(&mut Served) -> T) -> T {
@@ -206,7 +201,6 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         .map(|query| form_urlencoded::parse(query.as_bytes()).into_owned().collect())
         .unwrap_or_default();
     let mut served = shared.served.lock().unwrap();
-    served.requests.push(request.uri().to_string());
     if let Some(discovery) = served.discovery(&path) {
         return said(&discovery);
     }

@@ -53,15 +53,6 @@ async fn a_name_means_what_discovery_says(#[case] name: &str, #[case] expected: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_takes_two_requests() {
-    let fake = served().await;
-    catalog(&fake).await;
-    let mut requests = fake.requests();
-    requests.sort();
-    assert_eq!(requests, ["/api", "/apis"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_resource_without_the_watch_verb_is_reported_as_not_watchable() {
     let found = catalog(&served().await).await;
     let error = found.find(&ResourceRef::Name("reviews".into())).unwrap_err();
@@ -75,12 +66,4 @@ async fn others_of_the_same_name_are_known() {
     assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), ["clusters.management.example.io"]);
     let by = ResourceRef::Name("clusters.cluster.x-k8s.io".into());
     assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), Vec::<String>::new());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_scope_is_that_of_discovery() {
-    let fake = served().await;
-    let catalog = catalog(&fake).await;
-    assert!(catalog.find(&ResourceRef::Name("pods".into())).unwrap().namespaced);
-    assert!(!catalog.find(&ResourceRef::Name("nodes".into())).unwrap().namespaced);
 }

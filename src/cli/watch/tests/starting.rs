@@ -56,12 +56,6 @@ fn the_workload_cluster_is_reached_by_the_secret_that_is_named(#[case] flags: &[
     assert_eq!(config(&flags).unwrap().stream.workload.to_string(), expected);
 }
 
-#[test]
-fn a_namespace_and_all_namespaces_exclude_each_other() {
-    let error = Cli::try_parse_from(["x", "watch", "-n", "a", "-A"]).unwrap_err();
-    assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
-}
-
 #[rstest::rstest]
 #[case::one_letter_off("machins", "serves no resource \"machins\"; it serves machines.cluster.x-k8s.io: install")]
 #[case::another_group(
@@ -110,17 +104,6 @@ async fn a_missing_right_is_named_with_the_rule_that_grants_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_of_a_cluster_scoped_kind_takes_a_cluster_role() {
-    let fake = Fake::usual().await;
-    fake.forbid("list", "nodes");
-    let message = refusal(&fake, &["nodes"]).await;
-    assert!(
-        message.contains("forbidden to list nodes in the cluster") && message.contains("in a ClusterRole"),
-        "{message}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_field_that_the_server_does_not_select_by_is_refused() {
     let message = refusal(&Fake::usual().await, &["machines", "--field-selector", "spec.x=1"]).await;
     let expected = "refuses to list machines.cluster.x-k8s.io in namespace team-a with --field-selector \"spec.x=1\": field \
@@ -152,19 +135,4 @@ async fn a_rule_for_a_kind_that_is_not_watched_is_refused() {
 async fn a_url_that_cannot_be_read_ends_the_start() {
     let message = refusal(&Fake::usual().await, &["machines", "--webhook", "file:/nonexistent"]).await;
     assert!(message.contains("notifications: file /nonexistent: can't read it"), "{message}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_down_ends_the_start() {
-    let fake = Fake::usual().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let kubeconfig = std::fs::read_to_string(fake.kubeconfig()).unwrap();
-    let (head, tail) = kubeconfig.split_once("http://").unwrap();
-    let (_, tail) = tail.split_once('\'').unwrap();
-    std::fs::write(fake.kubeconfig(), format!("{head}http://{closed}'{tail}")).unwrap();
-    let message = refusal(&fake, &["machines"]).await;
-    assert!(
-        message.contains("can't ask the API server which kinds it serves") && message.contains("refused"),
-        "{message}"
-    );
 }
