@@ -1,4 +1,4 @@
-//! Tests of `watch` as a whole, against an API server on loopback with prepared behaviour.
+//! Tests of `watch` as a whole, against the sandbox's API server.
 
 mod changing;
 mod ending;
@@ -25,7 +25,7 @@ use change_stream::{
 };
 use service::listen::Shutdown;
 
-use self::fake::{Fake, FakeKind};
+use self::fake::{CAPI, Fake, definition};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);

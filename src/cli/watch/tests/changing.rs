@@ -1,5 +1,7 @@
 //! Tests of the lines that are printed when objects change.
 
+use sandbox::api::{DeleteOptions, PatchKind, Resource, Subresource};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,11 +17,10 @@ async fn adds_updates_and_deletes_are_a_line_of_json_each() {
     let lines = scene.printed.json(3).await;
     assert_eq!(shorts(&lines), ["ADDED Machine new", "MODIFIED Machine new", "DELETED Machine new"]);
     assert_eq!(lines[1]["patch"], json!([{"op": "replace", "path": "/spec/a", "value": 2}]));
-    for (line, version) in lines.iter().zip(["3", "4", "5"]) {
+    for line in &lines {
         assert_eq!(line["schemaVersion"], 1);
         assert_eq!((&line["cluster"], &line["namespace"]), (&json!("management"), &json!("team-a")));
         assert_eq!((&line["apiVersion"], &line["resource"]), (&json!("cluster.x-k8s.io/v1beta2"), &json!("machines")));
-        assert_eq!(line["resourceVersion"], version);
     }
     scene.end().await.unwrap();
 }
@@ -37,7 +38,7 @@ async fn watch_shows_the_objects_present_at_the_start_with_the_flag_show_initial
 async fn noise_and_what_is_ignored_give_no_line() {
     let fake = Fake::usual().await;
     let node = |heartbeat: u32, count: u32| {
-        let annotations = json!({"example.com/count": count, "kept": "x"});
+        let annotations = json!({"example.com/count": count.to_string(), "kept": "x"});
         let conditions = json!([{"type": "Ready", "lastHeartbeatTime": heartbeat}]);
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": conditions}})
     };
@@ -60,7 +61,8 @@ async fn people_read_it_by_path_and_coloured_when_they_ask() {
         let lines = scene.printed.lines(2).await;
         assert_eq!(lines.join("").contains('\u{1b}'), coloured, "{lines:?}");
         if !coloured {
-            assert!(lines[0].ends_with(" ~ Machine team-a/a rv=3 by capi (status)"), "{lines:?}");
+            assert!(lines[0].contains(" ~ Machine team-a/a rv="), "{lines:?}");
+            assert!(lines[0].ends_with(" by capi (status)"), "{lines:?}");
             assert_eq!(lines[1], "    status.phase: \"Pending\" → \"never\"");
         }
         scene.end().await.unwrap();
@@ -123,7 +125,7 @@ async fn namespaces_and_selectors_narrow_what_is_watched(#[case] flags: &[&str],
 async fn a_default_kind_that_is_installed_later_is_picked_up_with_all_that_is_new_of_it() {
     let fake = Fake::usual().await;
     let scene = Scene::start(&fake, &[]).await;
-    fake.install(FakeKind::new("cluster.x-k8s.io", "v1beta2", "MachinePool"));
+    fake.install(definition(CAPI, "MachinePool", &[], &["v1beta2"]));
     fake.put("machinepools", "team-a/first", json!({}));
     let lines = scene.printed.json(1).await;
     assert_eq!((shorts(&lines), &lines[0]["initial"]), (vec!["ADDED MachinePool first".to_owned()], &Value::Null));
@@ -138,8 +140,8 @@ async fn a_kind_that_is_removed_and_installed_again_is_followed_on() {
     let scene = Scene::start(&fake, &["machines"]).await;
     fake.delete("machines", "team-a/a");
     scene.printed.lines(1).await;
-    fake.uninstall("Machine");
-    fake.install(FakeKind::new("cluster.x-k8s.io", "v1beta2", "Machine"));
+    fake.uninstall("machines");
+    fake.install(definition(CAPI, "Machine", &[], &["v1beta2"]));
     fake.put("machines", "team-a/b", json!({}));
     assert_eq!(shorts(&scene.printed.json(2).await), ["DELETED Machine a", "ADDED Machine b"]);
 }
@@ -151,16 +153,28 @@ async fn a_kind_that_comes_in_another_version_is_followed_on_without_reporting_a
         fake.put("machines", key, json!({}));
     }
     let scene = Scene::start(&fake, &["machines"]).await;
-    fake.uninstall("Machine");
     // No watch sees these changes, because the kind isn't served.
-    fake.install(FakeKind::new("cluster.x-k8s.io", "v1", "Machine"));
-    fake.delete("machines", "team-a/gone");
-    fake.put("machines", "team-a/new", json!({}));
+    let versions = |names: &[&str], newest: bool| {
+        let mut definition = definition(CAPI, "Machine", &[], names);
+        definition["spec"]["versions"][0]["served"] = false.into();
+        definition["spec"]["versions"][names.len() - 1]["served"] = newest.into();
+        fake.install(definition);
+    };
+    versions(&["v1beta2"], false);
+    let machines = Resource::new(CAPI, "v1beta2", "machines");
+    let new = json!({"apiVersion": machines.api_version(), "kind": "Machine",
+        "metadata": {"name": "new", "namespace": "team-a"}});
+    let unserved = fake.api().with_unserved();
+    unserved.delete(&machines, "team-a", "gone", &DeleteOptions::default()).unwrap();
+    unserved.create(&machines, new).unwrap();
+    versions(&["v1beta2", "v1"], true);
     let mut lines = scene.printed.json(2).await;
     lines.sort_by_key(|line| line["type"].as_str().unwrap().to_owned());
     assert_eq!(shorts(&lines), ["ADDED Machine new", "DELETED Machine gone"]);
     assert_eq!(lines[1]["foundByRelist"], true);
-    fake.put("machines", "team-a/kept", json!({"spec": {"a": 1}}));
+    let machines = Resource::new(CAPI, "v1", "machines");
+    let change = json!({"spec": {"a": 1}});
+    fake.api().patch(&machines, "team-a", "kept", PatchKind::Merge, Subresource::Main, change).unwrap();
     let lines = scene.printed.json(3).await;
     assert_eq!(
         (shorts(&lines)[2].as_str(), &lines[2]["apiVersion"]),

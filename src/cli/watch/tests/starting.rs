@@ -75,7 +75,7 @@ async fn a_kind_that_is_not_served_is_reported_with_what_is_alike(#[case] name: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_cluster_api_there_is_nothing_to_watch_by_default() {
-    let fake = Fake::start(vec![FakeKind::new("", "v1", "Secret")]).await;
+    let fake = Fake::start(Vec::new()).await;
     let message = refusal(&fake, &[]).await;
     assert!(message.contains("serves no kind of Cluster API, not even Cluster.cluster.x-k8s.io"), "{message}");
     begin(&fake, &["--allow-missing"], Printed::default()).await.unwrap();
