@@ -24,7 +24,7 @@ fn plain() -> Options {
 }
 
 /// Returns the defaults in the form of Cluster Autoscaler 1.33.
-pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
+fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
     Options {
         scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
         scale_down_unready_time: Some(MetaDuration { duration: unready }),
@@ -34,7 +34,7 @@ pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
 }
 
 /// Returns the defaults in the form of 1.35.
-pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
+fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     let duration = |nanos: i64| {
         Some(Duration { seconds: nanos / 1_000_000_000, nanos: i32::try_from(nanos % 1_000_000_000).unwrap() })
     };
@@ -139,13 +139,6 @@ async fn zero_or_max_is_not_sent() {
     assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
     let mut provider = with_options(&[("zeroormaxnodescaling", "true"), ("scaledownunneededtime", "1ns")]).await;
     assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(defaults));
-}
-
-#[tokio::test]
-async fn a_wrong_annotation_leaves_its_own_default_and_no_other() {
-    let mut provider = with_options(&[("scaledownunneededtime", "ten minutes"), ("scaledownunreadytime", "2m")]).await;
-    let answer = provider.options(MORE, Some(new(1, 2, 3))).await.unwrap();
-    assert_eq!(answer, Some(both(1, 2 * MINUTE, 3)));
 }
 
 /// If both are sent and differ, the caller's core reads the new field.
