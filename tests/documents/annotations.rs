@@ -67,7 +67,7 @@ fn every_annotation_is_documented_and_every_documented_annotation_is_read() {
 /// Returns the annotations that each row of the table of bounds names, where `…` ends a prefix.
 fn bounds() -> Vec<Vec<String>> {
     let document = read("SECURITY.md");
-    let (_, section) = document.split_once("\n## Bounds of what objects say\n").unwrap();
+    let (_, section) = document.split_once("\n## Limits on object contents\n").unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")).skip(1);
     let code = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     rows.map(|row| code(row.split(" | ").next().unwrap())).collect()

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use super::{PARTS, documents, examples::EXAMPLES, markdown, read, root};
+use super::{documents, examples::EXAMPLES, read, root};
 
 /// Returns the targets of the links in a document, except those in code blocks.
 fn links(document: &str) -> Vec<String> {
@@ -69,22 +69,5 @@ fn every_document_and_example_is_linked_from_the_readme_or_the_index_of_the_docu
     let examples = EXAMPLES.iter().map(|path| (*path).to_owned());
     for path in documents.chain(examples).filter(|path| path != "README.md") {
         assert!(linked.contains(&path), "neither README.md nor docs/README.md links {path}");
-    }
-}
-
-#[test]
-fn the_index_of_the_documentation_links_each_page_once_under_its_part() {
-    let index = read("docs/README.md");
-    let sections: Vec<_> = index.split("\n## ").skip(1).collect();
-    let titles: Vec<_> = sections.iter().map(|section| section.lines().next().unwrap().to_lowercase()).collect();
-    assert_eq!(titles, [&PARTS[..], &["examples"]].concat());
-    for (part, section) in PARTS.iter().zip(sections) {
-        let mut linked = links(section);
-        let pages = markdown(&format!("docs/{part}")).into_iter();
-        let mut pages: Vec<_> =
-            pages.map(|path| format!("{part}/{}", path.file_name().unwrap().to_str().unwrap())).collect();
-        linked.sort();
-        pages.sort();
-        assert_eq!(linked, pages);
     }
 }

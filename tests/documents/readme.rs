@@ -1,36 +1,10 @@
-//! Checks the commands, flags and rights that the README names.
+//! Checks the rights that the README names.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{read, yaml};
-
-#[test]
-fn the_readme_names_flags_that_there_are() {
-    let flags = read("docs/reference/flags.md");
-    let readme = read("README.md");
-    // Flags of cargo, Cluster Autoscaler, helm and the examples.
-    let others = ["--release", "--profile", "--example", "--test", "--address", "--nodes"];
-    let autoscaler = [
-        "--cloud-provider",
-        "--cloud-config",
-        "--expander",
-        "--startup-taint",
-        "--scale-down-enabled",
-        "--leader-elect-resource-name",
-        "--status-config-map-name",
-    ];
-    let helm = ["--set"];
-    let sandbox = ["--once", "--manifests", "--groups", "--machines", "--api-only"];
-    let others = [&others[..], &autoscaler[..], &helm[..], &sandbox[..]].concat();
-    let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-    let named = words.filter(|word| word.strip_prefix("--").is_some_and(|rest| rest.starts_with(char::is_alphabetic)));
-    for flag in named.filter(|flag| !others.contains(flag)) {
-        let known = [format!("| `{flag}"), format!(", {flag}")].iter().any(|known| flags.contains(known));
-        assert!(known, "{flag} is no flag of serve or groups");
-    }
-}
 
 /// Returns the resources with their verbs, of all rules of a role.
 fn rights(role: &Value) -> BTreeSet<(String, String)> {

@@ -26,7 +26,7 @@ fn workflows() -> Vec<(String, String)> {
 fn the_versions_that_ran_are_those_that_are_pinned() {
     let document = read("docs/reference/versions.md");
     let pinned = read("e2e/go.mod");
-    let table = between(&document, "## What the tests run", "\n## ");
+    let table = between(&document, "## Tested versions", "\n## ");
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).map(cells).collect();
     let modules: BTreeSet<_> = rows.iter().map(|row| row[1]).collect();
     let expected = ["go.etcd.io/etcd/server/v3", "k8s.io/kubernetes", "sigs.k8s.io/cluster-api"];
@@ -54,14 +54,6 @@ fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
             .any(|line| line.starts_with(&format!("| `{flag} ")) && line.contains(&format!("Variable: `{variable}`")));
         assert!(known, "{variable} isn't the variable of {flag}");
     }
-}
-
-#[test]
-fn the_migration_guide_removes_the_annotation_that_the_program_writes() {
-    let document = read("docs/how-to/migration.md");
-    let (_, way_back) = document.split_once("## The way back").unwrap();
-    let key = rules::capi::Keys::default().delete_machine;
-    assert!(way_back.contains(&format!("{key}-")), "nothing takes {key} off");
 }
 
 #[test]

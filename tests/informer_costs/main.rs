@@ -1,6 +1,6 @@
-//! The costs of objects and of events, counted instead of timed: allocations, bytes, and
-//! wake-ups of tasks. The allocator is the whole binary's, and counts the allocations of the test's own thread. They
-//! read objects of Cluster API into the index, which the crate of the informer doesn't know.
+//! The costs of events, lists, scrapes and answers, counted instead of timed: allocations and bytes. The allocator is
+//! the whole binary's, and counts the allocations of the test's own thread. They read objects of Cluster API into the
+//! index, which the crate of the informer doesn't know.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,16 +9,13 @@ mod fleet;
 mod reads;
 mod watches;
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use allocation_counter::measure;
 use index::{Change, Index};
-use rules::capi::{
-    Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
-};
+use rules::capi::{Context, DEFAULT_GROUP, ScalableKind, ScalableResource};
 use rules::{GroupId, Rules, Scope};
 use serde_json::{Value, json};
-use shared_informer::Projection;
 
 /// Returns the first object of a kind in a fixture that isn't part of a control plane.
 fn object(file: &str, kind: &str) -> Value {
@@ -26,46 +23,6 @@ fn object(file: &str, kind: &str) -> Value {
     let list: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let is_it = |object: &&Value| object["kind"] == kind && !object.to_string().contains("control-plane\":\"\"");
     list["items"].as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("no {kind}")).clone()
-}
-
-/// Returns the allocations of decoding an object whose strings are interned.
-fn allocations<T: fmt::Debug>(projection: &Projection<T>, object: &Value) -> u64 {
-    let (json, texts) = (object.to_string(), Interner::default());
-    let known = projection.read(&json, &texts);
-    assert!(known.unwrap().content.is_ok());
-    let mut read = None;
-    let counted = measure(|| read = projection.read(&json, &texts)).count_total;
-    assert!(read.is_some_and(|read| read.content.is_ok()), "{json}");
-    counted
-}
-
-#[test]
-fn an_object_is_read_with_few_allocations_however_long_it_is() {
-    let context = Context::new(DEFAULT_GROUP);
-    let management = "management-v1beta2.yaml";
-    let machine = object(management, "Machine");
-    let counted = [
-        ("Machine", allocations(&Machine::projection(&context), &machine), 9),
-        // Its labels are one text.
-        ("Node", allocations(&Node::projection(&context), &object("workload-nodes.yaml", "Node")), 7),
-        ("Cluster", allocations(&Cluster::projection(), &object(management, "Cluster")), 21),
-    ];
-    for (kind, counted, bound) in counted {
-        assert!(counted <= bound, "a {kind} takes {counted} allocations, more than {bound}");
-    }
-    let groups = ScalableResource::projection(ScalableKind::MachineDeployment, &context);
-    let counted = allocations(&groups, &object(management, "MachineDeployment"));
-    // One of them is for the conditions, which a MachinePool of the same type needs.
-    assert!(counted <= 17, "a MachineDeployment takes {counted} allocations");
-    let template = object("templates.yaml", "DevMachineTemplate");
-    let counted = allocations(&InfrastructureTemplate::projection(), &template);
-    assert!(counted <= 12, "a template takes {counted} allocations");
-    // These fields aren't decoded, however many there are.
-    let mut long = machine.clone();
-    long["metadata"]["managedFields"] = (0..100).map(|number| json!({"manager": format!("m{number}")})).collect();
-    long["spec"]["other"] = json!({"a": {"b": ["c"]}});
-    let projection = Machine::projection(&context);
-    assert_eq!(allocations(&projection, &long), allocations(&projection, &machine));
 }
 
 /// However many Machines its group has and the others have.

@@ -10,7 +10,7 @@ use std::{
 
 use rstest::rstest;
 use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Returns the command without the environment of the test run, which must not choose a cluster.
 fn command(flags: &[&str]) -> Command {
@@ -79,105 +79,6 @@ fn standard_input_is_read_as_a_file_is() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(printed(&output), printed(&explain(&["-f", "examples/explain/dump.yaml", "system"])));
     assert_eq!(output.status.code(), Some(0));
-}
-
-/// Kubermatic's machine-controller keeps revisions under the domain of its own API group.
-#[rstest]
-#[case::under_way(1, 1, true)]
-#[case::done(0, 2, false)]
-fn a_rollout_in_kubermatics_api_group_is_seen(#[case] old: i32, #[case] new: i32, #[case] is_seen: bool) {
-    let set = |revision: u16, replicas: i32| {
-        format!(
-            "
-- apiVersion: cluster.k8s.io/v1alpha1
-  kind: MachineSet
-  metadata:
-    name: pool-a-{revision}
-    namespace: kube-system
-    annotations:
-      machinedeployment.clusters.k8s.io/revision: \"{revision}\"
-      machinedeployment.clusters.k8s.io/desired-replicas: \"2\"
-    ownerReferences:
-    - {{apiVersion: cluster.k8s.io/v1alpha1, kind: MachineDeployment, name: pool-a, controller: true, uid: a}}
-  spec: {{replicas: {replicas}}}
-  status: {{replicas: {replicas}}}"
-        )
-    };
-    let deployment = "apiVersion: v1
-kind: List
-items:
-- apiVersion: cluster.k8s.io/v1alpha1
-  kind: MachineDeployment
-  metadata:
-    name: pool-a
-    namespace: kube-system
-    uid: a
-    annotations:
-      cluster.k8s.io/cluster-api-autoscaler-node-group-min-size: \"1\"
-      cluster.k8s.io/cluster-api-autoscaler-node-group-max-size: \"5\"
-      capacity.cluster-autoscaler.kubernetes.io/cpu: \"4\"
-      capacity.cluster-autoscaler.kubernetes.io/memory: 16Gi
-      machinedeployment.clusters.k8s.io/revision: \"2\"
-  spec: {replicas: 2}";
-    let directory = tempfile::tempdir().unwrap();
-    let manifests = directory.path().join("dump.yaml");
-    fs::write(&manifests, format!("{deployment}{}{}", set(1, old), set(2, new))).unwrap();
-    let output = command(&["-f", manifests.to_str().unwrap()]).env("CAPI_GROUP", "cluster.k8s.io").output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let printed = printed(&output);
-    assert!(printed.contains("MachineDeployment/kube-system/pool-a"), "{printed}");
-    assert_eq!(printed.contains("rolling out"), is_seen, "{printed}");
-}
-
-/// A volume ties its pod to the zone that the CSI driver writes on Nodes: the next Node of a group is in that of its Nodes.
-#[rstest]
-#[case::the_zone_of_its_nodes("zone-a", 0, "fits")]
-#[case::another_zone("zone-b", 1, "doesn't fit")]
-fn a_pod_with_a_volume_fits_where_the_nodes_of_a_group_are(#[case] zone: &str, #[case] code: i32, #[case] fits: &str) {
-    const ZONE: &str = "topology.ebs.csi.aws.com/zone";
-    let owned_by = |kind: &str, name: &str| json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true, "uid": name}]);
-    let template = json!({"spec": {
-        "clusterName": "shop", "failureDomain": "zone-a", "bootstrap": {"dataSecretName": "data"},
-        "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachineTemplate", "name": "databases"},
-    }});
-    let spec = json!({"clusterName": "shop", "replicas": 1, "template": template});
-    let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "58"});
-    let items = json!([
-        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "spec": spec,
-            "metadata": {"name": "databases", "namespace": "team-a", "uid": "databases", "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "3",
-                "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
-                "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
-            }}},
-        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "spec": spec,
-            "metadata": {"name": "databases-1", "namespace": "team-a", "uid": "databases-1",
-                "ownerReferences": owned_by("MachineDeployment", "databases"),
-                "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "1"}}},
-        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-            "metadata": {"name": "databases-1-a", "namespace": "team-a",
-                "ownerReferences": owned_by("MachineSet", "databases-1")},
-            "spec": {"clusterName": "shop", "providerID": "aws:///zone-a/i-7"},
-            "status": {"phase": "Running", "nodeRef": {"name": "first"}}},
-        {"apiVersion": "v1", "kind": "Node", "spec": {"providerID": "aws:///zone-a/i-7"},
-            "metadata": {"name": "first", "labels": {ZONE: "zone-a", "team": "shop"}},
-            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}},
-    ]);
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "orders", "namespace": "shop"},
-        "spec": {"nodeSelector": {ZONE: zone},
-            "containers": [{"name": "db", "image": "db", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, content: Value| {
-        let path = directory.path().join(name);
-        fs::write(&path, content.to_string()).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let dump = file("dump.json", json!({"apiVersion": "v1", "kind": "List", "items": items}));
-    let output = explain(&["-f", &dump, "--pod", &file("pod.json", pod)]);
-    let text = printed(&output);
-    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    assert!(lines.any(|line| line == format!("pod {fits} Pod shop/orders")), "{text}");
-    assert_eq!(output.status.code(), Some(code), "{}", said(&output));
 }
 
 /// The commands of docs/reference/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test

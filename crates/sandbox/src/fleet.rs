@@ -76,7 +76,6 @@ impl Fleet {
         let mut maker = Maker { fleet: self, variation, now, settings, names: Names::default(), made };
         let cluster = maker.cluster();
         management.load_values(vec![Value::clone(&cluster)])?;
-        // Controllers can only remove a propagated annotation if `managedFields` shows that they have written it.
         let controllers = management.as_manager(machine_deployment::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);

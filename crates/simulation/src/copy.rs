@@ -38,7 +38,6 @@ use crate::{
     network::{Answer, Message, Port, RpcResult},
     setup::{Place, SERVED},
     tasks::Scheduler,
-    witness::Witness,
 };
 
 /// Cluster Autoscaler's own limit for a call, beyond which the handler is dropped.
@@ -52,7 +51,6 @@ pub(crate) struct Copy {
     server: CloudProviderServer<Service>,
     /// The callers of a fleet, by the number of their Cluster.
     callers: Vec<Connection>,
-    pub(crate) witness: Option<Witness>,
     provider: Provider,
     /// The calls under way.
     calls: TaskTracker,
@@ -141,16 +139,14 @@ impl Copy {
             Some(places) => fleet(&port, places.to_vec()).context("the fleet's selector")?,
         };
         let options = options(name, scale, serve)?;
-        let (provider, witness) = host.enter(async {
+        let provider = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
-            let provider = Provider::start(clients, options, Traces::default(), &mut Registry::default(), &tasks);
-            let witness = places.is_none().then(|| Witness::start(provider.management.factory()));
-            (provider, witness)
+            Provider::start(clients, options, Traces::default(), &mut Registry::default(), &tasks)
         });
         let server = CloudProviderServer::new(provider.service.clone());
         let callers = places.into_iter().flatten().map(|place| caller(*place)).collect();
-        Ok(Self { host, port, scheduler, server, callers, witness, provider, calls: TaskTracker::new() })
+        Ok(Self { host, port, scheduler, server, callers, provider, calls: TaskTracker::new() })
     }
 
     /// Returns the way of a Cluster's callers to the server.

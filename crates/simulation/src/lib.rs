@@ -26,7 +26,6 @@ mod setup;
 mod shortage;
 mod tasks;
 mod tenant;
-mod witness;
 mod workloads;
 mod world;
 

@@ -43,15 +43,6 @@ fn many_worlds_end_with_their_sums() {
 }
 
 #[test]
-fn one_world_is_traced() {
-    let output = simulation(&["--seed", "3", "--trace", "--seconds", "60", "--quiet", "600"]);
-    let (said, errors) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{said}{errors}");
-    assert!(said.lines().count() > 50, "{said}");
-    assert!(said.lines().last().is_some_and(|last| last.starts_with("seed 3: trace ")), "{said}");
-}
-
-#[test]
 fn a_world_that_has_no_end_breaks_a_rule() {
     // A world of the usual length takes more than a second.
     let output = simulation(&["--seed", "3", "--patience", "1", "--no-shrinking"]);
@@ -89,11 +80,4 @@ fn an_act_that_is_left_out_shifts_no_other() {
     let (rest, more) = rest.iter().filter(is_act).partition::<Vec<_>, _>(|decision| acts.contains(decision));
     assert_eq!(rest, expected, "without {left_out} of {all:?}");
     assert!(more.iter().all(|decision| decision.starts_with(actor)), "without {left_out}: {more:?}");
-}
-
-#[test]
-fn a_trace_of_many_worlds_is_refused() {
-    let output = simulation(&["--seeds", "2", "--trace"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(text(&output.stderr), "error: --trace and --json are for one seed: leave --seeds out\n");
 }

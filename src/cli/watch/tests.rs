@@ -1,4 +1,4 @@
-//! Tests of `watch` as a whole, against an API server on loopback with prepared behaviour.
+//! Tests of `watch` as a whole, against the sandbox's API server.
 
 mod changing;
 mod ending;
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use shared_informer::Settings;
 use tokio::sync::watch;
 
-use super::{Watch, WatchConfig, printer};
+use super::{Watch, WatchConfig};
 use crate::cli::{Cli, Command, UsageError};
 use change_stream::{notify, watch::Tempo};
 use service::listen::Shutdown;
 
-use self::fake::{Fake, FakeKind};
+use self::fake::{CAPI, Fake, definition};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -179,10 +179,3 @@ fn watch_reports_a_wrong_call_in_one_line_with_exit_code_2() {
         assert!(said.lines().count() == 1 && !said.contains("T0P"), "{said}");
     }
 }
-
-#[test]
-fn watch_reports_what_failed_in_one_line_with_exit_code_1() {
-    let output = watch(&["machines", "--management-kubeconfig=/nonexistent/config"]);
-    assert_fails(&output, 1, "error: management cluster: kubeconfig file /nonexistent/config: can't read it");
-    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
-}

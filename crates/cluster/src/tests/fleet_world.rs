@@ -84,11 +84,6 @@ impl World {
         self.joined.members.lock().get(cluster).cloned()
     }
 
-    /// Returns the groups of a Cluster that has joined.
-    pub(super) fn groups(&self, cluster: &str) -> Vec<String> {
-        self.member(cluster).map(|member| groups(&member)).unwrap_or_default()
-    }
-
     /// Waits until these Clusters, and no others, are served with exactly these groups.
     pub(super) async fn until_served(&self, expected: &[(&str, &[&str])]) {
         let served = |world: &Self| {

@@ -58,19 +58,6 @@ async fn clusters_that_are_opted_in_together_are_filled_by_few_walks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_known_by_its_namespace_too() {
-    let api = three();
-    api.put_in("team-b", "clusters", "stage", &json!({}));
-    api.put_in("team-b", "machinedeployments", "foreign", &group_of("stage"));
-    let world = World::new(&api, None);
-    world.until_served(&[STAGE, OTHER]).await;
-    assert!(!world.fleet.is_selected(&ObjectKey::new("team-b", "stage")));
-    api.put_in("team-b", "clusters", "stage", &labelled());
-    world.until_served(&[STAGE, OTHER, ("team-b/stage", &["MachineDeployment/team-b/foreign"])]).await;
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn clusters_of_other_namespaces_are_not_even_watched() {
     let api = three();
     api.put_in("team-b", "clusters", "foreign", &labelled());
@@ -110,27 +97,6 @@ async fn a_cluster_that_opts_out_keeps_its_last_state_for_a_while_and_may_come_b
     world.until_served(&[("team-a/stage", &[]), (OTHER.0, &others)]).await;
     assert!(before.left().is_some(), "it is served anew");
     assert_eq!(world.events(), ["joined team-a/stage"]);
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cluster_that_comes_back_at_once_is_served_anew_and_the_old_one_dropped_silently() {
-    let api = three();
-    let world = World::new(&api, None);
-    world.until_served(&[STAGE, OTHER]).await;
-    world.events();
-    api.put("clusters", "stage", &json!({}));
-    api.put("clusters", "own", &labelled());
-    world.until_served(&[OTHER, OWN]).await;
-    api.put("clusters", "stage", &labelled());
-    world.until_served(&[STAGE, OTHER, OWN]).await;
-    time::sleep(GRACE * 2).await;
-    let events = world.events();
-    assert_eq!(
-        events.iter().filter(|event| event.contains("stage")).collect::<Vec<_>>(),
-        ["left team-a/stage", "joined team-a/stage"]
-    );
-    assert_eq!(world.groups(STAGE.0), STAGE.1);
     world.shutdown().await;
 }
 

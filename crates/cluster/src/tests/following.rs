@@ -51,41 +51,6 @@ async fn a_watch_that_is_broken_for_too_long_is_reported_by_name_and_a_quiet_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_broken_for_a_while_is_no_reason_to_fail() {
-    let api = FakeApi::with_capi();
-    let world = World::synced(&api).await;
-    world.until("the watch", |_| api.watches("machines") == 1).await;
-    api.refuse("machines", 500, "etcd is away");
-    let broken = |world: &World| {
-        let informers = world.workload.informers();
-        informers.iter().any(|(_, status)| status.broken_since.is_some() && status.resource.starts_with("machines."))
-    };
-    world.until("the outage", broken).await;
-    assert_eq!(world.problem(), "");
-    assert!(world.is_ready());
-    let Some((CheckState::Ready, why)) = world.check("management/machines") else {
-        panic!("{:?}", world.workload.checks())
-    };
-    assert!(why.starts_with("nothing was heard for 0 s, and Refresh fails beyond "), "{why}");
-    assert_eq!(world.check("management/machinesets"), Some((CheckState::Ready, String::new())));
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_api_server_that_comes_back_is_followed_on() {
-    let api = FakeApi::with_capi();
-    api.put("machinedeployments", "workers", &scalable(&json!({})));
-    let world = World::synced(&api).await;
-    world.until_groups(&[WORKERS]).await;
-    api.go_down();
-    api.put("machinedeployments", "more", &scalable(&json!({})));
-    api.delete("machinedeployments", "workers");
-    api.come_up();
-    world.until_groups(&[MORE]).await;
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_group_in_another_version_is_followed_there_and_what_went_meanwhile_is_gone() {
     let api = FakeApi::with_capi();
     api.serve_group(CAPI, &["v1beta1"]);

@@ -39,11 +39,6 @@ fn a_broken_watch_is_a_problem_once_it_is_broken_for_longer_than_allowed(
 }
 
 #[test]
-fn a_watch_that_works_is_no_problem_however_quiet() {
-    assert_eq!(health(true, None).problem(&NONE, Duration::ZERO, Instant::now()), None);
-}
-
-#[test]
 fn a_list_that_was_never_complete_is_a_problem_at_once() {
     let now = Instant::now();
     let reported = |broken| health(false, broken).problem(&NONE, MAX, now).unwrap();

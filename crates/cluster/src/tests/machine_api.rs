@@ -31,17 +31,6 @@ async fn machine_sets_are_served_without_clusters_and_machine_deployments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_sets_that_are_not_served_are_waited_for() {
-    let api = FakeApi::with_machine_api();
-    api.uninstall(OPENSHIFT_GROUP, "MachineSet");
-    let world = World::of_group(&api, OPENSHIFT_GROUP);
-    world.until("the cause", |world| world.problem().contains("no kind MachineSet in the API group machine.")).await;
-    api.install(OPENSHIFT_GROUP, "MachineSet", "machinesets");
-    world.until_ready().await;
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn machine_deployments_of_such_a_group_come_and_go_with_their_kind() {
     let api = FakeApi::with_machine_api();
     let world = World::of_group(&api, OPENSHIFT_GROUP);
@@ -58,7 +47,9 @@ async fn machine_deployments_of_such_a_group_come_and_go_with_their_kind() {
 /// Cluster API's own CRDs are installed and upgraded together, so a missing one must not drop node groups.
 #[tokio::test(start_paused = true)]
 async fn cluster_apis_own_group_has_clusters_and_machine_deployments() {
-    for (kind, plural) in [("Cluster", "clusters"), ("MachineDeployment", "machinedeployments")] {
+    for (kind, plural) in
+        [("Cluster", "clusters"), ("MachineDeployment", "machinedeployments"), ("MachineSet", "machinesets")]
+    {
         let api = FakeApi::with_capi();
         api.uninstall(CAPI, kind);
         let world = World::new(&api);

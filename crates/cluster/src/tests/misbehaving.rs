@@ -1,5 +1,5 @@
-//! Tests of an API server that misbehaves for one kind or one API group: its answers there never end, repeat
-//! themselves or can't be parsed. The other kinds stay followed, and memory stays bounded.
+//! Tests of an API server that misbehaves for one kind or one API group: its answers there never end or come too
+//! slowly. The other kinds stay followed, and memory stays bounded. All bounds are tested in `shared-informer`.
 
 use std::{
     convert::Infallible,
@@ -34,24 +34,14 @@ const LONGEST: usize = 8 << 20;
 enum Misbehaviour {
     /// Pages of objects without an end: each has a continue token.
     Pages,
-    /// Empty pages, each with a continue token.
-    EmptyPages,
     /// Pages of objects whose texts are as long as they may be.
     LongTexts,
-    /// A page of brackets that never ends.
-    Page,
     /// A page that arrives byte by byte.
     SlowPage,
     /// An error whose message never ends.
     Error,
-    /// Watches with new objects that never end.
-    Objects,
-    /// Watches that repeat the same event forever.
-    Repeats,
     /// Watches with an event that never ends.
     Event,
-    /// Watches with an event that arrives byte by byte.
-    SlowEvent,
 }
 
 /// The number of bytes that were read.
@@ -99,10 +89,6 @@ fn page(items: &[Value], next: &str) -> Response<Body> {
     Response::new(Body::from(page.to_string()))
 }
 
-fn event(object: &Value) -> String {
-    format!("{}\n", json!({"type": "ADDED", "object": object}))
-}
-
 impl Misbehaviour {
     /// Returns the answer to a list or watch, or `None` for that of a well-behaved API server.
     fn answer(self, uri: &Uri, sent: &Sent, made: &Arc<AtomicUsize>) -> Option<Response<Body>> {
@@ -113,9 +99,7 @@ impl Misbehaviour {
         let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
         let new = move || object(made.fetch_add(1, Ordering::Relaxed));
         // A 410 makes every watch start with a list.
-        let is_of_lists =
-            matches!(self, Self::Pages | Self::EmptyPages | Self::LongTexts | Self::Page | Self::SlowPage);
-        if is_watch && is_of_lists {
+        if is_watch && matches!(self, Self::Pages | Self::LongTexts | Self::SlowPage) {
             return Some(Response::builder().status(410).body(Body::empty()).unwrap());
         }
         match self {
@@ -133,27 +117,19 @@ impl Misbehaviour {
                 let next = objects[0]["metadata"]["name"].to_string();
                 Some(page(&objects, &next))
             }
-            Self::EmptyPages => Some(page(&[], &new()["metadata"]["name"].to_string())),
-            Self::Page => Some(sent.endless(200, || "[".repeat(PIECE))),
             Self::SlowPage => Some(sent.slow(Duration::from_secs(5))),
             Self::Error => Some(sent.endless(500, || "etcd is away ".repeat(100))),
-            Self::Objects => is_watch.then(|| sent.endless(200, move || event(&new()))),
-            Self::Repeats => is_watch.then(|| sent.endless(200, || event(&object(0)))),
             Self::Event => is_watch.then(|| sent.endless(200, || "[".repeat(PIECE))),
-            Self::SlowEvent => is_watch.then(|| sent.slow(Duration::from_secs(5))),
         }
     }
 
     fn reason(self) -> &'static str {
         match self {
-            Self::Pages | Self::EmptyPages | Self::Objects => "there are more than 2000 objects",
+            Self::Pages => "there are more than 2000 objects",
             Self::LongTexts => "the kept fields of all objects have more than 4194304 bytes",
-            Self::Page => "a page of the list is longer than 8388608 bytes",
             Self::SlowPage => "no answer in 60s",
             Self::Error => "etcd is away",
-            Self::Repeats => "again and again",
             Self::Event => "an event of the watch is longer than 8388608 bytes",
-            Self::SlowEvent => "the watch stalled",
         }
     }
 }
@@ -193,8 +169,6 @@ fn template(cpu: &str) -> Value {
 /// problem.
 #[rstest]
 #[case::pages(Misbehaviour::Pages)]
-#[case::pages_without_objects(Misbehaviour::EmptyPages)]
-#[case::a_page(Misbehaviour::Page)]
 #[case::a_slow_page(Misbehaviour::SlowPage)]
 #[case::an_error(Misbehaviour::Error)]
 #[tokio::test(start_paused = true)]
@@ -268,16 +242,9 @@ async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
 /// kinds are applied.
 #[rstest]
 #[case::pages("machines", Misbehaviour::Pages)]
-#[case::a_page("machines", Misbehaviour::Page)]
 #[case::an_error("clusters", Misbehaviour::Error)]
-#[case::objects("machines", Misbehaviour::Objects)]
-#[case::repeats("machines", Misbehaviour::Repeats)]
 #[case::an_event("nodes", Misbehaviour::Event)]
-#[case::a_slow_page("nodes", Misbehaviour::SlowPage)]
-#[case::a_slow_event("machines", Misbehaviour::SlowEvent)]
-#[case::pages_of_nodes("nodes", Misbehaviour::Pages)]
 #[case::long_texts("machines", Misbehaviour::LongTexts)]
-#[case::long_texts_of_nodes("nodes", Misbehaviour::LongTexts)]
 #[tokio::test(start_paused = true)]
 async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     #[case] plural: &str,

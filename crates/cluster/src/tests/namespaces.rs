@@ -226,18 +226,3 @@ async fn templates_of_the_others_are_read_all_the_same() {
     world.until_groups(&[WORKERS, THEIRS]).await;
     world.shutdown().await;
 }
-
-/// The namespace's Machines lead to no group meanwhile, and its objects count in no sum.
-#[tokio::test(start_paused = true)]
-async fn the_index_reports_nothing_of_a_namespace_to_which_access_was_lost() {
-    let api = two_namespaces();
-    api.put_in(OTHER, "machinedeployments", "theirs", &scalable(&json!({})));
-    let world = scoped(&api, &[NAMESPACE, OTHER], Duration::ZERO);
-    world.until_groups(&[WORKERS, THEIRS]).await;
-    api.refuse_in(OTHER, None, 403);
-    world.until_groups(&[WORKERS]).await;
-    let index = world.workload.index();
-    assert!(index.scale_view(&objects::id(THEIRS)).is_err(), "nothing is written to it");
-    assert!(index.instances(&objects::id(THEIRS)).is_none());
-    world.shutdown().await;
-}

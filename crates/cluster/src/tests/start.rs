@@ -61,17 +61,6 @@ async fn a_version_that_is_not_served_is_reported_with_those_that_are() {
     world.shutdown().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_core_kind_that_is_not_installed_is_reported_by_name() {
-    let api = FakeApi::with_capi();
-    api.uninstall(CAPI, "MachineSet");
-    let world = World::new(&api);
-    world.until("the cause", |world| world.problem().contains("no kind MachineSet")).await;
-    api.install(CAPI, "MachineSet", "machinesets");
-    world.until_ready().await;
-    world.shutdown().await;
-}
-
 #[rstest]
 #[case("management/machines", "machines")]
 #[case("management/machinedeployments", "machinedeployments")]

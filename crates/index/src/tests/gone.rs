@@ -64,23 +64,6 @@ async fn a_group_that_was_made_anew_stays() {
     assert_eq!(index.stats().priced, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn all_that_are_gone_are_dropped_in_the_end() {
-    let index = Index::new(rules());
-    let name = |number: usize| format!("g{number}");
-    for number in 0..100 {
-        index.apply_quietly(priced(&name(number)));
-    }
-    for number in 0..100 {
-        index.apply_quietly(Change::ScalableGone(id(&format!("MachineDeployment/team-a/{}", name(number)))));
-    }
-    advance(15 * MINUTE).await;
-    for _ in 0..100 {
-        something_happens(&index);
-    }
-    assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
-}
-
 /// NodeGroupForNode never returns a group that the pinned list lacks.
 #[tokio::test(start_paused = true)]
 async fn the_pinned_list_stays_as_it_is_until_the_next_refresh() {

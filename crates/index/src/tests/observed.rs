@@ -166,15 +166,6 @@ fn in_a_rollout_the_nodes_of_the_new_template_count() {
 }
 
 #[test]
-fn machines_and_nodes_may_come_before_their_group() {
-    let index = index(member("workers-1", "a", "z1", "large"));
-    apply(&index, member("workers-1", "b", "z2", "large"));
-    apply(&index, group("workers", "t", None).into_iter().rev());
-    assert_eq!(value(&index, "workers", ZONE), None);
-    assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
-}
-
-#[test]
 fn labels_of_a_pools_template_reach_its_nodes_while_it_has_machines() {
     let labels = json!({"node.cluster.x-k8s.io/disk": "ssd", "tier": "web"});
     let taints = json!([{"key": "a", "effect": "NoSchedule", "propagation": "Always"}]);

@@ -172,30 +172,6 @@ fn nothing_is_learned_from_a_node_while(#[case] more: Value) {
 }
 
 #[test]
-fn nothing_is_learned_from_a_machine_that_is_being_deleted() {
-    let deleting = json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"providerID": "cloud:///zone/a"},
-        "status": {"nodeRef": {"name": "a"}},
-    });
-    let mut changes = observation();
-    changes.insert(3, machine("MachineSet/workers-1", "a", &deleting));
-    changes.remove(4);
-    assert_eq!(allocatable(&index(changes), WORKERS, "memory"), unknown("32Gi"));
-}
-
-#[test]
-fn another_node_is_observed_when_the_first_one_goes() {
-    let mut changes = observation();
-    changes.push(joined("MachineSet/workers-1", "b"));
-    changes.push(node("b", &shows(&[("cpu", "8", "7910m"), ("memory", "32Gi", "31Gi")], &json!({}))));
-    let index = index(changes);
-    assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
-    index.apply_quietly(Change::NodeGone("a".into()));
-    assert_eq!(allocatable(&index, WORKERS, "memory"), known("31Gi", "b"));
-}
-
-#[test]
 fn a_pod_is_never_promised_more_than_the_capacity_nor_less_than_nothing() {
     let mut changes = observation();
     changes.push(node("a", &shows(&[("cpu", "8", "9"), ("memory", "40Gi", "1Gi")], &json!({}))));
@@ -307,13 +283,6 @@ fn a_new_nodes_devices_are_waited_for(#[case] without: Value) {
     settled["status"]["conditions"] = ready;
     index.apply_quietly(node("b", &settled));
     assert_eq!(capacity(&index, WORKERS, GPU).unwrap_or_default().0.trim_start_matches('0'), "");
-}
-
-#[test]
-fn of_several_nodes_one_that_shows_its_devices_is_observed() {
-    let mut changes = observation();
-    changes.extend([joined("MachineSet/workers-1", "b"), node("b", &with_gpus("2", &json!({})))]);
-    assert_eq!(capacity(&index(changes), WORKERS, GPU), Some(("2".to_owned(), "learned")));
 }
 
 #[test]

@@ -97,16 +97,6 @@ fn a_wrong_group_is_left_out_with_its_reason_and_all_others_go_on() {
 }
 
 #[test]
-fn a_problem_of_a_group_that_stays_one_is_reported() {
-    let index = index(workers());
-    let soon = json!({"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "soon"});
-    let reported =
-        index.apply_quietly(deployment("workers", 4, ("1", "10"), &json!({"metadata": {"annotations": soon}})));
-    assert_eq!((reported.len(), reported[0].excluded), (1, None));
-    assert_eq!(reported[0].problems[0].kind, ProblemKind::Options);
-}
-
-#[test]
 fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     let never_decoded = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
     assert_eq!(never_decoded.stats().problems[0].problem, ProblemKind::Undecodable.as_str());

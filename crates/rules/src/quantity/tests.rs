@@ -36,12 +36,9 @@ fn binary_suffixes_are_powers_of_1024() {
     assert_nanos(
         &[
             ("1Ki", K),
-            ("8Ki", 8 * K),
             ("7Mi", 7 * ki(2) * U),
             ("6Gi", 6 * ki(3) * U),
             ("5Ti", 5 * ki(4) * U),
-            ("10Ti", 10 * ki(4) * U),
-            ("100Ti", 100 * ki(4) * U),
             ("4Pi", 4 * ki(5) * U),
             ("3Ei", 3 * ki(6) * U),
         ],
@@ -58,17 +55,12 @@ fn decimal_suffixes_are_powers_of_1000() {
             ("4u", 4_000),
             ("3m", 3_000_000),
             ("1", U),
-            ("9", 9 * U),
             ("8k", 8 * thousand(1)),
-            ("50k", 50 * thousand(1)),
             ("7M", 7 * thousand(2)),
             ("6G", 6 * thousand(3)),
             ("5T", 5 * thousand(4)),
-            ("40T", 40 * thousand(4)),
-            ("300T", 300 * thousand(4)),
             ("2P", 2 * thousand(5)),
             ("1E", thousand(6)),
-            ("12E", 12 * thousand(6)),
         ],
         DecimalSi,
     );
@@ -81,24 +73,12 @@ fn exponents_are_powers_of_ten() {
         &[
             ("1E-3", U / 1000),
             ("1e3", ten(3)),
-            ("1E6", ten(6)),
-            ("1e9", ten(9)),
-            ("1E12", ten(12)),
-            ("1e13", ten(13)),
-            ("1e14", ten(14)),
-            ("1e15", ten(15)),
             ("1E18", ten(18)),
             ("1E+3", ten(3)),
             ("1e03", ten(3)),
-            ("0.5e0", U / 2),
             ("0.5e-1", U / 20),
-            ("0.5e-2", U / 200),
             ("1.2e3", 1_200 * U),
-            ("1.3E+6", 1_300_000 * U),
-            ("1.40e9", 14 * ten(8)),
             ("1.53E12", 153 * ten(10)),
-            ("1.6e15", 16 * ten(14)),
-            ("1.7E18", 17 * ten(17)),
         ],
         DecimalExponent,
     );
@@ -111,23 +91,10 @@ fn fractions_are_exact() {
             ("100.035k", 100_035 * U),
             ("0.001", U / 1000),
             (".001", U / 1000),
-            ("0.0005k", U / 2),
-            (".0001k", U / 10),
             ("0.00050k", U / 2),
-            ("0.005", U / 200),
-            ("0.00500", U / 200),
-            ("0.05", U / 20),
-            ("0.05000", U / 20),
-            ("0.5", U / 2),
             ("0.50000", U / 2),
-            ("10.035M", 10_035_000 * U),
-            ("9.01", 9_010_000_000),
-            ("8.1k", 8_100 * U),
             ("7.123456M", 7_123_456 * U),
             ("6.987654321G", 6_987_654_321 * U),
-            ("5.444T", 5_444_000_000_000 * U),
-            ("40.1T", 40_100_000_000_000 * U),
-            ("300.2T", 300_200_000_000_000 * U),
             ("2.5P", 2_500_000_000_000_000 * U),
             ("1.01E", 1_010_000_000_000_000_000 * U),
             ("1.", U),
@@ -135,16 +102,7 @@ fn fractions_are_exact() {
         ],
         DecimalSi,
     );
-    assert_nanos(
-        &[
-            ("100.035Ki", 102_435_840_000_000),
-            ("0.5Mi", 512 * K),
-            ("0.05Gi", 53_687_091_200_000_000),
-            ("0.025Ti", 27_487_790_694_400_000_000),
-            ("0.1Ki", 102_400_000_000),
-        ],
-        BinarySi,
-    );
+    assert_nanos(&[("100.035Ki", 102_435_840_000_000), ("0.5Mi", 512 * K), ("0.1Ki", 102_400_000_000)], BinarySi);
 }
 
 #[test]
@@ -153,11 +111,8 @@ fn a_quantity_finer_than_a_billionth_is_rounded_away_from_zero() {
         &[
             ("3.001n", 4),
             ("0.0000000001", 1),
-            ("0.0000000005", 1),
-            ("0.00000000050", 1),
             ("0.9n", 1),
             ("0.00000012345", 124),
-            ("0.00000012354", 124),
             ("1.0000000000000000000000000000000000000000000000000000000000000000000000000000001", U + 1),
         ],
         DecimalSi,
@@ -201,22 +156,15 @@ fn decimal_text_is_capped_at_1e29() {
 #[case::leading_space(" 1", None)]
 #[case::a_suffix_alone("Mi", None)]
 #[case::a_sign_alone("-", None)]
-#[case::the_other_sign_alone("+", None)]
 #[case::a_point_alone(".", None)]
 #[case::two_signs("+-1", None)]
 #[case::trailing_space("1 ", Some(" "))]
 #[case::space_within("1 Gi", Some(" Gi"))]
-#[case::two_points("1.1.M", Some(".M"))]
-#[case::a_sum("1+1.0M", Some("+1.0M"))]
 #[case::lower_case_mi("0.1mi", Some("mi"))]
 #[case::upper_case_k("1K", Some("K"))]
 #[case::bytes("16GB", Some("GB"))]
-#[case::unknown("0.1am", Some("am"))]
 #[case::i_alone(".5i", Some("i"))]
-#[case::i_after_a_whole_number("1i", Some("i"))]
-#[case::i_after_a_negative_number("-3.01i", Some("i"))]
 #[case::an_empty_exponent("1e", Some("e"))]
-#[case::a_sign_without_an_exponent("-3.01e-", Some("e-"))]
 #[case::two_exponents("1e1e1", Some("e1e1"))]
 #[case::an_exponent_beyond_i64("1e9223372036854775808", Some("e9223372036854775808"))]
 #[case::comma("1,5", Some(",5"))]
@@ -228,54 +176,32 @@ fn other_texts_are_errors(#[case] text: &str, #[case] suffix: Option<&str>) {
 
 #[rstest]
 #[case("1Ki", "1Ki")]
-#[case("1024Mi", "1Gi")]
-#[case("307200Ki", "300Mi")]
 #[case("1025024Mi", "1001Gi")]
 #[case("1024Gi", "1Ti")]
 #[case("0.5Gi", "512Mi")]
-#[case("1.5Gi", "1536Mi")]
 #[case("1.1Gi", "1181116006400m")]
 #[case(".001Ki", "1024m")]
-#[case(".000001Ki", "1024u")]
-#[case(".000000001Ki", "1024n")]
 #[case(".000000000001Ki", "2n")]
 #[case("0.0048828125Ki", "5")]
 #[case("1.0009765625Ki", "1025")]
 #[case("9Ei", "9223372036854775807")]
-#[case("4096Pi", "4Ei")]
 #[case("6Ki", "6Ki")]
-#[case("300Mi", "300Mi")]
 #[case("1025", "1025")]
 #[case("5000m", "5")]
 #[case("1234567m", "1234567m")]
-#[case("300M", "300M")]
-#[case("1T", "1T")]
 #[case("3k", "3k")]
-#[case("1n", "1n")]
-#[case("80n", "80n")]
 #[case("1080n", "1080n")]
-#[case("1u", "1u")]
-#[case("80u", "80u")]
 #[case("1080u", "1080u")]
-#[case("80m", "80m")]
 #[case("1e12", "1e12")]
-#[case("1e3", "1e3")]
-#[case("3e3", "3e3")]
 #[case("1000M", "1G")]
 #[case("0.001T", "1G")]
 #[case("1000u", "1m")]
 #[case("1.08", "1080m")]
-#[case("1080000000n", "1080m")]
-#[case("1234567M", "1234567M")]
 #[case("0.5", "500m")]
-#[case("100m", "100m")]
-#[case("3900m", "3900m")]
-#[case("1e9", "1e9")]
 #[case(".001e12", "1e9")]
 #[case("0.001e0", "1e-3")]
 #[case("1000e-12", "1e-9")]
 #[case("80e-3", "80e-3")]
-#[case("300e6", "300e6")]
 #[case("1e14", "100e12")]
 #[case("5e0", "5")]
 #[case("00", "0")]

@@ -671,22 +671,3 @@ pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal>
         ))),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case("Machine", "machines")]
-    #[case("DevMachineTemplate", "devmachinetemplates")]
-    #[case("NetworkPolicy", "networkpolicies")]
-    #[case("Gateway", "gateways")]
-    #[case("Ingress", "ingresses")]
-    #[case("Proxy", "proxies")]
-    #[case("Box", "boxes")]
-    #[case("Batch", "batches")]
-    fn the_plural_of_a_kind_is_guessed_as_english_forms_it(#[case] kind: &str, #[case] plural: &str) {
-        assert_eq!(guess_plural(kind), plural);
-    }
-}

@@ -61,20 +61,6 @@ fn dependents_follow_their_owner_down_all_levels() {
 }
 
 #[test]
-fn a_dependent_with_another_owner_stays() {
-    let api = api();
-    let (one, two) = (api.create(&sets(), set("a", 1)).unwrap(), api.create(&sets(), set("b", 1)).unwrap());
-    let mut child = owned_by(machine("child"), &one);
-    let second = owned_by(machine("child"), &two)["metadata"]["ownerReferences"][0].clone();
-    child["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
-    api.create(&machines(), child).unwrap();
-    api.delete(&sets(), "default", "a", &DeleteOptions::default()).unwrap();
-    let left = api.get(&machines(), "default", "child").unwrap();
-    let owners = left["metadata"]["ownerReferences"].as_array().unwrap();
-    assert_eq!((owners.len(), &owners[0]["name"]), (1, &json!("b")));
-}
-
-#[test]
 fn a_dependent_that_is_created_after_its_owner_is_gone_goes() {
     let api = api();
     let owner = api.create(&sets(), set("a", 1)).unwrap();
@@ -139,21 +125,6 @@ fn changes_beyond_the_history_have_expired() {
     let changes = |revision| api.changes(&machines(), &Selection::default(), revision);
     assert_eq!(changes(since).unwrap_err().code, 410);
     assert_eq!(changes(since + 1).unwrap().len(), 2);
-}
-
-#[test]
-fn the_last_changes_of_a_history_are_kept() {
-    let api = api();
-    let since = api.revision();
-    for name in ["a", "b", "c"] {
-        api.create(&machines(), machine(name)).unwrap();
-    }
-    let changes = |revision| api.changes(&machines(), &Selection::default(), revision);
-    api.keep_history(3);
-    assert_eq!(changes(since).unwrap().len(), 3);
-    api.keep_history(1);
-    assert_eq!(changes(since + 1).unwrap_err().code, 410);
-    assert_eq!(changes(since + 2).unwrap().len(), 1);
 }
 
 #[test]
@@ -264,29 +235,6 @@ fn an_object_that_is_loaded_again_keeps_its_uid_and_becomes_a_dependent_of_its_n
     };
     assert_eq!(load("first"), load("second"));
     assert_eq!((api.dependents("first").len(), api.dependents("second").len()), (0, 1));
-}
-
-#[test]
-fn an_object_that_is_loaded_again_keeps_its_creation_timestamp() {
-    let clock = Clock::driven(Timestamp::UNIX_EPOCH);
-    let api = Api::new(clock.clone());
-    let secret = || json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "a"}});
-    let created =
-        || api.get(&Resource::core("secrets"), "default", "a").unwrap()["metadata"]["creationTimestamp"].clone();
-    api.load_values(vec![secret()]).unwrap();
-    let first = created();
-    assert!(first.is_string(), "{first}");
-    clock.advance(std::time::Duration::from_secs(60));
-    api.load_values(vec![secret()]).unwrap();
-    assert_eq!(created(), first);
-}
-
-#[test]
-fn the_texts_of_a_secret_become_its_data() {
-    let api = api();
-    let secret = json!({"metadata": {"namespace": "default", "name": "s"}, "stringData": {"value": "hello"}});
-    let created = api.create(&Resource::core("secrets"), secret).unwrap();
-    assert_eq!((&created["data"]["value"], &created["stringData"]), (&json!("aGVsbG8="), &Value::Null));
 }
 
 #[rstest]

@@ -380,20 +380,6 @@ async fn an_instance_that_is_there_at_once_hides_that_its_increase_took_too_long
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_fails_is_asked_again_after_twice_the_time() {
-    let world = World::new([("a", Group { refuses: true, ..group(0, 0) })]);
-    world.has([pod("web", "3", None)]);
-    world.start(36, settings());
-    seconds(4 * 3600).await;
-    let times: Vec<u64> = world.asked(&["increase"]).into_iter().map(|(at, _)| at).collect();
-    let between: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    for (between, expected) in between.iter().zip([300, 600, 1200, 1800, 1800]) {
-        assert!((expected..=expected + 10).contains(between), "{between} instead of {expected}");
-    }
-    assert!(between.len() >= 5, "{between:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_group_takes_over_from_one_whose_instances_fail() {
     let world = World::new([("a", Group { max: 1, deletes: false, ..group(0, 0) }), ("b", group(0, 0))]);
     world.has([pod("web", "3", None)]);
@@ -455,16 +441,6 @@ async fn unneeded_nodes_go_in_parallel_down_to_the_minimum() {
     assert_eq!(world.tainted().len(), 3);
     seconds(300).await;
     assert_eq!(world.asked(&["delete"]).len(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_whose_delete_is_refused_is_pods_again() {
-    let world = World::new([("a", Group { deletes: false, ..group(0, 1) })]);
-    world.has([node("a", "n1", true)]);
-    world.start(36, settings());
-    seconds(75).await;
-    assert_eq!(world.commands(), ["delete n1 of a"]);
-    assert!(world.tainted().is_empty());
 }
 
 #[rstest]
@@ -583,19 +559,4 @@ async fn options_that_keep_a_node_restart_its_time_only_where_loops_come_to_thei
     assert_eq!(world.asked(&["delete n1 of a"]).len(), usize::from(corrects), "{:?}", world.commands());
     seconds(60).await;
     assert_eq!(world.asked(&["delete n1 of a"]).len(), 1, "it goes at last: {:?}", world.commands());
-}
-
-/// A restart forgets the time since which Nodes were unneeded.
-#[tokio::test(start_paused = true)]
-async fn a_restart_starts_all_timers_again() {
-    let world = World::new([("a", group(0, 1))]);
-    world.has([node("a", "n1", true)]);
-    let first = world.start(36, settings());
-    seconds(50).await;
-    first.abort();
-    world.start(36, settings());
-    seconds(55).await;
-    assert!(world.commands().is_empty());
-    seconds(20).await;
-    assert_eq!(world.commands(), ["delete n1 of a"]);
 }

@@ -2,7 +2,7 @@
 //! through the sizes of all, within maxSurge and maxUnavailable. Labels, annotations and timeouts of a template are
 //! changed in place, as Cluster API does; any other change of it is a rollout.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -92,7 +92,7 @@ pub(crate) fn plan(
             let revision = if newest.revision() < highest { highest + 1 } else { newest.revision().max(1) };
             children.sort_by_key(Child::age);
             after.set(&object::annotation(keys::REVISION), json!(revision.to_string()));
-            roll(&mut plan, &after, revision, &newest, &children, strategy, context);
+            roll(&mut plan, &after, revision, &newest, &children, strategy);
             children.push(newest);
         }
     }
@@ -198,13 +198,9 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
     set
 }
 
-/// Sets the size of a MachineSet, and its annotations: the copied ones, and those about the MachineDeployment's size.
+/// Sets the size of a MachineSet, and its annotations about the MachineDeployment's size. No other annotation is copied:
+/// nothing here reads one of a MachineSet.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
-    propagate(set, deployment);
-    rescale(set, deployment, replicas, strategy);
-}
-
-fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
     let desired = deployment.number("/spec/replicas");
     set.set("/spec/replicas", json!(replicas));
     set.set(&object::annotation(keys::DESIRED_REPLICAS), json!(desired.to_string()));
@@ -212,25 +208,15 @@ fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strateg
 }
 
 /// Advances the sizes by one step, and deletes MachineSets left over from older rollouts. `older` is sorted by age.
-fn roll(
-    plan: &mut Plan,
-    deployment: &Value,
-    revision: i64,
-    newest: &Child,
-    older: &[Child],
-    strategy: Strategy,
-    context: &Context<'_>,
-) {
+fn roll(plan: &mut Plan, deployment: &Value, revision: i64, newest: &Child, older: &[Child], strategy: Strategy) {
     let sizes: Vec<_> = older.iter().map(Child::size).collect();
     let desired = deployment.number("/spec/replicas").max(0);
     let (replicas, lesser) = step(desired, strategy, newest.size(), &sizes);
     plan.change(Side::Management, &newest.set, synced(&newest.set, deployment, revision, replicas, strategy));
     for (child, replicas) in older.iter().zip(lesser) {
         let mut set = Value::clone(&child.set);
-        if context.version.annotates_older_sets() {
+        if set.number("/spec/replicas") != replicas {
             resize(&mut set, deployment, replicas, strategy);
-        } else if set.number("/spec/replicas") != replicas {
-            rescale(&mut set, deployment, replicas, strategy);
         }
         if strategy == Strategy::OnDelete {
             set.set(&object::annotation(keys::NO_NEW_MACHINES), json!("true"));
@@ -448,43 +434,6 @@ pub(super) fn scale_only(desired: i64, sizes: &[Size]) -> Vec<i64> {
 /// The controllers' name in `managedFields`.
 pub(crate) const MANAGER: &str = "capi-controllers";
 
-/// The annotations that aren't propagated, because they describe the object that has them.
-const NOT_PROPAGATED: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESIRED_REPLICAS, keys::MAX_REPLICAS];
-
-/// Updates the annotations of a MachineSet to those that its MachineDeployment has now.
-fn propagate(set: &mut Value, deployment: &Value) {
-    let wanted = propagated(deployment);
-    for key in applied(set).iter().filter(|key| is_propagated(key) && !wanted.contains_key(key.as_str())) {
-        set.unset(&object::annotation(key));
-    }
-    if set.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(Map::is_empty) {
-        set.unset("/metadata/annotations");
-    }
-    for (key, value) in wanted {
-        set.set(&object::annotation(&key), value);
-    }
-}
-
-/// Returns the annotations that a MachineDeployment propagates.
-pub(crate) fn propagated(deployment: &Value) -> Map<String, Value> {
-    let mut wanted = deployment.map("/metadata/annotations");
-    wanted.retain(|key, _| is_propagated(key));
-    wanted
-}
-
-fn is_propagated(key: &str) -> bool {
-    !NOT_PROPAGATED.contains(&key)
-}
-
-/// Returns the annotations of an object that the controllers have written.
-fn applied(object: &Value) -> BTreeSet<String> {
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let fields = entries
-        .filter(|entry| entry["manager"] == json!(MANAGER))
-        .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:annotations"].as_object());
-    fields.flat_map(Map::keys).filter_map(|field| field.strip_prefix("f:")).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -667,51 +616,5 @@ mod tests {
         assert_eq!(scale_only(5, &[full(1), full(2), full(0)]), [1, 4, 0]);
         assert_eq!(scale_only(1, &[full(1), full(2)]), [1, 0]);
         assert_eq!(scale_only(0, &[full(1), full(2)]), [0, 0]);
-    }
-
-    const LOG: &str = "capi-autoscaler-provider.io/deleting";
-
-    /// Returns a MachineSet with an annotation whose last writer is `manager`.
-    fn annotated_by(manager: &str) -> Value {
-        let mut set = testing::machine_set("workers-abcde", 1);
-        set.set(&object::annotation(LOG), json!("machine-a"));
-        let fields = json!({ "f:metadata": { "f:annotations": { ".": {}, format!("f:{LOG}"): {} } } });
-        set.set("/metadata/managedFields", json!([{ "manager": manager, "operation": "Update", "fieldsV1": fields }]));
-        set
-    }
-
-    #[test]
-    fn an_annotation_that_the_machine_deployment_has_lost_goes() {
-        let mut set = annotated_by(MANAGER);
-        propagate(&mut set, &testing::machine_deployment("workers", 1));
-        assert_eq!(set.pointer("/metadata/annotations"), None);
-    }
-
-    #[test]
-    fn an_annotation_of_somebody_else_stays() {
-        let mut set = annotated_by("kubectl-annotate");
-        propagate(&mut set, &testing::machine_deployment("workers", 1));
-        assert_eq!(set.annotation(LOG), Some("machine-a"));
-    }
-
-    #[test]
-    fn a_machine_deployments_annotation_overwrites_that_of_another_manager_on_its_machine_set() {
-        let mut set = annotated_by("kubectl-annotate");
-        let mut deployment = testing::machine_deployment("workers", 1);
-        deployment.set(&object::annotation(LOG), json!("machine-b"));
-        propagate(&mut set, &deployment);
-        assert_eq!(set.annotation(LOG), Some("machine-b"));
-    }
-
-    #[test]
-    fn revisions_and_sizes_are_not_passed_on_and_not_taken_off() {
-        let mut set = testing::machine_set("workers-abcde", 1);
-        set.set(&object::annotation(keys::REVISION), json!("1"));
-        let fields = json!({ "f:metadata": { "f:annotations": { format!("f:{}", keys::REVISION): {} } } });
-        set.set("/metadata/managedFields", json!([{ "manager": MANAGER, "operation": "Update", "fieldsV1": fields }]));
-        let mut deployment = testing::machine_deployment("workers", 1);
-        deployment.set(&object::annotation(keys::DESIRED_REPLICAS), json!("7"));
-        propagate(&mut set, &deployment);
-        assert_eq!((set.annotation(keys::REVISION), set.annotation(keys::DESIRED_REPLICAS)), (Some("1"), None));
     }
 }

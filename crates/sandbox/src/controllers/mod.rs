@@ -106,8 +106,7 @@ impl Plan {
 ///
 /// | what | 1.8 | 1.9, 1.10 | 1.11 | 1.14 |
 /// |---|---|---|---|---|
-/// | a MachineDeployment writes its newest MachineSet | labels, annotations and the size it *sees* by server-side apply, then the new size by a merge patch | as 1.8 | as 1.8 | all in one apply; in two writes only with `spec.paused` |
-/// | older MachineSets get its annotations | no | no | no | yes |
+/// | a MachineDeployment writes its newest MachineSet | labels and the size it *sees* by server-side apply, then the new size by a merge patch | as 1.8 | as 1.8 | all in one apply; in two writes only with `spec.paused` |
 /// | order in which a MachineSet gives up Machines, no policy or `Random` | marked and unhealthy ones alike, by name | marked before unhealthy | as 1.10 | as 1.10, then those being updated in place |
 /// | after creates and deletes the MachineSet controller | waits up to 10 s for each until its cache shows it, before it writes the status; not after an error | as 1.8 | as 1.8 | writes the status at once, and puts the next reconcile off until its cache has all it has written |
 /// | a Machine can't be deleted | the others are deleted, then the reconcile fails | as 1.8 | as 1.8 | as 1.8 |
@@ -144,10 +143,6 @@ impl CapiVersion {
 
     pub(crate) fn sizes_machine_set_apart(self) -> bool {
         self <= Self::V1_11
-    }
-
-    pub(crate) fn annotates_older_sets(self) -> bool {
-        self >= Self::V1_14
     }
 
     pub(crate) fn waits_for_cache_in_reconcile(self) -> bool {
@@ -192,7 +187,6 @@ pub(crate) mod keys {
     pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     pub(crate) const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
     pub(crate) const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";
-    pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
     /// Annotations of a Node.
     pub(crate) const NODE_MACHINE: &str = "cluster.x-k8s.io/machine";

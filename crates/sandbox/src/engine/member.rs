@@ -577,35 +577,3 @@ impl View {
         self.objects.get(self.ids.get(id)?.first()?)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    use crate::clock::after;
-
-    #[test]
-    fn an_object_is_looked_at_once_however_often_it_was_added() {
-        let mut queue = Queue::default();
-        queue.add("a");
-        queue.add("b");
-        queue.add("a");
-        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some("a"), Some("b"), None]);
-    }
-
-    #[test]
-    fn the_earliest_time_counts() {
-        let start = Timestamp::UNIX_EPOCH;
-        let at = |seconds| after(start, Duration::from_secs(seconds));
-        let mut queue = Queue::default();
-        queue.add_at(at(5), "a");
-        queue.add_at(at(9), "a");
-        queue.add_at(at(3), "a");
-        assert_eq!(queue.next(), Some(at(3)));
-        queue.advance(at(2));
-        assert_eq!(queue.pop(), None);
-        queue.advance(at(10));
-        assert_eq!((queue.pop(), queue.pop(), queue.next()), (Some("a"), None, None));
-    }
-}

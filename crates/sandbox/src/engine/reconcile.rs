@@ -19,8 +19,7 @@ use crate::{
     clock::after,
     controllers::{
         CapiVersion, Context, Plan, Side, Write, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
-        node::Hardware,
-        object::{Object as _, annotation},
+        node::Hardware, object::Object as _,
     },
 };
 
@@ -528,18 +527,9 @@ fn resize(ops: &mut VecDeque<Op>, side: Side, before: &Value, after: &Value, wis
     let replicas = &after["spec"]["replicas"];
     let is_resized = before["spec"]["replicas"] != *replicas;
     let is_newest = wish.revision.is_none() || after.annotation(keys::REVISION) == wish.revision;
-    if !is_newest && !wish.version.annotates_older_sets() {
-        if is_resized {
-            let mut body = json!({ "spec": { "replicas": replicas } });
-            for key in [keys::DESIRED_REPLICAS, keys::MAX_REPLICAS] {
-                body.set(&annotation(key), after["metadata"]["annotations"][key].clone());
-            }
-            ops.push_back(Op::part(side, before, Subresource::Main, body));
-        }
+    if !is_newest {
+        ops.push_back(Op::part(side, before, Subresource::Main, body));
         return;
-    }
-    for (key, value) in machine_deployment::propagated(wish.deployment) {
-        body.set(&annotation(&key), value);
     }
     let is_apart = wish.version.sizes_machine_set_apart() || wish.deployment["spec"]["paused"] == true;
     let first = if is_apart { &before["spec"]["replicas"] } else { replicas };

@@ -124,63 +124,6 @@ fn event(kind: &str, label: &str) -> (String, String) {
     (kind.to_owned(), label.to_owned())
 }
 
-#[tokio::test]
-async fn requests_are_logged_with_their_answers() -> Result<()> {
-    let world = World::start().await?;
-    world.post("a").await?;
-    world.get(&format!("{MACHINES}?limit=1")).await?;
-    world.send(Method::GET, &format!("{MACHINES}/none"), None).await?;
-    let requests = world.server.requests();
-    let seen: Vec<(&str, Option<u16>)> = requests.all().iter().map(|request| (request.verb, request.status)).collect();
-    assert_eq!(seen, [("create", Some(201)), ("list", Some(200)), ("get", Some(404))]);
-    let first = requests.all().remove(0);
-    assert_eq!((first.method.as_str(), first.path.as_str(), first.query.as_str()), ("POST", MACHINES, ""));
-    assert_eq!(serde_json::from_slice::<Value>(&first.body)?["metadata"]["name"], "a");
-    assert_eq!(requests.count(|request| request.query == "limit=1"), 1);
-    requests.clear();
-    assert!(requests.all().is_empty());
-    world.get(MACHINES).await?;
-    requests.wait_for(1, |request| request.status == Some(200)).await;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_long_list_comes_whole() -> Result<()> {
-    let world = World::start().await?;
-    for number in 0..2_000 {
-        world.create(&format!("m-{number:05}"))?;
-    }
-    let (_, list) = world.get("/apis/cluster.x-k8s.io/v1beta1/machines").await?;
-    let items = list["items"].as_array().context("no items")?;
-    assert_eq!(items.len(), 2_000);
-    assert!(items.iter().all(|item| item["apiVersion"] == "cluster.x-k8s.io/v1beta1" && item["kind"] == "Machine"));
-    assert_eq!(list["kind"], "MachineList");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_server_comes_back_where_it_was() -> Result<()> {
-    let world = World::start().await?;
-    world.create("a")?;
-    let address = world.server.address();
-    world.server.shutdown().await;
-    let settings = ServerSettings { address, ..ServerSettings::default() };
-    let server = ApiServer::start_with(world.api.clone(), settings).await?;
-    assert_eq!(server.address(), address);
-    let again = World { api: world.api, server, client: world.client };
-    assert_eq!(again.get(&format!("{MACHINES}/a")).await?.0, 200);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_body_that_is_too_large_is_refused() -> Result<()> {
-    let world = World::start().await?;
-    let large = json!({"metadata": {"name": "a"}, "spec": {"text": "x".repeat(LARGEST_BODY)}});
-    let response = world.send(Method::POST, MACHINES, Some(&large)).await?;
-    assert_eq!(response.status().as_u16(), 413);
-    Ok(())
-}
-
 #[rstest]
 #[case::protobuf(Method::POST, "/api/v1/namespaces", "application/vnd.kubernetes.protobuf", "`kubectl create -f`")]
 #[case::apply(Method::PATCH, "/api/v1/namespaces/a", "application/apply-patch+yaml", "without `--server-side`")]
@@ -321,24 +264,6 @@ async fn a_request_under_a_hold_fault_takes_effect_only_after_the_release() -> R
 }
 
 #[tokio::test]
-async fn a_request_under_a_hold_answer_fault_takes_effect_before_its_answer() -> Result<()> {
-    let world = World::start().await?;
-    let fault = world.server.faults().add(Fault::new(Effect::HoldAnswer).on_verb("create"));
-    let release = async {
-        fault.wait_for_hits(1).await;
-        while world.api.get(&World::machines(), "default", "a").is_err() {
-            tokio::task::yield_now().await;
-        }
-        let unanswered = world.server.requests().count(|request| request.status.is_none());
-        fault.release();
-        unanswered
-    };
-    let (status, unanswered) = tokio::join!(world.post("a"), release);
-    assert_eq!((status?, unanswered), (201, 1));
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_connection_is_cut_before_what_was_asked_is_done() -> Result<()> {
     let world = World::start().await?;
     world.server.faults().add(Fault::new(Effect::CutBefore).times(1));
@@ -414,27 +339,6 @@ async fn bookmarks_come_to_those_who_want_them() -> Result<()> {
             return Ok(());
         }
     }
-}
-
-#[tokio::test]
-async fn a_watch_in_progress_is_counted_until_its_client_has_left() -> Result<()> {
-    let world = World::start().await?;
-    let count = || world.api.watches(&World::machines());
-    assert_eq!(count()?, 0);
-    let watches = [world.watch("").await?, world.watch("").await?];
-    assert_eq!(count()?, 2);
-    drop(watches);
-    testkit::until_true("both have left", || count().is_ok_and(|count| count == 0)).await;
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_watch_ends_with_its_server() -> Result<()> {
-    let world = World::start().await?;
-    let mut watch = world.watch("").await?;
-    world.server.shutdown().await;
-    assert!(!matches!(watch.line().await, Ok(Some(_))));
-    Ok(())
 }
 
 #[rstest]

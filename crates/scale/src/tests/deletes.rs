@@ -61,21 +61,6 @@ async fn a_delete_repeated_when_its_machine_is_gone_and_the_watch_has_not_heard_
 }
 
 #[tokio::test]
-async fn deletes_of_one_node_each_at_once_are_one_batch() {
-    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let world = World::new(8, &names);
-    let deletes = names[..6].iter().map(|name| world.scale.delete(group(), nodes(&[name])));
-    for result in futures::future::join_all(deletes).await {
-        result.unwrap();
-    }
-    assert_eq!(world.api.replicas(), 2);
-    assert_eq!(world.api.deleting(), &names[..6]);
-    let calls = world.api.calls();
-    assert_eq!(calls.iter().filter(|call| *call == "PATCH scale").count(), 1, "{calls:?}");
-    assert_eq!(calls.len(), 8, "{calls:?}");
-}
-
-#[tokio::test]
 async fn each_caller_of_a_batch_is_answered_for_its_own_nodes() {
     let world = World::new(3, &["a", "b", "c"]);
     let scale = &world.scale;
@@ -157,15 +142,6 @@ async fn a_wrong_delete_writes_nothing(#[case] named: Vec<crate::NodeName>, #[ca
 }
 
 #[tokio::test]
-async fn a_node_of_another_group_refuses_the_request_and_is_named() {
-    let world = World::new(2, &["a", "b"]);
-    let foreign = instance("replica-MachineSet-team-a_workers-1-0");
-    let error = world.scale.delete(group(), foreign).await.unwrap_err();
-    assert!(!error.to_string().is_empty() && world.api.calls().is_empty(), "{error}");
-    assert!(error.to_string().contains("replica-MachineSet-team-a_workers-1-0"), "{error}");
-}
-
-#[tokio::test]
 async fn a_replica_without_a_machine_only_lowers_the_size() {
     let world = World::new(4, &["a", "b"]);
     world.scale.delete(group(), instance("replica-MachineDeployment-team-a_workers-1")).await.unwrap();
@@ -243,15 +219,6 @@ async fn fifty_deletes_at_once_are_fifty_calls_and_one_size() {
     assert_eq!((world.api.replicas(), world.api.deleting().len()), (10, 50));
     let calls = world.api.calls();
     assert!(calls.len() <= 53 && !calls.contains(&"LIST machines".to_owned()), "{} calls: {calls:?}", calls.len());
-}
-
-#[tokio::test]
-async fn a_machine_that_goes_for_a_smaller_size_already_lowers_nothing_more() {
-    let world = World::new(4, &ABCD);
-    world.api.begin_to_delete("b");
-    world.resize(3);
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
 }
 
 /// A Node stays for a while after its instance.

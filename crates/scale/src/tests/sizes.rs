@@ -121,33 +121,6 @@ async fn a_size_of_zero_is_written_though_its_field_is_absent() {
     assert_eq!(world.api.replicas(), 4);
 }
 
-#[rstest]
-#[case::zero(0, "invalid_argument")]
-#[case::negative(-1, "invalid_argument")]
-#[case::beyond_max(9, "failed_precondition")]
-#[case::beyond_any_number(i32::MAX, "failed_precondition")]
-#[tokio::test]
-async fn a_wrong_increase_makes_no_call(#[case] delta: i32, #[case] code: &str) {
-    let world = World::new(2, &[]);
-    let error = world.scale.increase(group(), delta).await.unwrap_err();
-    assert_eq!(error.code(), code, "{error}");
-    assert!(world.api.calls().is_empty());
-}
-
-#[tokio::test]
-async fn beyond_max_names_both_numbers() {
-    let world = World::new(2, &[]);
-    let error = world.scale.increase(group(), 9).await.unwrap_err().to_string();
-    assert!(error.contains("11") && error.contains("10") && error.contains("team-a/workers"), "{error}");
-}
-
-#[tokio::test]
-async fn an_unknown_group_is_not_found() {
-    let world = World::new(2, &[]);
-    let other = rules::GroupId::parse("MachineDeployment/team-a/other").unwrap();
-    assert!(matches!(world.scale.increase(other, 1).await, Err(ScaleError::NotFound(_))));
-}
-
 #[tokio::test]
 async fn ids_of_no_group_leave_nothing_behind() {
     let world = World::new(4, &["a", "b", "c", "d"]);
@@ -398,17 +371,6 @@ async fn increase_and_leave(after: Duration, meanwhile: fn(&World)) -> World {
     world.api.release();
     world.scale.drain(LONG).await.unwrap();
     world
-}
-
-#[rstest]
-#[case::zero(0)]
-#[case::positive(1)]
-#[tokio::test]
-async fn a_decrease_of_the_wrong_sign_makes_no_call(#[case] delta: i32) {
-    let world = World::new(4, &[]);
-    let error = world.scale.decrease(group(), delta).await.unwrap_err();
-    assert!(matches!(error, ScaleError::InvalidArgument(_)), "{error:?}");
-    assert!(world.api.calls().is_empty());
 }
 
 /// The command's own write may have been done, undone, and done again by somebody else.

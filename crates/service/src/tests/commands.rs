@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
 
-use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node, unregistered};
+use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node};
 use index::{Change, objects};
 use scale::fake::{Fault, status};
 
@@ -20,52 +20,14 @@ async fn an_increase_shows_in_the_target_size_at_once() {
 }
 
 #[tokio::test]
-async fn a_delete_shows_in_the_target_size_at_once() {
-    let mut provider = Provider::pinned(3, &["a", "b", "c"]).await;
-    provider.delete(WORKERS, vec![node("a", "cloud:///a"), node("b", "cloud:///b")]).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 1);
-    assert_eq!(provider.world.api.deleting(), ["a", "b"]);
-}
-
-#[tokio::test]
-async fn a_delete_by_placeholder_deletes_the_machine_behind_it() {
-    let mut provider = Provider::new(3, &["a"]).await;
-    provider.world.machine("c", &json!({}), &json!({}));
-    provider.refresh().await.unwrap();
-    let nodes = ["pending-machine-team-a_c", "replica-MachineDeployment-team-a_workers-0"].map(unregistered);
-    provider.delete(WORKERS, nodes.to_vec()).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 1);
-    assert_eq!(provider.world.api.deleting(), ["c"]);
-}
-
-#[tokio::test]
-async fn a_decrease_shows_at_once_and_stops_at_machines_with_a_node() {
-    let mut provider = Provider::pinned(5, &["a", "b"]).await;
-    provider.decrease(WORKERS, -4).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
-    provider.decrease(WORKERS, -1).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2, "a success that changes nothing");
-}
-
-#[rstest]
-#[case::zero(0)]
-#[case::negative(-1)]
-#[case::far(i32::MIN)]
-#[tokio::test]
-async fn an_increase_by_a_wrong_delta_is_an_invalid_argument(#[case] delta: i32) {
+async fn a_size_by_a_wrong_delta_is_an_invalid_argument() {
     let mut provider = Provider::pinned(2, &[]).await;
-    assert_fails(provider.increase(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
-    assert!(provider.world.api.calls().is_empty());
-}
-
-#[rstest]
-#[case::zero(0)]
-#[case::positive(1)]
-#[case::far(i32::MAX)]
-#[tokio::test]
-async fn a_decrease_by_a_wrong_delta_is_an_invalid_argument(#[case] delta: i32) {
-    let mut provider = Provider::pinned(2, &[]).await;
-    assert_fails(provider.decrease(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
+    for delta in [0, -1, i32::MIN] {
+        assert_fails(provider.increase(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
+    }
+    for delta in [0, 1, i32::MAX] {
+        assert_fails(provider.decrease(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
+    }
     assert!(provider.world.api.calls().is_empty());
 }
 
@@ -168,17 +130,4 @@ async fn words_beyond_all_measure_are_cut_and_keep_their_code() {
     let words = "\u{1f480} no\n".repeat(100_000);
     provider.world.api.fault("PATCH scale", Fault::Answer(403, status(403, &words)));
     assert_fails(provider.increase(WORKERS, 1).await, Code::PermissionDenied, &[WORKERS, "\u{1f480} no"]);
-}
-
-/// Of an id that no object has, nothing is kept.
-#[tokio::test]
-async fn an_id_of_a_mebibyte_is_unknown_and_not_repeated() {
-    let mut provider = Provider::pinned(2, &["a", "b"]).await;
-    let id = format!("MachineDeployment/team-a/{}", "a".repeat(1 << 20));
-    for refused in [provider.increase(&id, 1).await, provider.delete(&id, vec![node("a", "")]).await] {
-        let status = refused.unwrap_err();
-        assert_eq!(status.code(), Code::NotFound);
-        assert!(status.message().contains("is not known") && status.message().len() < 500, "{status}");
-    }
-    assert_eq!(provider.world.scale.remembered(), 0);
 }

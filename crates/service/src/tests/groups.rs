@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, inner};
-use index::{Change, objects};
+use index::Change;
 use proto::instance_status::InstanceState;
 
 const CAPACITY: [(&str, &str); 2] = [
@@ -127,33 +127,6 @@ async fn an_instance_shows_what_its_machine_does(
 }
 
 #[tokio::test]
-async fn replicas_without_a_machine_are_creating_placeholders() {
-    let mut provider = Provider::pinned(3, &["a"]).await;
-    let instances = provider.instances(WORKERS).await.unwrap();
-    let shown: Vec<_> =
-        instances.iter().map(|it| (it.id.as_str(), it.status.as_ref().unwrap().instance_state())).collect();
-    assert_eq!(
-        shown,
-        [
-            ("cloud:///a", InstanceState::InstanceRunning),
-            ("replica-MachineDeployment-team-a_workers-0", InstanceState::InstanceCreating),
-            ("replica-MachineDeployment-team-a_workers-1", InstanceState::InstanceCreating),
-        ]
-    );
-}
-
-/// Cluster Autoscaler ignores the error of an instance whose state is unspecified.
-#[tokio::test]
-async fn no_instance_is_without_a_state() {
-    let mut provider = Provider::new(3, &["a"]).await;
-    provider.world.machine("m", &json!({"failureMessage": "x"}), &json!({}));
-    provider.refresh().await.unwrap();
-    for instance in provider.instances(WORKERS).await.unwrap() {
-        assert_ne!(instance.status.unwrap().instance_state, 0, "{}", instance.id);
-    }
-}
-
-#[tokio::test]
 async fn a_template_is_the_same_encoded_node_in_the_old_and_the_new_field() {
     let mut provider = Provider::with([annotated("more", &CAPACITY)]).await;
     let answer = provider.template("MachineDeployment/team-a/more").await.unwrap();
@@ -178,37 +151,6 @@ async fn a_template_is_the_same_encoded_node_in_the_old_and_the_new_field() {
 async fn a_group_without_a_template_is_unimplemented_and_says_what_to_do() {
     let mut provider = Provider::pinned(2, &["a"]).await;
     assert_fails(provider.template(WORKERS).await, Code::Unimplemented, &[WORKERS, "cpu and memory"]);
-}
-
-#[rstest]
-#[case::no_number("four", "16Gi")]
-#[case::negative("-4", "16Gi")]
-#[case::memory_only("", "16Gi")]
-#[tokio::test]
-async fn a_template_that_can_not_be_made_is_unimplemented_too(#[case] cpu: &str, #[case] memory: &str) {
-    let pairs = [(CAPACITY[0].0, cpu), (CAPACITY[1].0, memory)];
-    let mut provider = Provider::with([annotated("more", &pairs)]).await;
-    let id = "MachineDeployment/team-a/more";
-    assert_fails(provider.template(id).await, Code::Unimplemented, &[id]);
-    assert_eq!(provider.target_size(id).await.unwrap(), 2, "it is served all the same");
-}
-
-#[tokio::test]
-async fn a_template_goes_with_its_annotations() {
-    let mut provider = Provider::with([annotated("more", &CAPACITY)]).await;
-    let id = "MachineDeployment/team-a/more";
-    provider.template(id).await.unwrap();
-    provider.apply([annotated("more", &[])]);
-    assert_fails(provider.template(id).await, Code::Unimplemented, &[id]);
-}
-
-#[tokio::test]
-async fn prices_are_unimplemented() {
-    let mut provider = Provider::new(1, &[]).await;
-    let node = provider.client.pricing_node_price(proto::PricingNodePriceRequest::default()).await;
-    assert_fails(node, Code::Unimplemented, &[]);
-    let pod = provider.client.pricing_pod_price(proto::PricingPodPriceRequest::default()).await;
-    assert_fails(pod, Code::Unimplemented, &[]);
 }
 
 /// Cluster Autoscaler caches it for ever, and requests it before the first Refresh.
@@ -238,11 +180,4 @@ async fn gpu_types_are_those_that_templates_promise() {
     let mut types: Vec<_> = inner(answer).unwrap().gpu_types.into_keys().collect();
     types.sort();
     assert_eq!(types, ["a100", "t4"]);
-}
-
-#[tokio::test]
-async fn there_are_no_gpu_types_without_templates() {
-    let mut provider = Provider::with([objects::deployment("x", 1, ("0", "3"), &json!({}))]).await;
-    let answer = provider.client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await;
-    assert!(inner(answer).unwrap().gpu_types.is_empty());
 }

@@ -173,19 +173,9 @@ async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
 
 #[rstest]
 #[case::a_node(node("a", "cloud:///a"))]
-#[case::a_node_by_its_provider_id_only(node("", "cloud:///a"))]
-#[case::an_instance_that_has_not_registered(unregistered("cloud:///a"))]
 #[case::a_pending_machine(unregistered("pending-machine-team-a_c"))]
-#[case::a_machine_under_its_earlier_placeholder(unregistered("pending-machine-team-a_a"))]
-#[case::a_failed_machine(unregistered("failed-machine-team-a_a"))]
-#[case::a_machine_being_deleted(unregistered("deleting-machine-team-a_a"))]
 #[case::a_replica_without_a_machine(unregistered("replica-MachineDeployment-team-a_workers-0"))]
 #[case::a_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309", ""))]
-#[case::an_upcoming_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309-upcoming-3", ""))]
-#[case::a_template_node_with_a_real_provider_id(node(
-    "template-node-for-MachineDeployment/team-a/workers-1",
-    "cloud:///other"
-))]
 #[tokio::test]
 async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::ExternalGrpcNode) {
     let mut provider = Provider::new(4, &["a"]).await;
@@ -194,28 +184,11 @@ async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::Exter
     assert_eq!(provider.group_of(node).await.id, WORKERS);
 }
 
-#[tokio::test]
-async fn annotations_of_a_node_lead_to_its_group() {
-    let mut provider = Provider::pinned(1, &["a"]).await;
-    let pairs = [("cluster.x-k8s.io/machine", "a"), ("cluster.x-k8s.io/cluster-namespace", "team-a")];
-    let node = proto::ExternalGrpcNode { annotations: annotations(&pairs), ..node("renamed", "") };
-    assert_eq!(provider.group_of(node).await.id, WORKERS);
-}
-
 #[rstest]
 #[case::nameless(node("", ""))]
-#[case::of_another_cloud(node("elsewhere", "other:///zone/elsewhere"))]
-#[case::of_the_control_plane(node("control-plane-1", "cloud:///control-plane-1"))]
 #[case::a_placeholder_of_no_machine(unregistered("pending-machine-team-a_gone"))]
-#[case::a_placeholder_without_a_name(unregistered("failed-machine-"))]
-#[case::a_placeholder_with_too_many_parts(unregistered("deleting-machine-team-a_a_b"))]
 #[case::a_placeholder_in_a_path(unregistered("pending-machine-../../a_b"))]
-#[case::a_replica_of_no_group(unregistered("replica-MachineDeployment-team-a_other-0"))]
-#[case::a_replica_without_a_number(unregistered("replica-MachineDeployment-team-a_workers-x"))]
-#[case::a_replica_of_no_kind(unregistered("replica-Pod-team-a_workers-0"))]
 #[case::a_template_node_of_no_group(node("template-node-for-MachineDeployment/team-a/other-1", ""))]
-#[case::a_template_node_of_nothing(node("template-node-for-", "template-node-for-"))]
-#[case::slashes(node("////", "////"))]
 #[case::a_nul(node("a\0", "cloud:///a\0"))]
 #[case::letters_of_several_bytes(unregistered("pending-machine-täam_ä"))]
 #[tokio::test]

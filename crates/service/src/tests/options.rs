@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use prost_types::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tonic::Code;
 
 use super::{Provider, WORKERS, annotated};
 use index::objects;
@@ -25,7 +24,7 @@ fn plain() -> Options {
 }
 
 /// Returns the defaults in the form of Cluster Autoscaler 1.33.
-pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
+fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
     Options {
         scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
         scale_down_unready_time: Some(MetaDuration { duration: unready }),
@@ -35,7 +34,7 @@ pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
 }
 
 /// Returns the defaults in the form of 1.35.
-pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
+fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     let duration = |nanos: i64| {
         Some(Duration { seconds: nanos / 1_000_000_000, nanos: i32::try_from(nanos % 1_000_000_000).unwrap() })
     };
@@ -132,28 +131,6 @@ async fn each_annotation_overrides_its_own_option_only(
     }
 }
 
-#[tokio::test]
-async fn all_annotations_together_leave_no_default() {
-    let mut provider = with_options(&[
-        ("scaledownutilizationthreshold", "0.1"),
-        ("scaledowngpuutilizationthreshold", "0.2"),
-        ("scaledownunneededtime", "1m"),
-        ("scaledownunreadytime", "2m"),
-        ("maxnodeprovisiontime", "3m"),
-        ("maxnodestartuptime", "4m"),
-        ("ignoredaemonsetsutilization", "false"),
-    ])
-    .await;
-    let answer = provider.options(MORE, Some(both(7, 8, 9))).await.unwrap().unwrap();
-    let expected = Options {
-        scale_down_utilization_threshold: 0.1,
-        scale_down_gpu_utilization_threshold: 0.2,
-        ignore_daemon_sets_utilization: false,
-        ..both(MINUTE, 2 * MINUTE, 3 * MINUTE)
-    };
-    assert_eq!(answer, expected);
-}
-
 /// Cluster Autoscaler deletes all Nodes of such a group when one of them is late.
 #[tokio::test]
 async fn zero_or_max_is_not_sent() {
@@ -162,13 +139,6 @@ async fn zero_or_max_is_not_sent() {
     assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
     let mut provider = with_options(&[("zeroormaxnodescaling", "true"), ("scaledownunneededtime", "1ns")]).await;
     assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(defaults));
-}
-
-#[tokio::test]
-async fn a_wrong_annotation_leaves_its_own_default_and_no_other() {
-    let mut provider = with_options(&[("scaledownunneededtime", "ten minutes"), ("scaledownunreadytime", "2m")]).await;
-    let answer = provider.options(MORE, Some(new(1, 2, 3))).await.unwrap();
-    assert_eq!(answer, Some(both(1, 2 * MINUTE, 3)));
 }
 
 /// If both are sent and differ, the caller's core reads the new field.
@@ -193,16 +163,6 @@ async fn a_default_beyond_all_reason_is_held_within_the_numbers(#[case] sent: Du
     assert_eq!(answer.scale_down_unready_time, Some(MetaDuration { duration: nanos }));
     let echoed = answer.scale_down_unready_duration.unwrap();
     assert_eq!(i128::from(echoed.seconds) * 1_000_000_000 + i128::from(echoed.nanos), i128::from(nanos));
-}
-
-#[tokio::test]
-async fn an_override_shows_at_once_and_goes_with_its_annotation() {
-    let mut provider = with_options(&[]).await;
-    provider.apply([annotated("more", &[("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1m")])]);
-    assert_eq!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap(), Some(both(MINUTE, 2, 3)));
-    provider.apply([annotated("more", &[])]);
-    assert_eq!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap(), None);
-    assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
 }
 
 /// Returns the options that protect a group's Nodes: ten years, and a threshold below any Node's utilization.

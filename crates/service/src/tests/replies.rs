@@ -9,9 +9,6 @@ use serde_json::{Value, json};
 use super::{Provider, inner};
 use index::{Change, objects};
 
-const ZONE: &str = "topology.kubernetes.io/zone";
-const REGION: &str = "topology.kubernetes.io/region";
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// A time so long ago that every pause is over.
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
@@ -135,138 +132,8 @@ async fn of_machines() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
-/// Returns a MachineDeployment with a template and a failure domain, and its MachineSet.
-fn zonal(name: &str, template: &str, domain: Option<&str>, annotations: &Value) -> Vec<Change> {
-    let mut more = objects::using_template(template);
-    objects::merge(&mut more, &objects::capacity_annotations("4", "16Gi"));
-    objects::merge(&mut more, &json!({"metadata": {"annotations": annotations}}));
-    if let Some(domain) = domain {
-        objects::merge(&mut more, &json!({"spec": {"template": {"spec": {"failureDomain": domain}}}}));
-    }
-    let set = json!({"spec": more["spec"]});
-    vec![objects::deployment(name, 3, ("0", "9"), &more), objects::set_of_with(name, &format!("{name}-1"), &set)]
-}
-
-/// Returns a Machine with its Node in a zone of the region `r`.
-fn member(group: &str, name: &str, domain: Option<&str>, zone: &str, instance_type: &str) -> Vec<Change> {
-    let machine = json!({
-        "spec": {"providerID": format!("cloud:///zone/{name}"), "failureDomain": domain},
-        "status": {"phase": "Running", "nodeRef": {"name": name}},
-    });
-    let shown = json!({"cpu": "4", "memory": "16Gi"});
-    let node = json!({
-        "metadata": {"labels": {ZONE: zone, REGION: "r", INSTANCE_TYPE: instance_type}},
-        "status": {"capacity": shown, "allocatable": shown, "conditions": [{"type": "Ready", "status": "True",
-            "lastTransitionTime": LONG_AGO, "lastHeartbeatTime": "2026-01-01T01:00:00Z"}]},
-    });
-    vec![objects::machine(&format!("MachineSet/{group}-1"), name, &machine), objects::node(name, &node)]
-}
-
 fn gone(name: &str) -> Vec<Change> {
     vec![Change::NodeGone(name.into()), Change::MachineGone(rules::capi::ObjectKey::new(objects::NAMESPACE, name))]
-}
-
-/// Templates by the zones of a group's Nodes and by its failure domain.
-#[tokio::test]
-async fn of_zones() {
-    let none = json!({});
-    let mut changes = vec![objects::template("alike", &json!({})), objects::template("spread", &json!({}))];
-    changes.extend(zonal("a-domain-and-no-node", "alike", Some("zone-d"), &none));
-    changes.extend(zonal("one-zone", "alike", None, &none));
-    changes.extend(member("one-zone", "o1", None, "zone-a", "large"));
-    changes.extend(member("one-zone", "o2", None, "zone-a", "large"));
-    changes.extend(zonal("three-zones", "spread", None, &none));
-    for (name, zone) in [("t1", "zone-a"), ("t2", "zone-b"), ("t3", "zone-c")] {
-        changes.extend(member("three-zones", name, None, zone, "large"));
-    }
-    let annotated = json!({"capacity.cluster-autoscaler.kubernetes.io/labels": format!("{ZONE}=zone-x")});
-    changes.extend(zonal("three-zones-and-an-annotation", "spread", None, &annotated));
-    for (name, zone) in [("x1", "zone-a"), ("x2", "zone-b")] {
-        changes.extend(member("three-zones-and-an-annotation", name, None, zone, "large"));
-    }
-    changes.extend(zonal("two-types", "spread", None, &none));
-    changes.extend(member("two-types", "y1", None, "zone-a", "large"));
-    changes.extend(member("two-types", "y2", None, "zone-a", "huge"));
-    changes.extend(zonal("back-at-zero", "alike", None, &none));
-    changes.extend(member("back-at-zero", "z1", None, "zone-a", "large"));
-    changes.extend(gone("z1"));
-    changes.extend(zonal("back-at-zero-from-three-zones", "spread", None, &none));
-    for (name, zone) in [("w1", "zone-a"), ("w2", "zone-b"), ("w3", "zone-c")] {
-        changes.extend(member("back-at-zero-from-three-zones", name, None, zone, "large"));
-    }
-    for name in ["w1", "w2", "w3"] {
-        changes.extend(gone(name));
-    }
-    changes.extend(zonal("back-at-zero-with-a-domain", "alike", Some("zone-a"), &none));
-    changes.extend(member("back-at-zero-with-a-domain", "v1", Some("zone-a"), "zone-a", "large"));
-    changes.extend(gone("v1"));
-    let mut provider = Provider::with(changes).await;
-    insta::assert_snapshot!(replies(&mut provider).await);
-}
-
-/// Templates where a provider's failure domains aren't the zones of its Nodes.
-#[tokio::test]
-async fn of_failure_domains_that_are_no_zones() {
-    let none = json!({});
-    let mut changes = vec![objects::template("alike", &json!({}))];
-    changes.extend(zonal("a-domain-and-no-node", "alike", Some("2"), &none));
-    changes.extend(zonal("back-at-zero", "alike", Some("1"), &none));
-    changes.extend(member("back-at-zero", "a", Some("1"), "region-1", "large"));
-    changes.extend(gone("a"));
-    changes.extend(zonal("with-a-node", "alike", Some("1"), &none));
-    changes.extend(member("with-a-node", "b", Some("1"), "region-1", "large"));
-    let mut provider = Provider::with(changes).await;
-    insta::assert_snapshot!(replies(&mut provider).await);
-}
-
-/// Options of groups that roll out or seem to, for each form of the defaults.
-#[tokio::test]
-async fn of_rollouts() {
-    let of_topology = |name: &str| {
-        let more = json!({
-            "metadata": {"labels": {"topology.cluster.x-k8s.io/deployment-name": name}},
-            "spec": {"template": {"spec": {"version": "v1.35.0"}}},
-        });
-        objects::deployment(name, 1, ("0", "9"), &more)
-    };
-    let two_sets = |name: &str| {
-        let set = |revision| objects::set_of_revision(name, &format!("{name}-{revision}"), revision, 1);
-        [set(1), set(2)]
-    };
-    let opts_out = json!({"capi-autoscaler-provider.io/scale-down-while-rolling-out": "true"});
-    let workers = [
-        json!({"name": "pinned", "version": "v1.35.0"}),
-        json!({"name": "held-back", "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}}),
-    ];
-    let mut changes = vec![objects::cluster_of_topology("stage", "v1.36.0", &workers)];
-    for name in ["about-to", "held-back", "pinned"] {
-        changes.push(of_topology(name));
-    }
-    changes.push(objects::deployment("rolling-out", 2, ("0", "9"), &json!({})));
-    changes.extend(two_sets("rolling-out"));
-    changes.push(objects::deployment("opting-out", 2, ("0", "9"), &json!({"metadata": {"annotations": opts_out}})));
-    changes.extend(two_sets("opting-out"));
-    let mut provider = Provider::with(changes).await;
-    let mut text = String::new();
-    for (who, defaults) in [("1.33", super::options::old(1, 2, 3)), ("1.35", super::options::new(1, 2, 3))] {
-        for name in ["about-to", "held-back", "opting-out", "pinned", "rolling-out"] {
-            let id = format!("MachineDeployment/team-a/{name}");
-            let options = provider.options(&id, Some(defaults)).await.unwrap();
-            writeln!(text, "{id}, as {who} asks: {options:#?}").unwrap();
-        }
-    }
-    insta::assert_snapshot!(text);
-}
-
-/// The group of a Node before the first Refresh.
-#[tokio::test]
-async fn before_the_first_refresh() {
-    let mut provider = Provider::new(2, &["a", "b"]).await;
-    let asked = super::node("a", "cloud:///a");
-    let mut text = format!("the group of a Node: {:?}\n", provider.group_of(asked.clone()).await.id);
-    provider.refresh().await.unwrap();
-    writeln!(text, "after Refresh: {:?}", provider.group_of(asked).await.id).unwrap();
-    insta::assert_snapshot!(text);
 }
 
 /// Returns a MachineDeployment with these annotations, and its MachineSet.

@@ -84,8 +84,6 @@ pub enum Check {
     AfterDeadline,
     /// A copy's answers are those of a fresh copy.
     LikeFresh,
-    /// Handlers receive added, updated and deleted in that order, and for every object.
-    Handlers,
     /// Refresh succeeds once all faults have ended.
     RefreshHealed,
     /// Nodes and groups are answered consistently.

@@ -60,11 +60,6 @@ impl Kind {
             _ => None,
         }
     }
-
-    /// Returns the number of watches that a copy has of the kind. The witness has one of the Nodes too, but in a fleet.
-    fn watches(self, is_of_fleet: bool) -> usize {
-        if self == Self::Nodes && !is_of_fleet { 2 } else { 1 }
-    }
 }
 
 /// A watch of a copy.
@@ -112,8 +107,7 @@ impl Ledger {
             self.find(Check::Watches, format!("copy {copy} watches {path} from no version, and asks for no list"));
         }
         let kind = Kind::of_path(path);
-        // Each of the two watches of Nodes resumes from its own version.
-        let known = self.watches.reported.get(&(copy, path.to_owned())).filter(|_| !lists && kind != Some(Kind::Nodes));
+        let known = self.watches.reported.get(&(copy, path.to_owned())).filter(|_| !lists);
         if let (Some(from), Some(reported)) = (from, known)
             && from < *reported
         {
@@ -276,7 +270,7 @@ impl Ledger {
             before.map(|(_, revision)| *revision)
         });
         let reached: Option<Vec<u64>> = reached.collect();
-        reached.filter(|all| all.len() >= kind.watches(self.is_of_fleet()))?.into_iter().min()
+        reached?.into_iter().min()
     }
 
     /// Records the times in which tasks of copies don't run.

@@ -57,7 +57,6 @@ impl World {
             self.ledger.of_mut(*cluster).at_rest();
             self.judge_progress(*cluster);
         }
-        self.judge_witnesses();
         let most = u64::try_from((self.copies + 1) * self.clusters.len()).unwrap_or(1) * MOST_AT_REST;
         let sent = self.at_rest;
         if sent.others.max(sent.watches).max(sent.events) > most {
@@ -145,24 +144,6 @@ impl World {
         ready.filter_map(|node| node["spec"]["providerID"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Compares handlers and stores with the API.
-    fn judge_witnesses(&mut self) {
-        let nodes = Resource::core("nodes");
-        let there = self.api.api().list(&nodes, &Selection::default());
-        let mut expected: Vec<String> =
-            there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
-        expected.sort();
-        for (id, member) in self.members.iter().enumerate() {
-            let Member::Copy(copy) = member else { continue };
-            let Some(witness) = &copy.witness else { continue };
-            let (reported, held) = witness.names();
-            if reported != expected || held != expected {
-                let what = format!("of {expected:?} copy {} was shown {reported:?}, and holds {held:?}", id - 1);
-                self.ledger.find(Check::Handlers, what);
-            }
-        }
-    }
-
     /// Checks that no Pod has waited since the faults ended although a group below its max size fits it.
     fn judge_progress(&mut self, cluster: usize) {
         let calm = self.plan.seconds * SECOND;
@@ -214,8 +195,4 @@ fn leave_out_held(answers: &mut Vec<String>, expected: &mut Vec<String>) {
     for lines in [answers, expected] {
         lines.retain(|line| group(line).is_none_or(|group| !differing.contains(&group)));
     }
-}
-
-fn name_of(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }

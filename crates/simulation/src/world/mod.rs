@@ -58,7 +58,6 @@ use crate::{
     setup,
     shortage::Shortage,
     tasks::{self, Scheduler},
-    witness::Witness,
 };
 
 /// The longest time that hosts run ahead while no message is under way.
@@ -387,12 +386,6 @@ impl World {
                 ledger.paused(&mut pauses.clone());
             });
             self.observe(Author::Controllers);
-            for member in &self.members {
-                let Member::Copy(copy) = member else { continue };
-                for broken in copy.witness.iter().flat_map(Witness::broken) {
-                    self.ledger.find(Check::Handlers, broken);
-                }
-            }
             for panic in panics::taken() {
                 self.ledger.find(Check::Panic, panic);
             }

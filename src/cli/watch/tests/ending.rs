@@ -57,41 +57,6 @@ async fn messages(received: &watch::Receiver<Vec<Value>>, count: usize) -> Vec<V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slack_like_receiver_gets_what_changes_and_not_what_was_there() {
-    let fake = Fake::usual().await;
-    let (url, received) = receiver().await;
-    let file = fake.folder().join("url");
-    std::fs::write(&file, url).unwrap();
-    fake.put("machines", "team-a/there", json!({}));
-    let slack = format!("file:{}", file.display());
-    let scene = Scene::start(&fake, &["machines", "-o", "none", "--show-initial", "--slack-webhook", &slack]).await;
-    fake.put("machines", "team-a/new", json!({}));
-    let message = messages(&received, 1).await.remove(0);
-    assert_eq!(message, json!({"text": "*Machine team-a/new* added"}));
-    scene.end().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn rules_say_what_goes_where() {
-    let fake = Fake::usual().await;
-    let (url, received) = receiver().await;
-    let file = fake.folder().join("url");
-    std::fs::write(&file, url).unwrap();
-    let rules = fake.folder().join("rules.yaml");
-    let to = format!("to: {{form: webhook, urlFile: {}}}", file.display());
-    std::fs::write(&rules, format!("rules: [{{name: ops, kinds: [Machine], types: [added], {to}}}]")).unwrap();
-    fake.put("machines", "team-a/there", json!({}));
-    let scene = Scene::start(&fake, &["machines,clusters", "--notify-rules", &rules.display().to_string()]).await;
-    fake.put("clusters", "team-a/one", json!({}));
-    fake.put("machines", "team-a/there", json!({"spec": {"a": 1}}));
-    scene.printed.lines(2).await;
-    fake.put("machines", "team-a/new", json!({}));
-    let message = messages(&received, 1).await.remove(0);
-    assert_eq!(shorts(message["changes"].as_array().unwrap()), ["ADDED Machine new"]);
-    scene.end().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
     let fake = Fake::usual().await;
     let (url, received) = receiver().await;
@@ -155,31 +120,4 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
     all_reported(&watch).await;
     fake.put("machines", "team-a/a", json!({}));
     tokio::time::timeout(PATIENCE, watch.finish(&Shutdown::new())).await.expect("it ends by itself").unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_printer_writes_all_changes_that_were_printed_before_its_end() {
-    let out = Printed::default();
-    let (printer, writing) = printer::Printer::start(out.clone(), printer::Form::Json).unwrap();
-    let kind = change_stream::changes::Kind {
-        group: String::new(),
-        version: "v1".into(),
-        kind: "Node".into(),
-        plural: "nodes".into(),
-    };
-    let identity = change_stream::changes::Identity {
-        time: jiff::Timestamp::UNIX_EPOCH,
-        cluster: "workload",
-        kind: Arc::new(kind),
-        namespace: String::new(),
-        name: "one".into(),
-        uid: "u".into(),
-        resource_version: "1".into(),
-    };
-    for _ in 0..500 {
-        printer.print(&change_stream::changes::Change::deleted(identity.clone(), None, false));
-    }
-    drop(printer);
-    writing.finish(PATIENCE).await.unwrap();
-    assert_eq!(out.json(500).await.len(), 500);
 }

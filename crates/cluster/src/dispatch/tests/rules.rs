@@ -72,29 +72,6 @@ fn an_object_goes_to_the_index_of_the_cluster_it_names() {
 }
 
 #[test]
-fn an_object_that_changes_its_cluster_is_gone_from_the_old_one() {
-    let mut world = two();
-    world.set(&id(DEPLOYMENTS, "workers"), state(Names::InSpec("stage")));
-    world.settle();
-    assert_eq!(groups(&world), [1, 0]);
-    world.set(&id(DEPLOYMENTS, "workers"), state(Names::InSpec("other")));
-    world.settle();
-    assert_eq!(groups(&world), [0, 1]);
-}
-
-/// The informer merges the change and the deletion, whose last state names another Cluster than the index's.
-#[test]
-fn a_deletion_right_after_a_change_of_the_cluster_reaches_the_old_one() {
-    let mut world = two();
-    world.set(&id(MACHINES, "a"), state(Names::InSpec("stage")));
-    world.settle();
-    world.set(&id(MACHINES, "a"), state(Names::InSpec("other")));
-    world.delete(&id(MACHINES, "a"));
-    world.settle();
-    assert_eq!(of_both(&world), [names(&[]), names(&[])]);
-}
-
-#[test]
 fn an_object_that_does_not_decode_stays_where_its_label_or_its_last_state_says() {
     let mut world = two();
     let both = [id(MACHINES, "a"), id(DEPLOYMENTS, "workers")];
@@ -140,27 +117,6 @@ fn an_object_that_names_no_cluster_moves_with_its_owner() {
     }
     world.settle();
     assert_eq!(world.orphans(), 0);
-}
-
-/// An object whose first event waits may be deleted before: nobody would remove it from the index then.
-#[test]
-fn an_index_is_filled_with_the_objects_that_have_arrived_as_they_are_at_their_turn() {
-    let mut world = two();
-    world.set(&id(CLUSTERS, "stage"), State { is_selected: false, ..CLUSTER });
-    for name in ["changed", "deleted", "moved"] {
-        world.set(&id(MACHINES, name), state(Names::InSpec("stage")));
-    }
-    world.settle();
-    world.set(&id(CLUSTERS, "stage"), CLUSTER);
-    world.deliver(CLUSTERS, usize::MAX);
-    world.join();
-    world.set(&id(MACHINES, "late"), state(Names::InSpec("stage")));
-    world.delete(&id(MACHINES, "deleted"));
-    world.set(&id(MACHINES, "moved"), state(Names::InSpec("other")));
-    world.fill(usize::MAX);
-    assert_eq!(of_both(&world)[0], ["changed"]);
-    world.settle();
-    assert_eq!(of_both(&world)[0], ["changed", "late"]);
 }
 
 /// Returns the number of indexes that the same events look for among so many Clusters.

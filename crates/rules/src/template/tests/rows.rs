@@ -30,26 +30,6 @@ fn kinds(problems: &[Problem]) -> Vec<ProblemKind> {
     problems.iter().map(|problem| problem.kind).collect()
 }
 
-#[rstest]
-#[case::failure_domain(Some("eu-1a"), None, None, Some(("eu-1a", "spec.template.spec")))]
-#[case::an_annotation_is_stronger(Some("eu-1a"), Some("eu-1b"), None, Some(("eu-1b", "annotation")))]
-#[case::a_real_node_is_stronger(Some("eu-1a"), Some("eu-1b"), Some("eu-1c"), Some(("eu-1c", "real node")))]
-#[case::nothing(None, None, None, None)]
-fn the_zone_comes_from(
-    #[case] domain: Option<&str>,
-    #[case] annotation: Option<&str>,
-    #[case] real: Option<&str>,
-    #[case] expected: Option<(&str, &str)>,
-    #[values(ScalableKind::MachineDeployment, ScalableKind::MachineSet, ScalableKind::MachinePool)] kind: ScalableKind,
-) {
-    let labels = annotation.map(|zone| format!("{ZONE}={zone}"));
-    let group = scalable(kind, "workers");
-    let mut group = annotate(group, &[("cpu", "4"), ("memory", "16Gi"), ("labels", labels.as_deref().unwrap_or(""))]);
-    group.failure_domain = domain.map(ArcStr::from);
-    let real = real.map(|zone| node(&[(ZONE, zone)]));
-    assert_eq!(label(&built(&group, None, real.as_ref()), ZONE), expected);
-}
-
 #[test]
 fn a_failure_domain_that_is_no_label_is_ignored_and_named() {
     let group = ScalableResource { failure_domain: Some("rack 7/a".into()), ..sized(&[]) };

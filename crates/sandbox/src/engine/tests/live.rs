@@ -126,29 +126,6 @@ fn a_machine_without_capacity_says_so_and_stays_provisioning(
 }
 
 #[test]
-fn a_slow_machine_takes_longer() {
-    let mut world = World::live(TIMES);
-    world.load(workers_that("slow", 1));
-    world.pass(100);
-    assert_eq!(world.phases(), ["Provisioning"]);
-    world.pass(10);
-    assert_eq!(world.phases(), ["Provisioned"]);
-    world.pass(200);
-    assert_eq!(world.phases(), ["Running"]);
-}
-
-#[test]
-fn a_leap_in_time_makes_all_the_steps_that_have_come_due() {
-    let mut world = World::live(TIMES);
-    world.load(group("MachineDeployment", "workers", 1));
-    world.settle();
-    world.clock.advance(Duration::from_secs(36));
-    world.settle();
-    assert_eq!(world.phases(), ["Running"]);
-    assert!(node::is_ready(&world.nodes()[0]));
-}
-
-#[test]
 fn a_node_that_someone_deletes_does_not_come_back_and_its_machine_says_so() {
     let mut world = World::with_workers(TIMES, 1);
     let name = world.nodes()[0].name().to_owned();
@@ -206,20 +183,6 @@ fn a_machine_is_drained_then_terminated_then_gone_with_its_node() {
     assert_eq!(world.get("machinedeployments", "workers")["status"]["replicas"], 0);
 }
 
-#[test]
-fn a_machine_deployment_takes_its_machine_sets_machines_and_nodes_along() {
-    let mut world = World::with_workers(TIMES, 2);
-    world.delete("machinedeployments", "workers");
-    world.settle();
-    assert_eq!(world.phases(), ["Deleting", "Deleting"]);
-    assert_eq!(world.names("machinedeployments").len(), 1, "it waits for its Machines");
-    world.pass(100);
-    assert!(world.nodes().is_empty());
-    for plural in ["machinedeployments", "machinesets", "machines"] {
-        assert!(world.names(plural).is_empty(), "{plural}");
-    }
-}
-
 fn new_version() -> Value {
     json!({ "spec": { "template": { "spec": { "version": "v1.36.0" } } } })
 }
@@ -248,16 +211,4 @@ fn a_rollout_never_has_more_than_the_surge_nor_fewer_than_the_size() {
     world.pass(20);
     assert_eq!(old_machines(&world), 0);
     assert_eq!(world.get("machinedeployments", "workers")["status"]["phase"], "Running");
-}
-
-#[test]
-fn only_one_empty_machine_set_is_kept() {
-    let mut world = World::with_workers(Times::ZERO, 1);
-    for version in ["v1.36.0", "v1.37.0", "v1.38.0"] {
-        let patch = json!({ "spec": { "template": { "spec": { "version": version } } } });
-        world.patch("machinedeployments", "workers", patch);
-        // The oldest is known by its time of creation, in seconds.
-        world.pass(1);
-    }
-    assert_eq!(world.sets(), [("3".to_owned(), 0), ("4".to_owned(), 1)]);
 }

@@ -4,7 +4,6 @@
 use rstest::rstest;
 
 use super::*;
-use crate::settings::Behaviour;
 
 #[test]
 fn everything_comes_to_rest_where_everyone_is_up_to_date() {
@@ -35,31 +34,6 @@ fn a_controller_acts_on_a_change_only_when_it_sees_it() {
 }
 
 #[test]
-fn a_controller_that_misses_the_deletion_of_a_machine_counts_it_as_alive() {
-    let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 2, Fate::plain(TIMES));
-    let machines = world.list("machines");
-    let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
-    // Of the two, the first one goes by its name, but somebody else has deleted the other one.
-    world.management.delete(&resource, NAMESPACE, machines[1].name(), &DeleteOptions::default()).unwrap();
-    world.resize("machinesets", 1);
-    world.see(Controller::MachineSet, Kind::MachineSet);
-    world.acts(Controller::MachineSet);
-    assert_eq!(world.machines(), (2, 2));
-}
-
-#[test]
-fn it_sees_one_change_after_the_other() {
-    let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 1, Fate::plain(TIMES));
-    world.resize("machinesets", 5);
-    world.resize("machinesets", 2);
-    assert_eq!(world.controllers.observe(Controller::MachineSet, Kind::MachineSet, 1), 1);
-    world.step(Controller::MachineSet);
-    assert_eq!(world.controllers.observe(Controller::MachineSet, Kind::MachineSet, 9), 1);
-    world.acts(Controller::MachineSet);
-    assert_eq!(world.machines(), (5, 0), "what was planned is done");
-}
-
-#[test]
 fn a_step_writes_once() {
     let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 0, Fate::plain(TIMES));
     world.resize("machinesets", 3);
@@ -72,35 +46,6 @@ fn a_step_writes_once() {
     }
     assert_eq!(general(&world.step(Controller::MachineSet).unwrap()), "patches status of MachineSet");
     assert_eq!(world.step(Controller::MachineSet), None);
-}
-
-#[test]
-fn between_two_writes_of_a_reconcile_others_act() {
-    let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 2, Fate::plain(TIMES));
-    world.resize("machinesets", 0);
-    world.see_all(Controller::MachineSet);
-    world.step(Controller::MachineSet);
-    world.step(Controller::MachineSet);
-    assert_eq!(world.machines(), (2, 1));
-    world.see_all(Controller::Machine);
-    assert!(world.acts(Controller::Machine).iter().any(|act| act == "patches Node"), "the first is cordoned");
-    world.acts(Controller::MachineSet);
-    assert_eq!(world.machines(), (2, 2));
-}
-
-#[test]
-fn several_objects_are_reconciled_at_a_time() {
-    let mut world = World::new(CapiVersion::V1_14, Fate::plain(TIMES));
-    for name in ["workers", "workers-2"] {
-        let mut set = group("MachineSet", "workers", 2);
-        set["metadata"]["name"] = json!(name);
-        world.load(set);
-    }
-    world.see_all(Controller::MachineSet);
-    let picked: Vec<_> =
-        [0, 1, 1, 0].map(|pick| world.controllers.step(Controller::MachineSet, pick, Fault::None)).into();
-    let names: Vec<_> = picked.into_iter().flatten().map(|step| step.name).collect();
-    assert_eq!(names, ["workers", "workers-2", "workers-2", "workers"]);
 }
 
 #[test]
@@ -174,23 +119,6 @@ fn a_failed_delete_leaves_the_others_and_the_observed_generation(#[case] version
 }
 
 #[rstest]
-#[case::v1_10(CapiVersion::V1_10, true)]
-#[case::v1_14(CapiVersion::V1_14, false)]
-fn reconciles_that_all_end_with_an_error_do_their_work(#[case] version: CapiVersion, #[case] moves: bool) {
-    let mut world = World::with_group(version, "MachineSet", 3, Fate::plain(TIMES));
-    let before = world.set().number("/status/observedGeneration");
-    world.controllers.set_ailing(true);
-    world.resize("machinesets", 1);
-    world.pass(30);
-    assert_eq!(world.machines(), (1, 0));
-    assert_eq!(world.set().number("/status/observedGeneration") > before, moves);
-    world.controllers.set_ailing(false);
-    world.resize("machinesets", 2);
-    world.pass(30);
-    assert_eq!(world.set().number("/status/observedGeneration"), world.set().generation());
-}
-
-#[rstest]
 #[case::v1_11(CapiVersion::V1_11, 2)]
 #[case::v1_14(CapiVersion::V1_14, 0)]
 fn a_failed_create_ends_the_others_since_1_14(#[case] version: CapiVersion, #[case] made: usize) {
@@ -253,36 +181,10 @@ fn in_1_14_the_next_reconcile_waits_until_the_cache_shows_all_that_was_written()
     assert_eq!(world.machines(), (3, 0));
 }
 
-#[test]
-fn a_machine_that_is_gone_can_not_be_deleted_and_the_reconcile_fails() {
-    let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 1, Fate::plain(TIMES));
-    let name = world.list("machines")[0].name().to_owned();
-    world.patch("machines", &name, json!({ "metadata": { "finalizers": null } }));
-    let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
-    world.management.delete(&resource, NAMESPACE, &name, &DeleteOptions::default()).unwrap();
-    world.resize("machinesets", 0);
-    world.see(Controller::MachineSet, Kind::MachineSet);
-    world.step(Controller::MachineSet);
-    assert_eq!(general(&world.step(Controller::MachineSet).unwrap()), "deletes Machine 404");
-    world.pass(20);
-    assert_eq!(world.machines(), (0, 0));
-    assert_eq!(world.set().number("/status/observedGeneration"), world.set().generation());
-}
-
-const LOG: &str = "example.com/log";
-
-fn smaller(world: &World) {
-    let annotations = json!({ LOG: "a" });
-    world.patch(
-        "machinedeployments",
-        "workers",
-        json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": 1 } }),
-    );
-}
-
+/// Returns the desired replicas in the annotation of the MachineSet, and its size.
 fn shown(world: &World) -> (Option<String>, i64) {
     let set = world.set();
-    (set.annotation(LOG).map(str::to_owned), set.number("/spec/replicas"))
+    (set.annotation(keys::DESIRED_REPLICAS).map(str::to_owned), set.number("/spec/replicas"))
 }
 
 #[rstest]
@@ -298,13 +200,13 @@ fn annotations_reach_the_machine_set_before_the_size_or_with_it(
     let mut world = World::with_group(version, "MachineDeployment", 2, Fate::plain(TIMES));
     world.patch("machinedeployments", "workers", json!({ "spec": { "paused": is_paused } }));
     world.pass(2);
-    smaller(&world);
+    world.resize("machinedeployments", 1);
     world.see(Controller::MachineDeployment, Kind::MachineDeployment);
     world.step(Controller::MachineDeployment);
     world.step(Controller::MachineDeployment);
-    assert_eq!(shown(&world), (Some("a".to_owned()), if in_two_writes { 2 } else { 1 }));
+    assert_eq!(shown(&world), (Some("1".to_owned()), if in_two_writes { 2 } else { 1 }));
     world.acts(Controller::MachineDeployment);
-    assert_eq!(shown(&world), (Some("a".to_owned()), 1));
+    assert_eq!(shown(&world), (Some("1".to_owned()), 1));
 }
 
 #[rstest]
@@ -315,7 +217,7 @@ fn up_to_1_11_a_machine_deployment_that_lags_writes_the_old_size_once_more(
     #[case] size: i64,
 ) {
     let mut world = World::with_group(version, "MachineDeployment", 2, Fate::plain(TIMES));
-    smaller(&world);
+    world.resize("machinedeployments", 1);
     world.see(Controller::MachineDeployment, Kind::MachineDeployment);
     world.acts(Controller::MachineDeployment);
     assert_eq!(shown(&world).1, 1);
@@ -327,30 +229,6 @@ fn up_to_1_11_a_machine_deployment_that_lags_writes_the_old_size_once_more(
     assert_eq!(shown(&world).1, size);
     world.pass(30);
     assert_eq!((shown(&world).1, world.machines()), (1, (1, 0)));
-}
-
-#[rstest]
-#[case::v1_11(CapiVersion::V1_11, false)]
-#[case::v1_14(CapiVersion::V1_14, true)]
-fn older_machine_sets_get_annotations_since_1_14(#[case] version: CapiVersion, #[case] gets: bool) {
-    let mut fate = Fate::plain(TIMES);
-    fate.behaviour = crate::settings::Behaviour::NeverJoins;
-    let mut world = World::with_group(version, "MachineDeployment", 2, fate);
-    let first = world.set().name().to_owned();
-    world.patch(
-        "machinedeployments",
-        "workers",
-        json!({
-            "metadata": { "annotations": { LOG: "a" } },
-            "spec": { "template": { "spec": { "version": "v1.36.0" } } },
-        }),
-    );
-    world.pass(20);
-    let sets = world.list("machinesets");
-    assert_eq!(sets.len(), 2);
-    for set in sets {
-        assert_eq!(set.annotation(LOG).is_some(), gets || set.name() != first, "{}", set.name());
-    }
 }
 
 #[rstest]
@@ -439,17 +317,6 @@ fn a_node_joins_before_its_machine_refers_to_it() {
 }
 
 #[test]
-fn a_machine_may_come_late() {
-    let mut late = TIMES;
-    late.join = seconds(900);
-    let mut world = one(Fate { times: late, ..fate() });
-    world.pass(800);
-    assert_eq!(state(&world), is("Provisioned", false, 0, 0));
-    world.pass(120);
-    assert_eq!(state(&world), is("Running", true, 1, 1));
-}
-
-#[test]
 fn a_node_goes_and_registers_again() {
     let mut world = one(Fate { rejoins: Some(Rejoin { after: seconds(60), gap: seconds(30) }), ..fate() });
     world.pass(60);
@@ -531,18 +398,4 @@ fn an_unhealthy_machine_is_deleted_and_replaced() {
     world.pass(20);
     assert!(world.list("machines").iter().all(|machine| machine.name() != first));
     assert_eq!(world.machines(), (1, 0));
-}
-
-#[test]
-fn a_machine_that_never_joins_is_deleted_after_the_startup_time() {
-    let health = HealthCheck { unhealthy: seconds(60), startup: seconds(600) };
-    let mut world = World::with(
-        Options { health: Some(health), ..Options::default() },
-        Fate { behaviour: Behaviour::NeverJoins, ..fate() },
-    );
-    world.load(group("MachineSet", "workers", 1));
-    world.pass(590);
-    assert_eq!(world.machines(), (1, 0));
-    world.pass(12);
-    assert_eq!(world.machines(), (1, 1));
 }

@@ -16,9 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(patching::a_json_patch_adds_replaces_and_removes),
         case!(patching::a_json_patch_that_can_not_be_applied_is_refused),
         case!(patching::a_strategic_patch_merges_lists_by_key),
-        case!(patching::a_patch_may_not_make_an_object_invalid),
         case!(patching::a_status_patch_changes_the_status_only),
-        case!(patching::the_manager_of_each_field_is_kept),
         case!(patching::a_scale_shows_replicas_status_and_selector),
         case!(patching::replicas_that_were_never_set_can_be_set_but_not_read),
         case!(patching::an_update_sets_the_replicas),
@@ -149,13 +147,6 @@ async fn a_strategic_patch_merges_lists_by_key(subject: &Subject<'_>) -> Result<
     Ok(())
 }
 
-async fn a_patch_may_not_make_an_object_invalid(subject: &Subject<'_>) -> Result<()> {
-    subject.create("a", &json!({ "replicas": 1 })).await?;
-    merge_patch(subject, &json!({ "metadata": { "labels": { "a": "b c" } } })).refused(422, "Invalid").await?;
-    merge_patch(subject, &json!({ "spec": { "replicas": "many" } })).refused(422, "Invalid").await?;
-    Ok(())
-}
-
 async fn a_status_patch_changes_the_status_only(subject: &Subject<'_>) -> Result<()> {
     let created = subject.create("a", &json!({ "replicas": 1 })).await?;
     let change = json!({ "status": { "phase": "Ready" }, "spec": { "replicas": 2 } });
@@ -167,27 +158,6 @@ async fn a_status_patch_changes_the_status_only(subject: &Subject<'_>) -> Result
     ensure!(patched["status"]["phase"] == "Ready" && patched["spec"]["replicas"] == 2, "{patched}");
     let read = subject.get(format!("{}/status", subject.widget("a"))).expect(200).await?;
     ensure!(read == patched, "{read}");
-    Ok(())
-}
-
-async fn the_manager_of_each_field_is_kept(subject: &Subject<'_>) -> Result<()> {
-    let create = subject.post(subject.widgets(), &widget("a", &json!({ "replicas": 1 })));
-    create.query("fieldManager", "maker").expect(201).await?;
-    merge_patch(subject, &json!({ "spec": { "colour": "red" } })).query("fieldManager", "painter").expect(200).await?;
-    let status = subject.patch(
-        format!("{}/status", subject.widget("a")),
-        Patch::Merge,
-        &json!({ "status": { "phase": "Ready" } }),
-    );
-    let object = status.query("fieldManager", "controller").expect(200).await?;
-    let entries = object["metadata"]["managedFields"].as_array().context("no managedFields")?;
-    let mut found: Vec<_> = entries
-        .iter()
-        .map(|entry| ["manager", "operation", "subresource"].map(|part| entry[part].as_str().unwrap_or_default()))
-        .collect();
-    found.sort_unstable();
-    let expected = [["controller", "Update", "status"], ["maker", "Update", ""], ["painter", "Update", ""]];
-    ensure!(found == expected, "{object}");
     Ok(())
 }
 

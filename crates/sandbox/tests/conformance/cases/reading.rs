@@ -24,11 +24,9 @@ pub(super) fn cases() -> Vec<Case> {
         case!(reading::pods_are_selected_by_node_and_phase),
         case!(reading::a_field_that_is_not_selectable_is_refused),
         case!(reading::a_group_is_listed_with_its_versions_the_preferred_one_first),
-        case!(reading::the_resources_of_a_version_are_listed_with_names_verbs_and_scope),
         case!(reading::aggregated_discovery_holds_groups_versions_and_resources),
         case!(reading::an_unknown_group_version_or_kind_is_not_found),
         case!(reading::a_list_becomes_a_table_with_the_columns_of_its_kind),
-        case!(reading::the_first_form_that_is_served_is_taken),
     ]
 }
 
@@ -312,35 +310,10 @@ async fn a_group_is_listed_with_its_versions_the_preferred_one_first(subject: &S
     Ok(())
 }
 
-async fn resources_of(subject: &Subject<'_>, path: &str) -> Result<Vec<Value>> {
-    let found = subject.get(path).expect(200).await?;
-    ensure!(found["kind"] == "APIResourceList", "{found}");
-    let version = path.trim_start_matches("/apis/").trim_start_matches("/api/");
-    ensure!(found["groupVersion"] == version, "not of {version}: {found}");
-    Ok(found["resources"].as_array().context("no resources")?.clone())
-}
-
-fn named<'a>(resources: &'a [Value], name: &str) -> Result<&'a Value> {
-    resources.iter().find(|resource| resource["name"] == name).with_context(|| format!("no resource {name}"))
-}
-
 /// Returns true if a resource has the verbs that clients use here; a server may have more.
 fn has_verbs(resource: &Value) -> bool {
     let has = |verb| resource["verbs"].as_array().is_some_and(|verbs| verbs.iter().any(|one| one == verb));
     ["create", "delete", "get", "list", "patch", "update", "watch"].into_iter().all(has)
-}
-
-async fn the_resources_of_a_version_are_listed_with_names_verbs_and_scope(subject: &Subject<'_>) -> Result<()> {
-    for version in [VERSION, OLD_VERSION] {
-        let resources = resources_of(subject, &format!("/apis/{GROUP}/{version}")).await?;
-        let widgets = named(&resources, "widgets")?;
-        let names =
-            ["kind", "singularName", "shortNames", "categories", "namespaced"].map(|part| widgets[part].clone());
-        let expected = [json!("Widget"), json!("widget"), json!(["wix"]), json!(["conformance"]), json!(true)];
-        ensure!(names == expected, "{widgets}");
-        ensure!(has_verbs(widgets), "{widgets}");
-    }
-    Ok(())
 }
 
 async fn aggregated(subject: &Subject<'_>, path: &str) -> Result<Vec<Value>> {
@@ -434,18 +407,5 @@ async fn a_list_becomes_a_table_with_the_columns_of_its_kind(subject: &Subject<'
     ensure!(cells == [first.as_slice(), second.as_slice()], "{table}");
     let age = rows[0]["cells"][4].as_str().unwrap_or_default();
     ensure!(age.ends_with('s') && age.len() < 5, "the age is {age:?}");
-    Ok(())
-}
-
-async fn the_first_form_that_is_served_is_taken(subject: &Subject<'_>) -> Result<()> {
-    let rows = [
-        (format!("{TABLE},application/json"), "Table"),
-        ("application/json;as=Chart;v=v1;g=meta.k8s.io,application/json".to_owned(), "WidgetList"),
-        (format!("application/json;as=Table;v=v7;g=meta.k8s.io,{TABLE},application/json"), "Table"),
-    ];
-    for (accept, kind) in rows {
-        let list = subject.get(subject.widgets()).accept(&accept).expect(200).await?;
-        ensure!(list["kind"] == kind, "accepting {accept}: {list}");
-    }
     Ok(())
 }

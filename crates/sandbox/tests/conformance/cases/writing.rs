@@ -19,12 +19,10 @@ pub(super) fn cases() -> Vec<Case> {
         case!(writing::an_update_with_an_old_version_is_a_conflict),
         case!(writing::an_update_without_a_version_is_refused_for_custom_kinds_only),
         case!(writing::the_generation_follows_the_spec_only),
-        case!(writing::a_status_update_leaves_the_spec_alone),
         case!(writing::an_object_is_gone_and_its_name_free),
         case!(writing::preconditions_must_hold),
         case!(writing::a_dry_run_deletes_nothing),
         case!(writing::finalizers_keep_an_object_until_the_last_one_goes),
-        case!(writing::deleting_twice_is_as_deleting_once),
         case!(writing::an_object_that_is_going_takes_changes_but_no_finalizer),
         case!(writing::a_bound_pod_is_given_time_to_end),
         case!(writing::a_kind_is_served_once_it_is_established),
@@ -157,17 +155,6 @@ async fn the_generation_follows_the_spec_only(subject: &Subject<'_>) -> Result<(
     Ok(())
 }
 
-async fn a_status_update_leaves_the_spec_alone(subject: &Subject<'_>) -> Result<()> {
-    let mut object = subject.create("a", &json!({ "replicas": 1 })).await?;
-    object["status"] = json!({ "phase": "Ready" });
-    object["spec"]["replicas"] = json!(2);
-    object["metadata"]["labels"] = json!({ "a": "b" });
-    let object = subject.put(format!("{}/status", subject.widget("a")), &object).expect(200).await?;
-    ensure!(object["status"]["phase"] == "Ready" && object["spec"]["replicas"] == 1, "{object}");
-    ensure!(object["metadata"]["labels"].is_null(), "{object}");
-    Ok(())
-}
-
 async fn create_held(subject: &Subject<'_>, name: &str, finalizers: &[&str]) -> Result<Value> {
     let mut object = widget(name, &json!({ "replicas": 1 }));
     object["metadata"]["finalizers"] = json!(finalizers);
@@ -236,14 +223,6 @@ async fn finalizers_keep_an_object_until_the_last_one_goes(subject: &Subject<'_>
     let gone = watch.expect("DELETED", "a").await?;
     ensure!(version(&gone)? > version(&fewer)?, "{gone}");
     subject.get(subject.widget("a")).refused(404, "NotFound").await?;
-    Ok(())
-}
-
-async fn deleting_twice_is_as_deleting_once(subject: &Subject<'_>) -> Result<()> {
-    create_held(subject, "a", &["example.com/a"]).await?;
-    let first = subject.delete(subject.widget("a")).expect(200).await?;
-    let second = subject.delete(subject.widget("a")).expect(200).await?;
-    ensure!(second == first, "first {first}, then {second}");
     Ok(())
 }
 
