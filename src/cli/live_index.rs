@@ -33,7 +33,7 @@ impl LiveIndex {
     /// Starts to read the clusters.
     pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
         let options = FleetOptions::of_one(config.rules, patience);
-        let options = FleetOptions { capi_version: config.capi_version, ..options };
+        let options = FleetOptions { capi_version: config.capi_version, remember: config.remember, ..options };
         let tasks = Spawner::from(Handle::current());
         let (fleet, cluster) = Fleet::start_one(clients, config.workload, options, &tasks);
         Self { fleet, cluster }

@@ -23,6 +23,7 @@ mod queue;
 mod read;
 mod read_only;
 mod refusal;
+mod remember;
 mod replace;
 mod request;
 mod retry;
@@ -61,6 +62,7 @@ pub use self::{
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
+    remember::MemoryKeeper,
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;

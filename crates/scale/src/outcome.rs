@@ -56,6 +56,12 @@ impl Work {
         self.report(EventContent::held_back(size, why));
     }
 
+    /// Reports a Node that is smaller than what was remembered when its size was written.
+    pub(super) fn report_smaller(&self, note: &str) {
+        tracing::warn!(group = %self.id, "a Node is smaller than was remembered: {note}");
+        self.report(EventContent::smaller(note));
+    }
+
     /// Reports that it isn't known who has written the size.
     pub(super) fn report_unknown_writer(&self, error: &CallError) {
         tracing::debug!(group = %self.id, "can't read who has written the size: {error:?}");

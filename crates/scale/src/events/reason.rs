@@ -32,11 +32,13 @@ pub enum EventReason {
     SizePutBack,
     /// Cluster API creates no Machine for a larger size that this program wrote.
     ScaleUpHeldBack,
+    /// A Node is smaller than what was remembered when this program wrote a larger size.
+    SmallerThanRemembered,
 }
 
 impl EventReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ScaledUp,
         Self::ScaledDown,
         Self::ScaleUpRefused,
@@ -47,6 +49,7 @@ impl EventReason {
         Self::InstanceChosenByProvider,
         Self::SizePutBack,
         Self::ScaleUpHeldBack,
+        Self::SmallerThanRemembered,
     ];
 
     /// Returns the reason as it stands in the Event.
@@ -63,6 +66,7 @@ impl EventReason {
             Self::InstanceChosenByProvider => "InstanceChosenByProvider",
             Self::SizePutBack => "SizePutBack",
             Self::ScaleUpHeldBack => "ScaleUpHeldBack",
+            Self::SmallerThanRemembered => "SmallerThanRemembered",
         }
     }
 
@@ -70,7 +74,11 @@ impl EventReason {
     #[must_use]
     pub fn action(self) -> &'static str {
         match self {
-            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed | Self::ScaleUpHeldBack => "ScaleUp",
+            Self::ScaledUp
+            | Self::ScaleUpRefused
+            | Self::ScaleUpFailed
+            | Self::ScaleUpHeldBack
+            | Self::SmallerThanRemembered => "ScaleUp",
             Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
                 "ScaleDown"
             }
@@ -90,7 +98,8 @@ impl EventReason {
             | Self::ScaleDownFailed
             | Self::InstanceChosenByProvider
             | Self::SizePutBack
-            | Self::ScaleUpHeldBack => "Warning",
+            | Self::ScaleUpHeldBack
+            | Self::SmallerThanRemembered => "Warning",
         }
     }
 }
@@ -181,6 +190,11 @@ impl EventContent {
     /// Returns the content for a written size for which no Machine is created.
     pub(crate) fn held_back(size: i32, why: &str) -> Self {
         Self::new(EventReason::ScaleUpHeldBack, format!("no Machine is made for the size {size} for now: {why}"))
+    }
+
+    /// Returns the content for a Node that is smaller than what was remembered.
+    pub(crate) fn smaller(note: &str) -> Self {
+        Self::new(EventReason::SmallerThanRemembered, note)
     }
 
     /// Returns the content for a MachinePool that was scaled down by this number of instances that aren't Machines.
