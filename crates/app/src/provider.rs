@@ -88,9 +88,7 @@ impl Provider {
             let groups = fleet.clone();
             MemoryKeeper::start(memory, &client, move || groups.used_templates(), &metrics, tasks)
         });
-        if let Some(memory) = fleet.memory() {
-            registry.register_collector(Box::new(MemoryMetrics::new(Arc::clone(memory))));
-        }
+        registry.register_collector(Box::new(MemoryMetrics::new(fleet.memory().cloned())));
         registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
         let served = || Arc::clone(&callers) as Arc<dyn ServedClusters>;
         if let Some(only) = fleet.only() {

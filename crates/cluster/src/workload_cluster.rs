@@ -350,7 +350,8 @@ impl WorkloadCluster {
         let kinds = kinds.lock();
         let (followed, others): (Vec<_>, Vec<_>) = kinds.iter().partition(|(_, known)| known.is_followed);
         checks.extend(followed.into_iter().map(|(kind, known)| {
-            let name = format!("templates/{kind}");
+            let prefix = if self.inner.index.is_bootstrap(kind) { "remembered" } else { "templates" };
+            let name = format!("{prefix}/{kind}");
             match &known.state {
                 KindState::Synced => Check::ready(name),
                 KindState::Pending if awaited => Check::pending(name, FIRST_TEMPLATES),

@@ -42,6 +42,14 @@ impl Index {
         wanted
     }
 
+    /// Returns true if groups refer to a kind as that of their bootstrap template alone.
+    #[must_use]
+    pub fn is_bootstrap(&self, kind: &KindRef) -> bool {
+        let inner = self.inner.read();
+        let mut groups = inner.live.groups.values();
+        groups.all(|group| group.wants.as_ref() != Some(kind))
+    }
+
     /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
     #[must_use]
     pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {

@@ -74,19 +74,19 @@ pub fn encode_groups<'a>(
 
 /// The collector for what is remembered of Nodes.
 #[derive(Debug)]
-pub struct MemoryMetrics(Arc<Memory>);
+pub struct MemoryMetrics(Option<Arc<Memory>>);
 
 impl MemoryMetrics {
-    /// Creates the collector of a memory.
+    /// Creates the collector of a memory, if there is one.
     #[must_use]
-    pub fn new(memory: Arc<Memory>) -> Self {
+    pub fn new(memory: Option<Arc<Memory>>) -> Self {
         Self(memory)
     }
 }
 
 impl Collector for MemoryMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let places = self.0.view();
+        let places = self.0.as_ref().map(|memory| memory.view()).unwrap_or_default();
         let sum = |of: fn(&PlaceView) -> usize| count(places.iter().map(of).sum::<usize>() as u64);
         let encoder = &mut encoder;
         single(encoder, "remembered_nodes", "Entries about Nodes that are remembered", sum(|place| place.entries))?;

@@ -143,7 +143,8 @@ fn rights_are_those_of_the_documented_role() {
     let documented = rights(&e2e::helm::objects(&text).unwrap());
     let values = by_secret()
         .set("rbac.markMachines", json!(true))
-        .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]));
+        .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]))
+        .set("rbac.bootstrapGroups", json!([{ "group": "bootstrap.cluster.x-k8s.io", "resources": ["*"] }]));
     let mut granted = rights(&render(&values));
     // The workload cluster is a different one here.
     granted.extend(["/nodes list", "/nodes watch"].map(str::to_owned));

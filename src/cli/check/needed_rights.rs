@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use rules::capi::{DEFAULT_GROUP, ScalableKind};
+use rules::capi::{DEFAULT_GROUP, ObjectKey, ScalableKind};
 use serde::{Serialize, Serializer};
 
 use connect::SecretRef;
@@ -87,11 +87,17 @@ pub enum Breaks {
     Templates,
     /// `watch` of a kind of infrastructure template.
     TemplateChanges,
+    /// `list` and `watch` of a kind of bootstrap template.
+    BootstrapTemplates,
+    /// `list` and `watch` of a ConfigMap that remembers Nodes.
+    Memory,
+    /// `patch` of a ConfigMap that remembers Nodes.
+    MemoryWrites,
 }
 
 impl Breaks {
     /// All features.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::FirstList,
         Self::MachineList,
         Self::Watches,
@@ -105,6 +111,9 @@ impl Breaks {
         Self::EventSeries,
         Self::Templates,
         Self::TemplateChanges,
+        Self::BootstrapTemplates,
+        Self::Memory,
+        Self::MemoryWrites,
     ];
 
     /// Returns the name for programs.
@@ -124,6 +133,29 @@ impl Breaks {
             Self::EventSeries => "event_series",
             Self::Templates => "templates",
             Self::TemplateChanges => "template_changes",
+            Self::BootstrapTemplates => "bootstrap_templates",
+            Self::Memory => "memory",
+            Self::MemoryWrites => "memory_writes",
+        }
+    }
+
+    /// Returns true if only a convenience is lost: scaling goes on without it.
+    pub(super) fn is_optional(self) -> bool {
+        match self {
+            Self::BootstrapTemplates | Self::Memory | Self::MemoryWrites => true,
+            Self::FirstList
+            | Self::MachineList
+            | Self::Watches
+            | Self::WorkloadAccess
+            | Self::Sizes
+            | Self::Repeats
+            | Self::MachineReads
+            | Self::Marks
+            | Self::Deletions
+            | Self::Events
+            | Self::EventSeries
+            | Self::Templates
+            | Self::TemplateChanges => false,
         }
     }
 }
@@ -169,6 +201,11 @@ impl fmt::Display for Breaks {
                  scale from zero"
             }
             Self::TemplateChanges => "changes of templates aren't seen until the next start",
+            Self::BootstrapTemplates => {
+                "Nodes are remembered by their infrastructure template alone, and other groups don't get their labels"
+            }
+            Self::Memory => "Nodes that were remembered before the start aren't known",
+            Self::MemoryWrites => "Nodes are remembered until the next start only",
         })
     }
 }
@@ -223,6 +260,10 @@ pub struct Needs {
     pub not_served: BTreeSet<&'static str>,
     /// The kinds of infrastructure templates that groups refer to: group and plural.
     pub templates: Vec<(String, String)>,
+    /// The same of bootstrap templates, by which Nodes are remembered.
+    pub bootstrap: Vec<(String, String)>,
+    /// The ConfigMaps that remember Nodes.
+    pub remember: Vec<ObjectKey>,
     /// The Secret that gives access to the workload cluster.
     pub secret: Option<SecretRef>,
     /// True if no Nodes are read.
@@ -299,6 +340,9 @@ const CORE: [Row; 13] = [
 ];
 
 const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch", Breaks::TemplateChanges)];
+const OF_BOOTSTRAP: &[(&str, Breaks)] = &[("list", Breaks::BootstrapTemplates), ("watch", Breaks::BootstrapTemplates)];
+const OF_MEMORY: &[(&str, Breaks)] =
+    &[("list", Breaks::Memory), ("watch", Breaks::Memory), ("patch", Breaks::MemoryWrites)];
 const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Breaks::EventSeries)];
 
 impl Needs {
@@ -328,6 +372,17 @@ impl Needs {
         }
         for (group, resource) in &self.templates {
             rights.extend(self.each(OF_TEMPLATES, group, resource));
+        }
+        for (group, resource) in &self.bootstrap {
+            rights.extend(self.each(OF_BOOTSTRAP, group, resource));
+        }
+        let of_memory = OF_MEMORY.iter().filter(|(_, breaks)| self.writes || *breaks != Breaks::MemoryWrites);
+        for config_map in &self.remember {
+            rights.extend(of_memory.clone().map(|(verb, breaks)| Right {
+                namespace: Some(config_map.namespace.to_string()),
+                name: Some(config_map.name.to_string()),
+                ..plain(Side::Management, "", "configmaps", verb, *breaks)
+            }));
         }
         rights.extend(self.secret.as_ref().map(|secret| Right {
             namespace: Some(secret.namespace().to_owned()),
@@ -466,6 +521,25 @@ watch nodes in the whole cluster";
     fn without_nodes_nothing_of_the_workload_cluster_is_needed() {
         let needs = Needs { without_nodes: true, ..needs() };
         assert!(needs.rights().iter().all(|right| right.cluster == Side::Management));
+    }
+
+    #[test]
+    fn nodes_are_remembered_in_config_maps_by_their_names() {
+        let bootstrap = vec![("bootstrap.cluster.x-k8s.io".to_owned(), "xconfigtemplates".to_owned())];
+        let remember = vec![ObjectKey::new("capi", "remembered")];
+        let of =
+            |needs: &Needs| needs.rights().into_iter().filter(|right| right.breaks.is_optional()).collect::<Vec<_>>();
+        let rights = of(&Needs { bootstrap, remember, ..needs() });
+        let named: Vec<_> = rights.iter().map(ToString::to_string).collect();
+        let expected = [
+            "list xconfigtemplates.bootstrap.cluster.x-k8s.io in namespace team-a",
+            "watch xconfigtemplates.bootstrap.cluster.x-k8s.io in namespace team-a",
+            "list configmaps remembered in namespace capi",
+            "watch configmaps remembered in namespace capi",
+            "patch configmaps remembered in namespace capi",
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(of(&needs()), []);
     }
 
     #[test]
