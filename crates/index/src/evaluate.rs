@@ -46,8 +46,9 @@ impl Index {
     #[must_use]
     pub fn is_bootstrap(&self, kind: &KindRef) -> bool {
         let inner = self.inner.read();
-        let mut groups = inner.live.groups.values();
-        groups.all(|group| group.wants.as_ref() != Some(kind))
+        let groups = || inner.live.groups.values();
+        let is_template = groups().any(|group| group.wants.as_ref() == Some(kind));
+        !is_template && groups().any(|group| group.wants_bootstrap.as_ref() == Some(kind))
     }
 
     /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
