@@ -167,9 +167,15 @@ impl Memory {
         version: &str,
         data: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) {
+        // Read without the lock, for which evaluations wait.
+        let namespace = {
+            let places = self.places.lock();
+            let Some(place) = places.iter().find(|place| place.config_map == *config_map) else { return };
+            place.namespace.clone()
+        };
+        let content = Content::parse(data, namespace.as_deref());
         let mut places = self.places.lock();
         let Some(place) = places.iter_mut().find(|place| place.config_map == *config_map) else { return };
-        let content = Content::parse(data, place.namespace.as_deref());
         place.reading = Reading::Read;
         if content.set_aside != place.stored.content.set_aside {
             for why in SetAside::shown(&content.set_aside) {
@@ -219,14 +225,17 @@ impl Memory {
     /// templates of all groups.
     #[must_use]
     pub fn write(&self, config_map: &ObjectKey, used: &BTreeSet<Templates>) -> Option<MemoryWrite> {
-        let places = self.places.lock();
-        let place = places.iter().find(|place| place.config_map == *config_map)?;
-        let Stored { content, version } = &place.stored;
-        if place.reading != Reading::Read || place.own.is_empty() {
-            return None;
-        }
-        let data = remembered::plan(content, &place.own, used);
-        (!data.is_empty()).then(|| MemoryWrite { config_map: config_map.clone(), version: version.clone(), data })
+        // Planned without the lock, for which evaluations wait.
+        let (Stored { content, version }, own) = {
+            let places = self.places.lock();
+            let place = places.iter().find(|place| place.config_map == *config_map)?;
+            if place.reading != Reading::Read || place.own.is_empty() {
+                return None;
+            }
+            (place.stored.clone(), place.own.clone())
+        };
+        let data = remembered::plan(&content, &own, used);
+        (!data.is_empty()).then(|| MemoryWrite { config_map: config_map.clone(), version, data })
     }
 
     /// Returns the ConfigMaps with their states.
