@@ -1,7 +1,7 @@
 //! The flags that determine the index: the clusters, the node groups, and the operator's rules for all of them. Every
 //! subcommand that has an index takes these flags, so that all indexes are the same. Nothing may be read or opened here.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use app::IndexConfig;
 use clap::Args;
@@ -9,7 +9,7 @@ use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use regex::Regex;
 use rules::{
     Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
-    capi::{DEFAULT_GROUP, Keys},
+    capi::{DEFAULT_GROUP, Keys, ObjectKey},
     resource_list,
 };
 
@@ -66,6 +66,11 @@ pub struct IndexArgs {
         action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool, help_heading = help::TEMPLATES, hide_short_help = true
     )]
     pub learn_extended_resources: bool,
+
+    /// ConfigMap in which Nodes are remembered, so that their groups scale from zero. Repeatable, or separated by spaces:
+    /// one of several is for its own namespace
+    #[arg(long, env = "CAPI_AUTOSCALER_REMEMBER_IN", value_name = "NAMESPACE/NAME", help_heading = help::TEMPLATES)]
+    pub remember_in: Vec<String>,
 
     /// YAML file with prices for the price expander. Annotations win
     #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE", help_heading = help::TEMPLATES, hide_short_help = true)]
@@ -127,6 +132,7 @@ impl IndexArgs {
             },
             capi_version: capi_version(self.capi_version.as_deref())?,
             prices: given(self.prices.as_deref()).map(PathBuf::from),
+            remember: config_maps(&self.remember_in)?,
         })
     }
 
@@ -185,6 +191,19 @@ fn scope(
         (None, true, true) => Ok(Scope::All),
         (None, true, false) => unless_chosen.ok_or(UsageError::NoScope),
     }
+}
+
+/// Parses the names of ConfigMaps, at most one of each namespace.
+fn config_maps(values: &[String]) -> Result<Vec<ObjectKey>, UsageError> {
+    const FLAG: &str = "--remember-in";
+    let mut known = BTreeMap::new();
+    for text in values.iter().flat_map(|value| value.split_whitespace()) {
+        let named = text.parse::<ClusterRef>().map_err(|_| wrong(FLAG, text, "it has to be NAMESPACE/NAME"))?;
+        if known.insert(named.namespace().to_owned(), named.name().to_owned()).is_some() {
+            return Err(wrong(FLAG, text, "its namespace has one already"));
+        }
+    }
+    Ok(known.into_iter().map(|(namespace, name)| ObjectKey::new(namespace.as_str(), name.as_str())).collect())
 }
 
 /// Parses the architecture. An unknown one counts as amd64, as in the in-tree provider (contract, section 4).

@@ -9,7 +9,7 @@ use std::{
 use app::IndexConfig;
 use cluster::{Fleet, FleetOptions, WorkloadCluster};
 use connect::Clients;
-use index::Index;
+use index::{Index, PlaceView};
 use rules::capi::ObjectKey;
 use service::listen::{Check, CheckState};
 use shared_informer::Spawner;
@@ -33,7 +33,7 @@ impl LiveIndex {
     /// Starts to read the clusters.
     pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
         let options = FleetOptions::of_one(config.rules, patience);
-        let options = FleetOptions { capi_version: config.capi_version, ..options };
+        let options = FleetOptions { capi_version: config.capi_version, remember: config.remember, ..options };
         let tasks = Spawner::from(Handle::current());
         let (fleet, cluster) = Fleet::start_one(clients, config.workload, options, &tasks);
         Self { fleet, cluster }
@@ -74,6 +74,11 @@ impl LiveIndex {
 
     pub(super) fn index(&self) -> &Index {
         self.cluster.index()
+    }
+
+    /// Returns what is remembered of Nodes.
+    pub(super) fn memory(&self) -> Vec<PlaceView> {
+        self.fleet.memory().map(|memory| memory.view()).unwrap_or_default()
     }
 
     /// Returns the names of the checks that aren't ready, with the reason.

@@ -146,6 +146,22 @@ fleet
 {{- toJson (uniq $namespaces) -}}
 {{- end -}}
 
+{{/* The ConfigMaps that remember Nodes: their name, and their namespaces as a JSON list. A fleet of several namespaces has one in
+each, so that tenants share none; else the release has one. They are in the management cluster, which has to be this one. */}}
+{{- define "capi-autoscaler-provider.rememberedName" -}}
+{{- printf "%s-remembered" (include "capi-autoscaler-provider.fullname" . | trunc 240 | trimSuffix "-") -}}
+{{- end -}}
+{{- define "capi-autoscaler-provider.rememberedNamespaces" -}}
+{{- $namespaces := list -}}
+{{- if and .Values.remember.enabled (include "capi-autoscaler-provider.managementInCluster" .) -}}
+{{- $namespaces = list .Release.Namespace -}}
+{{- if and (include "capi-autoscaler-provider.fleet" .) (gt (len .Values.fleet.namespaces) 1) -}}
+{{- $namespaces = uniq .Values.fleet.namespaces -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $namespaces -}}
+{{- end -}}
+
 {{/* "true" where the program reads the workload cluster's kubeconfig from the Secret that Cluster API keeps. In a fleet each Cluster
 grants that by a Role of its own. */}}
 {{- define "capi-autoscaler-provider.readsSecret" -}}

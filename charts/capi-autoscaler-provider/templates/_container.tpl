@@ -29,6 +29,9 @@
 - --read-only
 {{- end }}
 - --capacity-error-grace={{ .Values.capacityErrorGrace }}
+{{- range include "capi-autoscaler-provider.rememberedNamespaces" . | fromJsonArray }}
+- --remember-in={{ . }}/{{ include "capi-autoscaler-provider.rememberedName" $ }}
+{{- end }}
 - --management-kubeconfig={{ $management | default "in-cluster" }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 - --workload-kubeconfig=in-cluster

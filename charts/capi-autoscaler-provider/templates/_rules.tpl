@@ -40,6 +40,14 @@
   resources: {{ toJson .resources }}
   verbs: [list, watch]
 {{- end }}
+{{- if .Values.remember.enabled }}
+{{- range .Values.rbac.bootstrapGroups }}
+# Scaling from zero by Nodes that are remembered: which bootstrap template they had.
+- apiGroups: [{{ .group }}]
+  resources: {{ toJson .resources }}
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
 {{- if .Values.fleet.readAllSecrets }}
 # Every Secret, private keys among them: RBAC can't name the kubeconfigs of Clusters that are yet to come.
 - apiGroups: [""]

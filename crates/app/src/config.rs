@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rules::{LabelSelector, Rules};
+use rules::{LabelSelector, Rules, capi::ObjectKey};
 
 use super::{ProviderOptions, callers::TrustDomain};
 use cluster::{FleetOptions, Serve};
@@ -62,6 +62,8 @@ pub struct Config {
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
+    /// The ConfigMaps in which Nodes are remembered; none remembers none. One of several is for its own namespace.
+    pub remember: Vec<ObjectKey>,
     /// The operator's options for writes.
     pub scale: ScaleOptions,
     /// The log filter, which the admin listener shows and changes; `None` if this program doesn't own the log.
@@ -97,6 +99,8 @@ pub struct IndexConfig {
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
+    /// The ConfigMaps in which Nodes are remembered.
+    pub remember: Vec<ObjectKey>,
 }
 
 impl Config {
@@ -134,6 +138,7 @@ impl Config {
             instance: String::new(),
             capi_version: index.capi_version,
             prices: index.prices,
+            remember: index.remember,
             scale: ScaleOptions::default(),
             log: None,
             warnings: Vec::new(),
@@ -162,6 +167,7 @@ impl Config {
             rules: self.rules.clone(),
             capi_version: self.capi_version.clone(),
             prices: self.prices.clone(),
+            remember: self.remember.clone(),
         }
     }
 
@@ -176,7 +182,11 @@ impl Config {
         };
         ProviderOptions {
             serve,
-            reading: FleetOptions { capi_version: self.capi_version.clone(), ..reading },
+            reading: FleetOptions {
+                capi_version: self.capi_version.clone(),
+                remember: self.remember.clone(),
+                ..reading
+            },
             trust_domain,
             group_series: self.group_series,
             events: self.events.then(|| self.instance.clone()),
@@ -197,6 +207,7 @@ impl IndexConfig {
             rules,
             capi_version: None,
             prices: None,
+            remember: Vec::new(),
         }
     }
 }

@@ -13,10 +13,10 @@ use shared_informer::Spawner;
 use super::callers::{AdmitBy, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, Serve};
 use connect::Clients;
-use index::{GroupMetrics, GroupSeries, Index};
+use index::{GroupMetrics, GroupSeries, Index, MemoryMetrics};
 use page::state::ServedClusters;
 use scale::traces::Traces;
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
+use scale::{Api, EventRecorder, MemoryKeeper, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use service::{CallLogOptions, RpcMetrics, Service, Session};
 
 /// The options of a provider.
@@ -46,6 +46,8 @@ pub struct Provider {
     /// The workload clusters.
     pub fleet: Fleet,
     pub(super) callers: Arc<Callers>,
+    /// Writes what is remembered of Nodes, unless nothing is or may be written.
+    keeper: Option<MemoryKeeper>,
     /// The answers to Cluster Autoscaler.
     pub service: Service,
 }
@@ -69,6 +71,7 @@ impl Provider {
             let (client, resources) = (management.clients().writes.clone(), management.resources());
             EventRecorder::start(client, resources, &instance, scale_metrics.clone(), tasks)
         });
+        let kept = (!scale.read_only).then(|| (management.clients().writes.clone(), scale_metrics.clone()));
         let parts = Parts {
             options: scale,
             scale_metrics,
@@ -81,6 +84,11 @@ impl Provider {
         let callers = Arc::new(Callers::new(admit_by, parts));
         let fleet = Fleet::start(management.clone(), serve, reading, Arc::clone(&callers) as _, tasks);
         callers.answer_for(fleet.clone());
+        let keeper = kept.zip(fleet.memory()).map(|((client, metrics), memory)| {
+            let groups = fleet.clone();
+            MemoryKeeper::start(memory, &client, move || groups.used_templates(), &metrics, tasks)
+        });
+        registry.register_collector(Box::new(MemoryMetrics::new(fleet.memory().cloned())));
         registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
         let served = || Arc::clone(&callers) as Arc<dyn ServedClusters>;
         if let Some(only) = fleet.only() {
@@ -92,7 +100,7 @@ impl Provider {
             }
         }
         let service = Service::new(Arc::clone(&callers) as _, rpc_metrics, log);
-        Self { management, fleet, callers, service }
+        Self { management, fleet, callers, keeper, service }
     }
 
     /// Lets the running commands of all workload clusters finish, for at most `limit`.
@@ -111,6 +119,9 @@ impl Provider {
 
     /// Stops all tasks, and waits for them.
     pub async fn shutdown(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.end().await;
+        }
         self.fleet.shutdown().await;
     }
 }

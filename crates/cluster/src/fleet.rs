@@ -14,7 +14,7 @@ use std::{
 };
 
 use connect::{Clients, NodeAccess, Pace, WorkloadSource};
-use index::LONGEST_LOOP;
+use index::{LONGEST_LOOP, Memory};
 use parking_lot::Mutex;
 use rules::{
     LabelSelector, PriceList, Rules,
@@ -30,6 +30,7 @@ use crate::{
     core_kinds::{API_SERVER, CoreKinds},
     dispatch::{ByCluster, Dispatch},
     management::{Management, ManagementOptions},
+    memory,
     template_store::TemplateStore,
     templates::{KindStates, Templates},
     workload_cluster::{Common, Selection, WorkloadCluster},
@@ -57,6 +58,8 @@ pub struct FleetOptions {
     pub max_staleness: Duration,
     /// The settings of the informers.
     pub informers: Settings,
+    /// The ConfigMaps in which Nodes are remembered; none remembers none. One of several is for its own namespace.
+    pub remember: Vec<ObjectKey>,
 }
 
 /// The choice of workload clusters.
@@ -81,13 +84,18 @@ impl FleetOptions {
     pub fn of_one(rules: Rules, max_staleness: Duration) -> Self {
         let shared_limit = Some(SharedLimit::new("all objects", MAX_BYTES));
         let informers = Settings { shared_limit, ..Settings::default() };
-        Self { rules, capi_version: None, max_staleness, informers }
+        Self { rules, capi_version: None, max_staleness, informers, remember: Vec::new() }
     }
 
     /// Returns the options of many workload clusters, with the preferred version of Cluster API.
     #[must_use]
     pub fn of_many(rules: Rules, max_staleness: Duration) -> Self {
-        Self { rules, capi_version: None, max_staleness, informers: Settings::of_many_tenants() }
+        let informers = Settings::of_many_tenants();
+        Self { rules, capi_version: None, max_staleness, informers, remember: Vec::new() }
+    }
+
+    fn memory(&self) -> Option<Arc<Memory>> {
+        (!self.remember.is_empty()).then(|| Arc::new(Memory::new(&self.remember)))
     }
 
     /// Returns the options of the management cluster.
@@ -157,7 +165,7 @@ impl Fleet {
                 let sink = Arc::new(ByCluster::new(selector, Arc::clone(&options.rules.prices)));
                 let dispatch = Dispatch::ByCluster(Arc::clone(&sink));
                 let selection = Selection { sink, node_access: nodes, pace: Pace::of_many() };
-                let (templates, runtime) = (Arc::default(), runtime.into());
+                let (templates, runtime) = (Arc::new(TemplateStore::new(options.memory())), runtime.into());
                 let fleet = Self::follow(management, (dispatch, namespaces, templates), options, runtime);
                 let task = fleet.clone();
                 fleet.spawn(async move { task.follow_clusters(&selection, &*tenants).await });
@@ -184,7 +192,7 @@ impl Fleet {
         options: FleetOptions,
         spawner: Spawner,
     ) -> (Self, WorkloadCluster) {
-        let templates = Arc::<TemplateStore>::default();
+        let templates = Arc::new(TemplateStore::new(options.memory()));
         let index = templates.index(options.rules.clone());
         let (dispatch, namespaces) = (Dispatch::One(Arc::clone(&index)), options.rules.scope.namespaces());
         let fleet = Self::follow(management, (dispatch, namespaces, templates), options, spawner);
@@ -224,6 +232,14 @@ impl Fleet {
             spawner: spawner.clone(),
         });
         fleet.spawn(templates.follow(inner.tasks.clone(), inner.ended.clone()));
+        if let Some(memory) = inner.common.templates.memory() {
+            for config_map in memory.config_maps() {
+                let factory = core.management().factory().clone();
+                fleet.spawn(memory::follow(Arc::clone(memory), config_map, factory));
+            }
+            let (task, memory) = (Arc::clone(&inner.common), Arc::clone(memory));
+            fleet.spawn(async move { task.templates.follow(&memory).await });
+        }
         let task = Arc::clone(&inner.common);
         fleet.spawn(async move { task.core.follow().await });
         if core.has_several_namespaces() {
@@ -355,6 +371,18 @@ impl Fleet {
         self.inner.clusters.lock().get(&None).cloned()
     }
 
+    /// Returns what is remembered of Nodes, if anything is.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Arc<Memory>> {
+        self.inner.common.templates.memory()
+    }
+
+    /// Returns the templates of all groups, which need what is remembered of them.
+    #[must_use]
+    pub fn used_templates(&self) -> BTreeSet<rules::remembered::Templates> {
+        self.inner.common.templates.used_templates()
+    }
+
     /// Applies the operator's prices to all workload clusters.
     pub fn set_prices(&self, prices: &Arc<PriceList>) {
         self.inner.common.core.sink().set_prices(prices);
@@ -405,6 +433,7 @@ impl Checks for Fleet {
         let core = &self.inner.common.core;
         let mut checks = core.checks(Vec::new);
         checks.extend(core.unread_namespaces());
+        checks.extend(self.memory().into_iter().flat_map(|memory| memory::checks(memory)));
         // Without the core kinds nothing is known of the Clusters.
         let is_in_sync = checks.iter().all(Check::is_ready);
         let clusters = if is_in_sync { self.inner.clusters.lock().clone() } else { BTreeMap::new() };

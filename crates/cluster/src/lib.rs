@@ -11,6 +11,7 @@ pub mod fake;
 mod fleet;
 mod follow;
 mod management;
+mod memory;
 mod metrics;
 mod reach;
 mod template_store;

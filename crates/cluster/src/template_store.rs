@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use rules::capi::{InfrastructureTemplate, KindRef, Meta, ObjectKey};
 use tokio::sync::watch;
 
-use index::{Change, Index, IndexFeed as _, KindState, SharedTemplates, Sink, Tag, Template};
-use rules::Rules;
+use index::{Change, Index, IndexFeed as _, KindState, Memory, SharedTemplates, Sink, Tag, Template};
+use rules::{Rules, remembered};
 
 /// The namespaces of the groups that name each kind, as an index has them.
 type Wanted = BTreeMap<KindRef, BTreeSet<ArcStr>>;
@@ -23,6 +23,7 @@ type Wanted = BTreeMap<KindRef, BTreeSet<ArcStr>>;
 #[derive(Default)]
 pub(super) struct TemplateStore {
     shared: Arc<SharedTemplates>,
+    memory: Option<Arc<Memory>>,
     kinds: Mutex<Kinds>,
     /// Notified when the kinds that groups name, or their namespaces, may have changed.
     changed: watch::Sender<()>,
@@ -37,9 +38,46 @@ struct Kinds {
 }
 
 impl TemplateStore {
+    /// Returns a store whose indexes share what is remembered too.
+    pub(super) fn new(memory: Option<Arc<Memory>>) -> Self {
+        Self { memory, ..Self::default() }
+    }
+
+    /// Returns what is remembered of Nodes.
+    pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
+        self.memory.as_ref()
+    }
+
+    /// Tells the indexes what is remembered anew. Drop the future to stop.
+    pub(super) async fn follow(&self, memory: &Memory) {
+        let mut changes = memory.changes();
+        loop {
+            changes.borrow_and_update();
+            let templates = Arc::new(memory.take_changed());
+            let indexes: Vec<_> = self.kinds.lock().indexes.iter().map(|(index, _)| Arc::clone(index)).collect();
+            for index in indexes.iter().filter(|_| !templates.is_empty()) {
+                index.apply(Change::Remembered(Arc::clone(&templates)));
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the templates of all groups, which need what is remembered of them.
+    pub(super) fn used_templates(&self) -> BTreeSet<remembered::Templates> {
+        let indexes: Vec<_> = self.kinds.lock().indexes.iter().map(|(index, _)| Arc::clone(index)).collect();
+        let mut used = BTreeSet::new();
+        for index in indexes {
+            index.add_used_templates(&mut used);
+        }
+        used
+    }
+
     /// Returns an index that shares the templates. It has to be [removed](TemplateStore::remove) in the end.
     pub(super) fn index(&self, rules: Rules) -> Arc<Index> {
-        let index = Arc::new(Index::new(rules).in_first_sync().sharing(Arc::clone(&self.shared)));
+        let index = Index::new(rules).in_first_sync().sharing(Arc::clone(&self.shared));
+        let index = Arc::new(index.remembering(self.memory.clone()));
         self.kinds.lock().indexes.push((Arc::clone(&index), Wanted::new()));
         index
     }

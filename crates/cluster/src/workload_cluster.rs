@@ -14,6 +14,7 @@ use super::{
     dispatch::ByCluster,
     fleet::{Left, Standing},
     management::Management,
+    memory,
     template_store::TemplateStore,
     templates::{FIRST_TEMPLATES, KindStates, TemplatesAtStart, not_followed},
     workload_nodes::{NODES, WorkloadNodes},
@@ -349,7 +350,8 @@ impl WorkloadCluster {
         let kinds = kinds.lock();
         let (followed, others): (Vec<_>, Vec<_>) = kinds.iter().partition(|(_, known)| known.is_followed);
         checks.extend(followed.into_iter().map(|(kind, known)| {
-            let name = format!("templates/{kind}");
+            let prefix = if self.inner.index.is_bootstrap(kind) { "remembered" } else { "templates" };
+            let name = format!("{prefix}/{kind}");
             match &known.state {
                 KindState::Synced => Check::ready(name),
                 KindState::Pending if awaited => Check::pending(name, FIRST_TEMPLATES),
@@ -358,6 +360,7 @@ impl WorkloadCluster {
             }
         }));
         checks.extend(not_followed(&others));
+        checks.extend(self.inner.common.templates.memory().into_iter().flat_map(|memory| memory::checks(memory)));
         // A kind that a group has just named has no state of its own yet.
         if awaited && checks.iter().all(Check::is_ready) {
             checks.push(Check::pending("templates", FIRST_TEMPLATES));

@@ -11,6 +11,7 @@ use super::{
     change::Change,
     log::Notice,
     relations::{ByKey, Tail, TemplateKey, cluster_key, group_of, holder_key, owner_of, template_key},
+    remember::{bootstrap_key, is_made_differently},
     state::{Index, Inner, LiveState},
     templates::Template,
 };
@@ -107,7 +108,7 @@ impl LiveState {
             Change::TemplateUndecodable(kind, key, error) => self.set_template(&(kind, key), Some(Err(error))),
             Change::Kind(kind, state) => {
                 if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
-                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+                    self.evaluate_and_remember(self.groups_by_kind.to_vec(&kind));
                 }
             }
             Change::KindGone(kind) => {
@@ -121,6 +122,7 @@ impl LiveState {
                 let concerns = |id: &&GroupId| before.contains(&*id.key.namespace) != now.contains(&*id.key.namespace);
                 self.evaluate_all(self.groups.keys().filter(concerns).cloned().collect());
             }
+            Change::Remembered(templates) => self.memory_changed(&templates),
             Change::Prices(prices) => {
                 self.rules.prices = prices;
                 self.evaluate_all(self.groups.keys().cloned().collect());
@@ -132,7 +134,15 @@ impl LiveState {
         if !self.shares_templates {
             self.templates.set(&key.0, &key.1, template);
         }
-        self.evaluate_all(self.groups_by_template.to_vec(key));
+        self.evaluate_and_remember(self.groups_by_template.to_vec(key));
+    }
+
+    /// Evaluates groups after a change of a template, whose Nodes may have come before it.
+    fn evaluate_and_remember(&mut self, groups: Vec<GroupId>) {
+        self.evaluate_all(groups.clone());
+        for owner in groups {
+            self.remember_owner(&owner);
+        }
     }
 
     fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>) {
@@ -150,6 +160,9 @@ impl LiveState {
         }
         self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
         self.evaluate(id);
+        if old.is_none_or(|old| is_made_differently(&old, object)) {
+            self.remember_owner(id);
+        }
     }
 
     /// Marks an object as undecodable. It isn't a group until it decodes, but its last version keeps its relations:
@@ -163,7 +176,7 @@ impl LiveState {
             self.to_log.insert(id.clone());
             self.membership_changed = true;
         }
-        self.set_wanted(id, None);
+        self.set_wanted(id, None, None);
     }
 
     fn remove_scalable(&mut self, id: &GroupId) {
@@ -182,7 +195,7 @@ impl LiveState {
         self.relate(id, old.as_deref(), None);
         self.update_resources_of_owner(id, old.as_deref(), None);
         self.update_labels_of_owner(old.as_deref(), None);
-        self.set_wanted(id, None);
+        self.set_wanted(id, None, None);
         if !keep {
             self.groups.remove(id);
         }
@@ -210,6 +223,9 @@ impl LiveState {
             }
         }
         self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
+        if self.memory.is_some() {
+            self.relate_template(id, old.and_then(bootstrap_key), new.and_then(bootstrap_key));
+        }
         if id.kind != ScalableKind::MachineSet {
             return;
         }

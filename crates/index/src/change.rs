@@ -5,7 +5,7 @@ use arcstr::ArcStr;
 use std::{collections::BTreeSet, sync::Arc};
 
 use rules::capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
-use rules::{GroupId, PriceList};
+use rules::{GroupId, PriceList, remembered::Templates};
 
 use super::templates::Template;
 
@@ -42,6 +42,8 @@ pub enum Change {
     KindGone(KindRef),
     /// The set of unreadable namespaces in scope has changed; the value is the complete set.
     ForbiddenNamespaces(BTreeSet<String>),
+    /// What is remembered of Nodes of these templates has changed.
+    Remembered(Arc<BTreeSet<Templates>>),
     /// The operator's prices have changed.
     Prices(Arc<PriceList>),
 }

@@ -9,13 +9,14 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::capi::{KindRef, ObjectKey, ScalableKind};
 use rules::{
-    self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Rollout, rollout, writing::Ongoing,
+    self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Remembered, Rollout,
+    remembered::Templates, rollout, writing::Ongoing,
 };
 use tokio::sync::watch;
 
 use super::{
     change::KindState,
-    group::Served,
+    group::{Group, Served},
     relations::{cluster_key, template_key},
     state::{Index, LiveState},
     templates::Template,
@@ -29,16 +30,25 @@ type Evaluated = Result<Box<Definition>, Excluded>;
 pub(super) const AT_ONCE: usize = 4;
 
 impl Index {
-    /// Returns the infrastructure template kinds that groups in scope reference, with the namespaces of these groups.
+    /// Returns the template kinds that groups in scope reference, with the namespaces of these groups.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         let mut wanted = BTreeMap::<KindRef, BTreeSet<ArcStr>>::new();
         for (id, group) in &self.inner.read().live.groups {
-            if let Some(kind) = &group.wants {
+            for kind in group.wanted() {
                 wanted.entry(kind.clone()).or_default().insert(id.key.namespace.clone());
             }
         }
         wanted
+    }
+
+    /// Returns true if groups refer to a kind as that of their bootstrap template alone.
+    #[must_use]
+    pub fn is_bootstrap(&self, kind: &KindRef) -> bool {
+        let inner = self.inner.read();
+        let groups = || inner.live.groups.values();
+        let is_template = groups().any(|group| group.wants.as_ref() == Some(kind));
+        !is_template && groups().any(|group| group.wants_bootstrap.as_ref() == Some(kind))
     }
 
     /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
@@ -53,8 +63,8 @@ impl Index {
         self.inner.read().live.kinds.get(kind).cloned()
     }
 
-    /// Returns true if the first list of every referenced template kind has completed or failed, and all groups are
-    /// evaluated.
+    /// Returns true if the first list of every referenced template kind has completed or failed, what is remembered has been
+    /// read or can't be, and all groups are evaluated.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
@@ -64,7 +74,8 @@ impl Index {
             Some(KindState::Pending) | None => false,
         };
         inner.live.due.is_empty()
-            && inner.live.groups.values().filter_map(|group| group.wants.as_ref()).all(has_settled)
+            && inner.live.memory.as_ref().is_none_or(|memory| memory.has_settled())
+            && inner.live.groups.values().flat_map(Group::wanted).all(has_settled)
     }
 }
 
@@ -115,7 +126,17 @@ impl LiveState {
         };
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let resources = self.resources_for(id, object);
+        let of_group = match infrastructure {
+            InfrastructureState::Known(template) => Some(template),
+            InfrastructureState::None | InfrastructureState::Unknown | InfrastructureState::Unreadable(_) => None,
+        };
+        let (templates, found) = self.remembered_for(object, of_group);
+        let remembered = found.as_ref().map(|found| Remembered {
+            entry: &found.entry,
+            arch: found.key.arch(),
+            is_whole: found.is_whole,
+        });
+        let resources = self.resources_for(id, object, remembered);
         let observed = self.observed_labels(id, object);
         let sibling = resources.same_templates.filter(|resources| resources.group != *id);
         let of_sibling = sibling.map(|resources| self.labels_of_sibling(&resources.group, object));
@@ -132,8 +153,19 @@ impl LiveState {
         let evaluated = self.in_its_namespace(id, evaluated);
         let needs_template = evaluated.as_ref().err().is_none_or(|excluded| excluded.reason.needs_template());
         let wants = if needs_template { template.map(|(kind, _)| kind) } else { None };
+        let wants_bootstrap = if needs_template { self.wanted_bootstrap(object) } else { None };
+        self.set_templates(id, templates);
         self.set_evaluated(id, evaluated);
-        self.set_wanted(id, wants);
+        self.set_wanted(id, wants, wants_bootstrap);
+    }
+
+    fn set_templates(&mut self, id: &GroupId, templates: Option<Templates>) {
+        if let Some(group) = self.groups.get_mut(id)
+            && group.templates != templates
+        {
+            group.templates = templates;
+            group.smaller = None;
+        }
     }
 
     /// Excludes a group whose namespace can't be read. An object that isn't meant to be a group keeps its reason.
@@ -160,7 +192,8 @@ impl LiveState {
     fn set_evaluated(&mut self, id: &GroupId, evaluated: Evaluated) {
         let Some(group) = self.groups.get_mut(id) else { return };
         match evaluated {
-            Ok(definition) => {
+            Ok(mut definition) => {
+                definition.notes.extend(group.smaller.as_ref().map(|smaller| smaller.note.clone()));
                 let old = group.served.as_deref().map(|served| &served.definition);
                 if !group.is_live() || old.is_none_or(|old| old.bounds != definition.bounds) {
                     self.membership_changed = true;
@@ -193,12 +226,12 @@ fn template_name(id: &GroupId) -> String {
 }
 
 impl LiveState {
-    /// Replaces the template kind of a group.
-    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
+    /// Replaces the template kinds of a group.
+    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>, bootstrap: Option<KindRef>) {
         if let Some(group) = self.groups.get_mut(id)
-            && group.wants != kind
+            && (&group.wants, &group.wants_bootstrap) != (&kind, &bootstrap)
         {
-            group.wants = kind;
+            (group.wants, group.wants_bootstrap) = (kind, bootstrap);
             self.wanted_changed = true;
         }
     }

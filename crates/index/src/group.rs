@@ -11,15 +11,19 @@ use jiff::{SignedDuration, Timestamp};
 use prost::bytes::Bytes;
 use rules::capi::{KindRef, Node, ObjectKey, ScalableResource};
 use rules::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Instance, MachineView, Overrides, Problem, Shortage,
-    placeholder,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Instance, MachineView, NodeTemplate, Overrides,
+    Problem, Shortage, Source, placeholder,
+    remembered::Templates,
     replacement::Replaced,
     rollout,
     writing::{GroupVersion, Ongoing},
 };
 use tokio::time;
 
-use super::versions::{Overwritten, OwnSize, Versions};
+use super::{
+    remember::{LastSeen, SmallerNode},
+    versions::{Overwritten, OwnSize, Versions},
+};
 
 /// The values that a group is served with: the rules' definition, and the values derived from it.
 #[derive(Debug)]
@@ -55,6 +59,16 @@ pub(super) struct Group {
     pub(super) served: Option<Arc<Served>>,
     /// The kind of its infrastructure template, if this program should watch it.
     pub(super) wants: Option<KindRef>,
+    /// The kind of its bootstrap template, if this program should watch it.
+    pub(super) wants_bootstrap: Option<KindRef>,
+    /// The content of its templates, once it is known and Nodes are remembered by it.
+    pub(super) templates: Option<Templates>,
+    /// The last Node that was remembered.
+    pub(super) last_seen: Option<Box<LastSeen>>,
+    /// The last Node that was smaller than what was remembered.
+    pub(super) smaller: Option<SmallerNode>,
+    /// True if that one isn't reported yet.
+    pub(super) reports_smaller: bool,
     /// The first Machine by name that has a Node, with that Node; for a MachinePool the key of its first Node, with
     /// that Node.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
@@ -88,6 +102,11 @@ impl Default for Group {
             excluded: Some(Exclusion::Gone.into()),
             served: None,
             wants: None,
+            wants_bootstrap: None,
+            templates: None,
+            last_seen: None,
+            smaller: None,
+            reports_smaller: false,
             sample: None,
             rollout: None,
             versions: Versions::default(),
@@ -156,6 +175,17 @@ impl Group {
     pub(super) fn holding_rollout(&self) -> Option<&Ongoing> {
         let ignored = self.served.as_ref().is_some_and(|served| served.definition.ignores_rollouts);
         self.rollout.as_ref().filter(|_| !ignored)
+    }
+
+    /// Returns the kinds of its templates that this program should watch.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &KindRef> {
+        self.wants.iter().chain(&self.wants_bootstrap)
+    }
+
+    /// Returns true if cpu or memory of its template is remembered.
+    pub(super) fn uses_memory(&self) -> bool {
+        let template = self.served.as_ref().and_then(|served| served.definition.template.as_ref());
+        matches!(template.and_then(NodeTemplate::source), Some(Source::Remembered(_)))
     }
 
     /// Returns true if there is an object, even one that doesn't decode.

@@ -14,6 +14,7 @@ mod group;
 mod learned;
 mod log;
 mod members;
+mod memory;
 mod metrics;
 mod multimap;
 #[cfg(any(test, feature = "test-support"))]
@@ -21,6 +22,7 @@ mod multimap;
 pub mod objects;
 mod observe;
 mod relations;
+mod remember;
 mod resolve;
 mod state;
 mod templates;
@@ -37,7 +39,9 @@ pub use self::{
     group::{Hold, Served},
     log::Notice,
     members::Member,
-    metrics::{GroupMetrics, GroupSeries, encode_groups},
+    memory::{Memory, MemoryWrite, PlaceView, Reading},
+    metrics::{GroupMetrics, GroupSeries, MemoryMetrics, encode_groups},
+    remember::SmallerNode,
     resolve::{NodeQuery, Resolved},
     state::{Index, LONGEST_LOOP, PinnedGroup},
     templates::{SharedTemplates, Template},

@@ -6,16 +6,17 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
-use rules::{InstanceCounts, NodeTemplate, Source};
+use rules::{FromZero, InstanceCounts, NodeTemplate, Source};
 
 use super::{
     families::{count, gauge, single},
+    memory::{Memory, PlaceView},
     state::Index,
     view::{Detail, GroupSnapshot, Stats},
 };
 
 /// The sources of a template's capacity, as label values.
-const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
+const SOURCES: [&str; 5] = ["annotation", "learned", "remembered", "status.capacity", "none"];
 
 /// The choice of series for node groups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,6 +70,33 @@ pub fn encode_groups<'a>(
         all.extend_series(Values::of(index));
     }
     encode_series(&all, Timestamp::now(), encoder)
+}
+
+/// The collector for what is remembered of Nodes.
+#[derive(Debug)]
+pub struct MemoryMetrics(Option<Arc<Memory>>);
+
+impl MemoryMetrics {
+    /// Creates the collector of a memory, if there is one.
+    #[must_use]
+    pub fn new(memory: Option<Arc<Memory>>) -> Self {
+        Self(memory)
+    }
+}
+
+impl Collector for MemoryMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let places = self.0.as_ref().map(|memory| memory.view()).unwrap_or_default();
+        let sum = |of: fn(&PlaceView) -> usize| count(places.iter().map(of).sum::<usize>() as u64);
+        let encoder = &mut encoder;
+        single(encoder, "remembered_nodes", "Entries about Nodes that are remembered", sum(|place| place.entries))?;
+        single(
+            encoder,
+            "remembered_nodes_set_aside",
+            "Entries about Nodes that can't be used",
+            sum(|place| place.set_aside.len()),
+        )
+    }
 }
 
 fn encode_series(values: &Values, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -129,6 +157,10 @@ fn encode_fleet(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) ->
     single(encoder, "failed_instances", "Instances of all node groups that have an error", sum(|it| it.failed))?;
     let by_source =
         SOURCES.map(|source| ([("source", source)], groups.iter().filter(|it| it.source == source).count() as u64));
+    let from_zero = FromZero::ALL.map(FromZero::as_str).into_iter().chain(["none"]);
+    let from_zero =
+        from_zero.map(|by| ([("by", by)], count(groups.iter().filter(|it| it.from_zero == by).count() as u64)));
+    gauge(encoder, "node_groups_from_zero", "Node groups by what lets them scale from zero", from_zero)?;
     gauge(
         encoder,
         "node_groups_by_template_source",
@@ -187,6 +219,7 @@ pub(super) struct GroupNumbers {
     pub(super) deleting: i64,
     pub(super) failed: i64,
     pub(super) source: &'static str,
+    pub(super) from_zero: &'static str,
 }
 
 /// The values of the series, sorted by group.
@@ -229,6 +262,7 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
         creating: count(creating),
         deleting: count(deleting),
         failed: count(failed),
+        from_zero: served.definition.from_zero.map_or("none", FromZero::as_str),
         source: served.definition.template.as_ref().and_then(NodeTemplate::source).map_or("none", Source::as_str),
     })
 }

@@ -7,7 +7,7 @@ use std::{
 
 use rules::capi::{KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
 use rules::{
-    GroupId, ObservedResources, RealNodes,
+    GroupId, ObservedResources, RealNodes, Remembered,
     labels::ZONE,
     observed::{ObservedLabels, OtherZone},
 };
@@ -390,13 +390,25 @@ impl LiveState {
         self.observations.other_zones.get(&KindRef::from(object.infrastructure.as_ref()?))
     }
 
-    /// Returns the observations of a group's real Nodes, without its sample.
-    pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
+    /// Returns the observations of a group's real Nodes, without its sample. What is remembered comes before all but a
+    /// running Node of the group.
+    pub(super) fn resources_for<'a>(
+        &'a self,
+        id: &GroupId,
+        object: &ScalableResource,
+        remembered: Option<Remembered<'a>>,
+    ) -> RealNodes<'a> {
         let templates = Templates::of(object);
-        let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
-        let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
+        let same_templates = if remembered.is_some() {
+            let own = self.resources.get(&templates, id).filter(|own| own.live);
+            own.map(|own| own.observed.as_ref())
+        } else {
+            self.resources.best(&templates, id).map(AsRef::as_ref)
+        };
+        let is_known = same_templates.is_some() || remembered.is_some();
+        let other_templates = if is_known { None } else { self.resources_of_other_templates(id) };
         let empty_huge_pages = Some(&self.resources.empty_huge_pages);
-        RealNodes { same_templates, other_templates, empty_huge_pages, ..RealNodes::default() }
+        RealNodes { remembered, same_templates, other_templates, empty_huge_pages, ..RealNodes::default() }
     }
 
     /// Returns the resources observed for templates of older MachineSets of the group: those of a Node that still
@@ -428,6 +440,7 @@ impl LiveState {
         }
         for pool in self.pools_by_node.to_vec(name) {
             self.resample(&pool);
+            self.remember_owner(&pool);
             self.observe_pool_resources(&pool);
             if let Some(pool) = self.groups.get(&pool).and_then(|group| group.object.clone()) {
                 self.observe_owner(&pool);
@@ -438,6 +451,7 @@ impl LiveState {
     /// Updates a group's sample after a change of a Machine or its Node, which may become the sample or stop being
     /// it.
     pub(super) fn machine_changed(&mut self, machine: &Arc<Machine>) {
+        self.remember_machine(machine);
         self.observe_resources(machine);
         self.observe_machine(machine);
         let key = &machine.meta.key;

@@ -27,6 +27,7 @@ use super::{
     group::{FailedDelete, Group},
     learned::{Observations, Resources},
     log::{FirstSync, GroupLines},
+    memory::Memory,
     multimap::Multimap,
     relations::{ByKey, Holders, Tail, TemplateKey},
     templates::SharedTemplates,
@@ -74,6 +75,13 @@ impl Index {
         self
     }
 
+    /// Remembers Nodes, and uses what is remembered.
+    #[must_use]
+    pub fn remembering(mut self, memory: Option<Arc<Memory>>) -> Self {
+        self.inner.get_mut().live.memory = memory;
+        self
+    }
+
     /// Returns the keys that `of` finds in the index.
     pub(super) fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
         of(&self.inner.read().live)
@@ -95,6 +103,8 @@ pub(super) struct LiveState {
     pub(super) templates: Arc<SharedTemplates>,
     /// True if the templates are stored by whoever shares them.
     pub(super) shares_templates: bool,
+    /// What is remembered of Nodes; `None` if nothing is.
+    pub(super) memory: Option<Arc<Memory>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
@@ -153,6 +163,7 @@ impl LiveState {
             unready_nodes: BTreeMap::new(),
             templates: Arc::default(),
             shares_templates: false,
+            memory: None,
             kinds: HashMap::new(),
             shortages: HashMap::new(),
             unidentified: BTreeSet::new(),

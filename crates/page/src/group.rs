@@ -137,7 +137,7 @@ fn explained(report: &GroupReport) -> Markup {
             h2 { "The Node that would join" }
             p {
                 "Scales from zero: "
-                @if report.scales_from_zero { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Odd, "no")) }
+                @if report.scales_from_zero { (labelled(Severity::Good, "yes")) @if let Some(by) = report.from_zero { " (" (by) ")" } } @else { (labelled(Severity::Odd, "no")) }
             }
             @if !lines.is_empty() {
                 (table("folds lines", &["What", "Value", "Where it comes from"], &html! {

@@ -126,6 +126,7 @@ fn hostile() -> (State, Explained) {
         max_size: 5,
         rolling_out: true,
         scales_from_zero: false,
+        from_zero: None,
         not_from_zero: Some(text()),
         template: Some(NodeTemplate {
             capacity: BTreeMap::new(),

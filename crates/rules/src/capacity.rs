@@ -6,6 +6,10 @@ pub(super) mod own;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+
 pub use self::annotations::of_annotations;
 pub use self::own::of_own_annotations;
 use super::{
@@ -31,7 +35,7 @@ const STORAGE: &str = "storage";
 const DIRECTX: &str = "microsoft.com/directx";
 
 /// Returns the capacity. The sources, from weakest to strongest: the default number of pods, `status.capacity`, an
-/// observed Node of the same templates, the annotations that Cluster Autoscaler's own provider reads, the annotation
+/// observed or remembered Node of the same templates, the annotations that Cluster Autoscaler's own provider reads, the annotation
 /// `resources`. The result may lack CPU and memory.
 pub(super) fn capacity(
     context: &Context<'_>,
@@ -47,7 +51,9 @@ pub(super) fn capacity(
         put_all(&mut capacity, stated);
     }
     if let Some(observed_resources) = context.nodes.same_templates {
-        put_learned(&mut capacity, observed_resources, context);
+        put_learned(&mut capacity, &observed_resources.resources, context, &observed_resources.source_for(&context.id));
+    } else if let Some(remembered) = &context.nodes.remembered {
+        put_learned(&mut capacity, &remembered.entry.resources, context, &remembered.source());
     }
     let annotations = &context.group.annotations;
     for (stated, more) in [of_annotations(annotations), of_own_annotations(annotations)] {
@@ -66,17 +72,17 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
     }
 }
 
-/// Adds the resources of an observed Node. They override `status.capacity`, which includes the memory that the kernel
+/// Adds the resources of an observed or remembered Node. They override `status.capacity`, which includes the memory that the kernel
 /// reserves. An extended resource of 0 doesn't override another amount: the device
 /// plugin may not have started yet.
-fn put_learned(capacity: &mut Capacity, observed_resources: &ObservedResources, context: &Context<'_>) {
-    for (resource, Amounts { capacity: seen, .. }) in &observed_resources.resources {
+fn put_learned(capacity: &mut Capacity, resources: &BTreeMap<ArcStr, Amounts>, context: &Context<'_>, source: &Source) {
+    for (resource, Amounts { capacity: seen, .. }) in resources {
         let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
         let stated = capacity.get(resource.as_str()).map(|stated| stated.value);
         let says_something =
             if seen.is_zero() { stated.is_none() && !is_never_zero(resource) } else { stated != Some(*seen) };
         if wanted && says_something {
-            put(capacity, resource, *seen, observed_resources.source_for(&context.id));
+            put(capacity, resource, *seen, source.clone());
         }
     }
 }

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::capi::CAPACITY_PREFIX;
 use arcstr::ArcStr;
+use k8s_pb::{
+    api::resource::v1::{Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use serde::Serialize;
 
 use super::{Problem, ProblemKind, Quantity, Source, problem::parse_list, resource_list::device_count};
@@ -94,6 +98,30 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Prob
     (dra.into_iter().chain(csi).collect(), problems)
 }
 
+/// Returns the ResourceSlices of a Node with this name, as Cluster Autoscaler's own provider makes them: one for each driver
+/// of devices, in a pool of the Node's name. Nothing sends them: the protocol has no field yet.
+#[must_use]
+pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
+    let of_devices = drivers.iter().filter(|driver| driver.kind == DriverKind::Dra && driver.count > 0);
+    let gpu = || DeviceAttribute { string: Some("gpu".to_owned()), ..DeviceAttribute::default() };
+    let device = |number: u32| Device {
+        name: Some(format!("gpu-{number}")),
+        attributes: [("type".to_owned(), gpu())].into(),
+        ..Device::default()
+    };
+    let slice = |driver: &Driver| ResourceSlice {
+        metadata: Some(ObjectMeta { name: Some(format!("{node}-{}", driver.name)), ..ObjectMeta::default() }),
+        spec: Some(ResourceSliceSpec {
+            driver: Some(driver.name.clone()),
+            node_name: Some(node.to_owned()),
+            pool: Some(ResourcePool { name: Some(node.to_owned()), generation: None, resource_slice_count: Some(1) }),
+            devices: (0..driver.count).map(device).collect(),
+            ..ResourceSliceSpec::default()
+        }),
+    };
+    of_devices.map(slice).collect()
+}
+
 fn driver(kind: DriverKind, name: &str, count: u32, key: &ArcStr) -> Driver {
     Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()) }
 }
@@ -140,6 +168,7 @@ fn is_driver_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message as _;
     use rstest::rstest;
 
     use super::*;
@@ -165,6 +194,28 @@ mod tests {
         for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10277"] {
             assert!(note.contains(part), "{part:?} isn't in {note}");
         }
+    }
+
+    #[test]
+    fn devices_are_a_slice_of_the_node_as_in_tree() {
+        let annotations = annotated(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2"), ("csi-driver", "a=1")]);
+        let slices = resource_slices(&drivers(&annotations).0, "workers-template");
+        let [ResourceSlice { metadata: Some(metadata), spec: Some(spec) }] = slices.as_slice() else {
+            panic!("{slices:?}")
+        };
+        assert_eq!(metadata.name.as_deref(), Some("workers-template-gpu.nvidia.com"));
+        assert_eq!(
+            (spec.driver.as_deref(), spec.node_name.as_deref()),
+            (Some("gpu.nvidia.com"), Some("workers-template"))
+        );
+        let pool = spec.pool.as_ref().unwrap();
+        assert_eq!((pool.name.as_deref(), pool.resource_slice_count), (Some("workers-template"), Some(1)));
+        let device =
+            |device: &Device| (device.name.clone().unwrap(), device.attributes["type"].string.clone().unwrap());
+        let devices: Vec<_> = spec.devices.iter().map(device).collect();
+        assert_eq!(devices, [("gpu-0".to_owned(), "gpu".to_owned()), ("gpu-1".to_owned(), "gpu".to_owned())]);
+        assert!(!slices[0].encode_to_vec().is_empty(), "it is a message of the wire");
+        assert_eq!(resource_slices(&drivers(&annotated(&[("csi-driver", "a=1")])).0, "node"), []);
     }
 
     #[rstest]

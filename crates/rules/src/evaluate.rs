@@ -12,7 +12,8 @@ use crate::{
     },
     options, price,
     problem::keep_first,
-    rollout, size, template,
+    rollout, size,
+    template::{self, FromZero},
 };
 
 /// The rules that all objects of a workload cluster share.
@@ -69,6 +70,8 @@ pub struct Definition {
     pub bounds: Bounds,
     /// The Node that would join; `None` if too little is known, which is an error only for a group without replicas.
     pub template: Option<NodeTemplate>,
+    /// What states cpu and memory of its Nodes while it has none.
+    pub from_zero: Option<FromZero>,
     /// The drivers of its Nodes, which the template can't carry.
     pub drivers: Vec<Driver>,
     /// The autoscaling options that it overrides.
@@ -165,7 +168,7 @@ pub fn evaluate(
         });
     }
     let id = GroupId::of(object.kind, &object.meta);
-    let template::Built { template, drivers, mut notes, .. } = built;
+    let template::Built { template, from_zero, drivers, mut notes, .. } = built;
     let is_unknown = matches!(infrastructure, InfrastructureState::Unknown);
     if template.is_none() && bounds.min == 0 && !is_unknown {
         notes.push(LOST_AT_ZERO.to_owned());
@@ -174,6 +177,7 @@ pub fn evaluate(
         id,
         bounds,
         template,
+        from_zero,
         drivers,
         options,
         price,

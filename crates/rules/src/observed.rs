@@ -13,6 +13,7 @@ use crate::{
     capi::{LONGEST_VALUE, Node, NodeResources},
     labels,
     labels::ZONE,
+    remembered,
     resource_list::{CPU, MEMORY, quantity},
 };
 
@@ -212,7 +213,10 @@ pub struct RealNodes<'a> {
     pub of_sibling: Option<&'a ObservedLabels>,
     /// A Node of the same infrastructure provider whose zone isn't its failure domain.
     pub other_zone: Option<&'a OtherZone>,
-    /// The resources of an observed Node that was made from the group's own templates.
+    /// What is remembered of Nodes that were made from templates of the same content.
+    pub remembered: Option<Remembered<'a>>,
+    /// The resources of an observed Node that was made from the group's own templates. If something is remembered, it is a
+    /// running Node of the group.
     pub same_templates: Option<&'a ObservedResources>,
     /// The resources of an observed Node of the group that was made from other templates, which the group had before.
     pub other_templates: Option<&'a ObservedResources>,
@@ -220,6 +224,25 @@ pub struct RealNodes<'a> {
     pub empty_huge_pages: Option<&'a EmptyHugePages>,
     /// True if the group is a MachinePool that owns a Machine.
     pub pool_has_machines: bool,
+}
+
+/// What is remembered of the Nodes of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Remembered<'a> {
+    /// The entry.
+    pub entry: &'a remembered::Entry,
+    /// The architecture of its Nodes.
+    pub arch: &'a str,
+    /// True if nothing but the templates decides what a Node of the group is.
+    pub is_whole: bool,
+}
+
+impl Remembered<'_> {
+    /// Returns the source of a value that a group takes from it.
+    #[must_use]
+    pub(crate) fn source(&self) -> Source {
+        Source::Remembered(Box::new(self.entry.seen.clone()))
+    }
 }
 
 impl ObservedResources {

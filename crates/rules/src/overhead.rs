@@ -15,7 +15,7 @@ use super::{
 pub(super) const OVERHEAD: &str = "overhead";
 
 /// Returns the overhead. The sources, from weakest to strongest, for each resource: the operator's default, the
-/// annotation, an observed Node. A Node whose allocatable equals its capacity has an overhead of 0.
+/// annotation, an observed or remembered Node. A Node whose allocatable equals its capacity has an overhead of 0.
 ///
 /// A kubelet takes its huge pages off allocatable memory. An observed Node of the same templates shows that already; to
 /// the others they are added.
@@ -48,12 +48,19 @@ pub(super) fn overhead(
             }
         }
     }
-    if let Some(observed_resources) = context.nodes.same_templates.or(context.nodes.other_templates) {
-        for (resource, amounts) in observed_resources.resources.iter().filter(|(resource, _)| has(resource)) {
-            put(&mut overhead, resource, amounts.overhead(), observed_resources.source_for(&context.id));
+    let nodes = &context.nodes;
+    let of_node = |seen: &ObservedResources| seen.source_for(&context.id);
+    let learned = match (nodes.same_templates, &nodes.remembered) {
+        (Some(same), _) => Some((&same.resources, of_node(same))),
+        (None, Some(remembered)) => Some((&remembered.entry.resources, remembered.source())),
+        (None, None) => nodes.other_templates.map(|other| (&other.resources, of_node(other))),
+    };
+    if let Some((resources, source)) = &learned {
+        for (resource, amounts) in resources.iter().filter(|(resource, _)| has(resource)) {
+            put(&mut overhead, resource, amounts.overhead(), source.clone());
         }
     }
-    if context.nodes.same_templates.is_none() && has(MEMORY) {
+    if nodes.same_templates.is_none() && nodes.remembered.is_none() && has(MEMORY) {
         add_huge_pages(&mut overhead, capacity, context.nodes.other_templates);
     }
     overhead

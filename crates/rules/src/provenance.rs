@@ -10,7 +10,7 @@ use crate::capi::InfrastructureRef;
 use arcstr::ArcStr;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::{GroupId, price::PriceEntry};
+use super::{GroupId, price::PriceEntry, remembered::Seen};
 
 /// A value, its source, and the values it overrode. Values are serialized as text.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -96,6 +96,8 @@ pub enum Source {
     RealNode(ArcStr),
     /// An observed Node, which may be deleted by now.
     Learned(Box<ObservedNode>),
+    /// What is remembered of Nodes, of which this one was seen last.
+    Remembered(Box<Seen>),
     /// The huge pages of the capacity, added to what this source states.
     HugePages(Option<Box<Source>>),
     /// An entry of the price file.
@@ -156,6 +158,7 @@ impl Source {
             Self::TemplateSpec(_) => "spec.template.spec",
             Self::RealNode(_) => "real node",
             Self::Learned(_) => "learned",
+            Self::Remembered(_) => "remembered",
             Self::HugePages(_) => "huge pages",
             Self::PriceFile(_) => "price file",
         }
@@ -174,6 +177,7 @@ impl Source {
             | Self::TemplateSpec(_)
             | Self::RealNode(_)
             | Self::Learned(_)
+            | Self::Remembered(_)
             | Self::HugePages(_)
             | Self::PriceFile(_) => false,
         }
@@ -193,6 +197,7 @@ impl fmt::Display for Source {
             Self::TemplateSpec(field) => write!(f, "spec.template.spec.{field}"),
             Self::RealNode(node) => write!(f, "Node {node}"),
             Self::Learned(from) => write!(f, "learned from {from}"),
+            Self::Remembered(seen) => write!(f, "remembered from {seen}"),
             Self::HugePages(None) => f.write_str("huge pages"),
             Self::HugePages(Some(rest)) => write!(f, "huge pages and {rest}"),
             Self::PriceFile(entry) => write!(f, "price file, {entry}"),

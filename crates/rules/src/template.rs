@@ -19,12 +19,13 @@ use crate::{
     capi::{InfrastructureTemplate, ScalableResource},
     drivers::{self, Driver},
     labels::ARCH,
-    observed::{ObservedResources, RealNodes},
+    observed::RealNodes,
     overhead,
+    remembered::{self, Minor},
     resource_list::{CPU, Capacity, MEMORY, ResourceList},
 };
 
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const OS: &str = "kubernetes.io/os";
 const REGION: &str = "topology.kubernetes.io/region";
 
@@ -36,6 +37,8 @@ const MOST_NOTES: usize = 10;
 pub struct Built {
     /// The Node that would join; `None` if its cpu or memory isn't stated.
     pub template: Option<NodeTemplate>,
+    /// What would state cpu and memory while the group has no Nodes; `None` if nothing would.
+    pub from_zero: Option<FromZero>,
     /// Its drivers, which the template can't carry.
     pub drivers: Vec<Driver>,
     /// The problems of all inputs.
@@ -46,8 +49,8 @@ pub struct Built {
 
 /// Builds the template of a group. `nodes` has the observations of its Nodes.
 ///
-/// Cpu and memory must be stated by an annotation or `status.capacity`; observed Nodes only refine them. A group that
-/// could scale from zero only because of an observed Node would disappear after a restart.
+/// Cpu and memory must be stated by an annotation or `status.capacity`, or remembered; observed Nodes only refine them. A
+/// group that could scale from zero only because of an observed Node would disappear after a restart.
 #[must_use]
 pub fn build(
     group: &ScalableResource,
@@ -68,13 +71,15 @@ pub fn build(
     if let Some(arch) = labels.get(ARCH) {
         capacity::put_empty_huge_pages(&mut capacity, &arch.value, &context);
     }
-    let is_stated = |resource| {
-        let stated = |source: &Source| !matches!(source, Source::Learned(_) | Source::Default);
-        capacity.get(resource).is_some_and(|capacity| capacity.sources().any(stated))
-    };
-    let known = is_stated(CPU) && is_stated(MEMORY);
+    built.from_zero = from_zero(&capacity, nodes.remembered.is_some());
     let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
-    if known {
+    if let Some(version) = other_version(group, &context.nodes) {
+        built.notes.push(version);
+    }
+    if let Err(problem) = remembered::is_wanted(group) {
+        built.problems.push(problem);
+    }
+    if built.from_zero.is_some() {
         let declared_features = declared_features(&context);
         let template = NodeTemplate { capacity, overhead, labels, taints, declared_features };
         capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
@@ -84,14 +89,72 @@ pub fn build(
     built
 }
 
+/// What states cpu and memory of a group without Nodes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FromZero {
+    /// Annotations, both.
+    Annotations,
+    /// Nodes that are remembered.
+    Remembered,
+    /// `status.capacity`, at least one of them.
+    StatusCapacity,
+}
+
+impl FromZero {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Annotations, Self::Remembered, Self::StatusCapacity];
+
+    /// Returns it as a word of metrics and JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Annotations => "annotation",
+            Self::Remembered => "remembered",
+            Self::StatusCapacity => "status.capacity",
+        }
+    }
+}
+
+fn from_zero(capacity: &Capacity, is_remembered: bool) -> Option<FromZero> {
+    let have = |counts: fn(&Source) -> bool| {
+        [CPU, MEMORY].iter().all(|resource| capacity.get(*resource).is_some_and(|it| it.sources().any(counts)))
+    };
+    if have(|source| matches!(source, Source::Annotation(_))) {
+        Some(FromZero::Annotations)
+    } else if is_remembered {
+        Some(FromZero::Remembered)
+    } else if have(|source| !matches!(source, Source::Learned(_) | Source::Default)) {
+        Some(FromZero::StatusCapacity)
+    } else {
+        None
+    }
+}
+
 /// Returns the features that the kubelets of Nodes of the same templates declare. Cluster Autoscaler takes a pod that needs
 /// one for unschedulable on a Node without it, from 1.36 on.
 fn declared_features(context: &Context<'_>) -> Vec<Sourced<String>> {
-    let of_node = |seen: &ObservedResources| {
-        let source = seen.source_for(&context.id);
-        seen.declared_features.iter().map(|feature| Sourced::new(feature.clone(), source.clone())).collect()
+    let nodes = &context.nodes;
+    let (features, source) = match (nodes.same_templates, &nodes.remembered) {
+        (Some(seen), _) => (&seen.declared_features, seen.source_for(&context.id)),
+        (None, Some(remembered)) => (&remembered.entry.declared_features, remembered.source()),
+        (None, None) => return Vec::new(),
     };
-    context.nodes.same_templates.map(of_node).unwrap_or_default()
+    features.iter().map(|feature| Sourced::new(feature.clone(), source.clone())).collect()
+}
+
+/// Returns a note if what is remembered is used, and is of another minor version of Kubernetes than the next Node's.
+fn other_version(group: &ScalableResource, nodes: &RealNodes<'_>) -> Option<String> {
+    let entry = nodes.remembered.as_ref().filter(|_| nodes.same_templates.is_none())?.entry;
+    let (seen, next) = (entry.version?, Minor::parse(group.version.as_deref()?)?);
+    (seen != next).then(|| {
+        format!("what is remembered is from Kubernetes {seen} ({}), and the next Node will have {next}", entry.seen)
+    })
+}
+
+/// Returns the architecture that the annotation `labels` or `status.nodeInfo` states for a group's Nodes.
+#[must_use]
+pub fn stated_arch(group: &ScalableResource, infrastructure: Option<&InfrastructureTemplate>) -> Option<String> {
+    metadata::annotated_arch(group).or_else(|| Some(infrastructure?.architecture.as_ref()?.to_string()))
 }
 
 /// Returns the name by which the group refers to the template.
@@ -159,8 +222,9 @@ impl NodeTemplate {
     pub fn source(&self) -> Option<&Source> {
         let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
         sources.max_by_key(|source| match source {
-            Source::Annotation(_) => 2,
-            Source::Learned(_) => 1,
+            Source::Annotation(_) => 3,
+            Source::Learned(_) => 2,
+            Source::Remembered(_) => 1,
             Source::Default
             | Source::Flag(_)
             | Source::StatusCapacity(_)

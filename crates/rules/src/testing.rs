@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::capi::{
     Cluster, Created, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind,
-    ScalableResource,
+    ScalableResource, SpecDigest,
 };
 
 pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
@@ -76,6 +76,8 @@ pub(crate) fn cluster() -> Cluster {
 /// Returns an infrastructure template with this `status.capacity`.
 pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplate {
     InfrastructureTemplate {
+        spec: SpecDigest::default(),
+        generation: 1,
         meta: meta("team-a", "workers"),
         capacity: capacity.iter().map(|(resource, text)| (ArcStr::from(*resource), (*text).to_owned())).collect(),
         architecture: None,

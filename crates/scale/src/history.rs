@@ -104,7 +104,8 @@ impl Outcome {
             EventReason::ScaleUpFailed
             | EventReason::ScaleDownFailed
             | EventReason::SizePutBack
-            | EventReason::ScaleUpHeldBack => Self::Failed,
+            | EventReason::ScaleUpHeldBack
+            | EventReason::SmallerThanRemembered => Self::Failed,
         }
     }
 

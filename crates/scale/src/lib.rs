@@ -22,6 +22,7 @@ mod queue;
 mod read;
 mod read_only;
 mod refusal;
+mod remember;
 mod replace;
 mod request;
 mod retry;
@@ -60,6 +61,7 @@ pub use self::{
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
+    remember::MemoryKeeper,
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;

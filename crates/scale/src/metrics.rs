@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 use rules::{named_enum, writing::CallError};
 
-use super::error::ScaleError;
+use super::{error::ScaleError, remember::Kept};
 
 /// The upper bounds of the latency buckets, in seconds: from the latency of a quiet API server to beyond the deadline
 /// of a caller.
@@ -69,6 +69,7 @@ pub struct ScaleMetrics {
     retries: Counter,
     events: Family<Labels<1>, Counter>,
     put_back: Family<[(&'static str, String); 1], Counter>,
+    kept: Family<Labels<1>, Counter>,
     /// The field managers that have a series.
     managers: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -83,6 +84,7 @@ impl Default for ScaleMetrics {
             retries: Counter::default(),
             events: Family::default(),
             put_back: Family::default(),
+            kept: Family::default(),
             managers: Arc::default(),
         }
     }
@@ -107,6 +109,11 @@ impl ScaleMetrics {
             "Sizes that a field manager has put back, and had put back before within an hour, by that manager",
             metrics.put_back.clone(),
         );
+        registry.register(
+            "remembered_writes",
+            "Writes of the ConfigMap that remembers Nodes, by result",
+            metrics.kept.clone(),
+        );
         // Series start at 0, so that the first failure is an increase of the counter.
         for write in Write::ALL.map(Write::as_str) {
             let _ = metrics.latencies.get_or_create(&[("write", write)]);
@@ -123,6 +130,9 @@ impl ScaleMetrics {
         for manager in [UNKNOWN_MANAGER, OTHER_MANAGERS].map(str::to_owned) {
             let _ = metrics.put_back.get_or_create(&[("manager", manager)]);
         }
+        for result in Kept::ALL.map(Kept::as_str) {
+            let _ = metrics.kept.get_or_create(&[("result", result)]);
+        }
         for result in EventResult::ALL.map(EventResult::as_str) {
             let _ = metrics.events.get_or_create(&[("result", result)]);
         }
@@ -132,6 +142,10 @@ impl ScaleMetrics {
     pub(super) fn count_command(&self, command: &'static str, error: Option<&ScaleError>) {
         let result = error.map_or("ok", ScaleError::code);
         self.commands.get_or_create(&[("command", command), ("result", result)]).inc();
+    }
+
+    pub(super) fn count_kept(&self, kept: Kept) {
+        self.kept.get_or_create(&[("result", kept.as_str())]).inc();
     }
 
     pub(super) fn count_repeated(&self, command: &'static str) {

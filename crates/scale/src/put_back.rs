@@ -1,5 +1,5 @@
 //! Finds sizes that one manager puts back twice within an hour, after which increases are refused for half an hour
-//! ([`Hold`]), and reports sizes for which no Machine is made. It runs in a task of its own, which changes from the watches
+//! ([`Hold`]), and reports sizes for which no Machine is made, or whose Node is smaller than what was remembered. It runs in a task of its own, which changes from the watches
 //! wake. It writes nothing but Events, and no command waits for it.
 
 use std::{
@@ -73,6 +73,9 @@ pub(super) async fn run(
 async fn observe(work: &Work, observed: &mut Observed) {
     if let Some(overwritten) = work.index().take_overwritten(&work.id) {
         observe_overwritten(work, overwritten, observed).await;
+    }
+    if let Some(smaller) = work.index().take_smaller(&work.id) {
+        work.report_smaller(&smaller.note);
     }
     match work.index().held_back_own(&work.id) {
         None => {

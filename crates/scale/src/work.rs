@@ -198,6 +198,12 @@ impl Work {
         self.report(EventContent::held_back(size, why));
     }
 
+    /// Reports a Node that is smaller than what was remembered when its size was written.
+    pub(super) fn report_smaller(&self, note: &str) {
+        tracing::warn!(group = %self.id, "a Node is smaller than was remembered: {note}");
+        self.report(EventContent::smaller(note));
+    }
+
     /// Reports a size that a manager puts back again and again.
     pub(super) fn report_put_back(&self, (from, to): (i32, i32), manager: &ArcStr, times: u32) {
         self.shared.metrics.count_put_back(manager);

@@ -91,6 +91,13 @@ impl Workers {
         self
     }
 
+    /// Sets the capacity of its Nodes, which nothing publishes.
+    #[must_use]
+    pub fn having(mut self, capacity: Value) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
     /// Sets the CPU that its Nodes leave to Pods, where that isn't all.
     #[must_use]
     pub fn allocatable(mut self, cpu: &str) -> Self {

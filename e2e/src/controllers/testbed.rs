@@ -261,6 +261,11 @@ impl Testbed {
         self.launch(cluster, &[]).await
     }
 
+    /// The same, with environment variables.
+    pub async fn serve_cluster_with(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
+        self.launch(cluster, environment).await
+    }
+
     async fn launch(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
         let management = match &self.controllers {
             Controllers::Real(real) => self.write_kubeconfig(&real.management)?,

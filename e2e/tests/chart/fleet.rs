@@ -42,15 +42,20 @@ fn a_fleet_has_the_rights_of_one_cluster_without_its_secret_in_both_forms() {
 
     let without_policies = of_two_namespaces().set("fleet.certificateRequestPolicy.enabled", json!(false));
     let objects = render(&without_policies);
-    let roles = ["team-a", "team-b"].map(|namespace| format!("{namespace}/{NAME}-capi-autoscaler-system"));
+    let roles = ["team-a", "team-b"].map(|namespace| {
+        [format!("{namespace}/{NAME}-capi-autoscaler-system"), format!("{namespace}/{NAME}-remembered")]
+    });
+    let roles = roles.concat();
     assert_eq!(names(&objects, "Role"), roles);
+    let remember = ["team-a", "team-b"].map(|namespace| format!("--remember-in={namespace}/{NAME}-remembered"));
+    assert_eq!(flags(&objects, "--remember-in"), remember, "tenants share nothing");
     assert_eq!(names(&objects, "RoleBinding"), roles);
     assert_eq!(names(&objects, "ClusterRole"), [""; 0]);
     assert_eq!(rights(&objects), others);
 
     let objects = render(&everywhere().set("fleet.certificateRequestPolicy.enabled", json!(false)));
     assert_eq!(names(&objects, "ClusterRole"), [format!("-/{NAME}-capi-autoscaler-system")]);
-    assert_eq!(names(&objects, "Role"), [""; 0]);
+    assert_eq!(names(&objects, "Role"), [format!("capi-autoscaler-system/{NAME}-remembered")]);
     assert_eq!(rights(&objects), others);
 }
 

@@ -67,7 +67,8 @@ fn without_cluster_scope_each_namespace_of_the_specs_gets_a_role_and_only_nodes_
     let specs = ["clusterapi:namespace=team-a,clusterName=prod", "clusterapi:color=green,namespace=team-b"];
     let objects = render(&Values::new("autoscaling", json!({ "autoDiscovery": { "specs": specs } })));
     let name = "capi-autoscaler-provider-autoscaling";
-    assert_eq!(names(&objects, "Role"), [format!("team-a/{name}"), format!("team-b/{name}")]);
+    let remembered = "autoscaling/capi-autoscaler-provider-remembered".to_owned();
+    assert_eq!(names(&objects, "Role"), [remembered, format!("team-a/{name}"), format!("team-b/{name}")]);
     assert_eq!(names(&objects, "RoleBinding"), names(&objects, "Role"));
     assert_eq!(names(&objects, "ClusterRole"), [format!("-/{name}-nodes")]);
     let flags = specs.map(|spec| format!("--node-group-auto-discovery={spec}"));
@@ -78,7 +79,7 @@ fn without_cluster_scope_each_namespace_of_the_specs_gets_a_role_and_only_nodes_
 fn with_cluster_scope_the_same_rights_come_by_a_cluster_role_and_no_role() {
     let namespaced = render(&base());
     let objects = render(&base().set("rbac.clusterScoped", json!(true)));
-    assert_eq!(names(&objects, "Role"), [""; 0]);
+    assert_eq!(names(&objects, "Role"), ["team-a/capi-autoscaler-provider-remembered"]);
     let name = "-/capi-autoscaler-provider-team-a";
     assert_eq!(names(&objects, "ClusterRole"), [name.to_owned(), format!("{name}-nodes")]);
     assert_eq!(names(&objects, "ClusterRoleBinding"), names(&objects, "ClusterRole"));
@@ -143,11 +144,27 @@ fn rights_are_those_of_the_documented_role() {
     let documented = rights(&e2e::helm::objects(&text).unwrap());
     let values = by_secret()
         .set("rbac.markMachines", json!(true))
-        .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]));
+        .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]))
+        .set("rbac.bootstrapGroups", json!([{ "group": "bootstrap.cluster.x-k8s.io", "resources": ["*"] }]));
     let mut granted = rights(&render(&values));
     // The workload cluster is a different one here.
     granted.extend(["/nodes list", "/nodes watch"].map(str::to_owned));
     assert_eq!(granted, documented);
+}
+
+#[test]
+fn nodes_are_remembered_in_a_config_map_without_data_unless_that_is_turned_off() {
+    let objects = render(&base());
+    let name = "capi-autoscaler-provider-remembered";
+    let made: Vec<_> = of_kind(&objects, "ConfigMap").into_iter().filter(|it| it["metadata"]["name"] == name).collect();
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0]["data"], Value::Null);
+    assert!(arguments(&objects).contains(&format!("--remember-in=team-a/{name}")));
+    let off = render(&base().set("remember.enabled", json!(false)));
+    assert!(!rights(&off).iter().any(|right| right.contains("configmaps") || right.contains("bootstrap")));
+    assert!(!arguments(&off).iter().any(|argument| argument.contains("remember")));
+    let read_only = rights(&render(&base().set("readOnly", json!(true))));
+    assert!(read_only.contains("/configmaps watch") && !read_only.contains("/configmaps patch"));
 }
 
 #[test]

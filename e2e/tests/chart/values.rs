@@ -33,6 +33,7 @@ const CHARTS: [Chart; 2] = [
             "image",
             "service",
             "networkPolicy",
+            "remember",
             "deployment",
             "preflight",
             "metrics",

@@ -6,8 +6,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::Group, machines::Machine, testbed::Testbed},
-    wait::{SOON, eventually},
+    controllers::{
+        groups::Group,
+        machines::Machine,
+        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
+    },
+    objects::INFRASTRUCTURE_GROUP,
+    wait::{SOON, eventually, every},
 };
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
@@ -52,6 +57,125 @@ pub(crate) async fn a_pod_that_needs_what_nodes_had_grows_a_group_from_zero(test
     pods_run(testbed, &mut autoscaling, 1).await?;
     autoscaling.end().await?;
     Ok(())
+}
+
+const CONFIG_MAP: &str = "remembered-nodes";
+
+/// Nothing but a ConfigMap knows what the Nodes were after the program has restarted, Cluster Autoscaler has none of its
+/// own yet, and the template has another name.
+pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(testbed: &Testbed) -> Result<()> {
+    keep_memory(testbed).await?;
+    let place = format!("{}/{CONFIG_MAP}", testbed.namespace);
+    let environment = [("CAPI_AUTOSCALER_REMEMBER_IN", &*place)];
+    let mut capacity = testbed.capacity("4");
+    capacity[GPU] = json!("1");
+    let group = workers(testbed, "gpu").having(capacity).kubelet_label("team", "db").replicas(1).bounds(0, 1);
+    let group = group.create(testbed).await?;
+    let other = workers(testbed, "other").having(testbed.capacity("8")).replicas(1).bounds(0, 1);
+    let other = other.create(testbed).await?;
+    let provider = testbed.serve_with(&environment).await?;
+    for group in [&group, &other] {
+        testbed.running(group, 1).await?;
+    }
+    every(POLL_INTERVAL, "both groups in the ConfigMap", TIMEOUT, async || {
+        let data = testbed.objects.get("ConfigMap", CONFIG_MAP).await?.data["data"].clone();
+        let text = data.to_string();
+        let are_there = ["gpu", "other"].iter().all(|name| text.contains(&testbed.id("MachineDeployment", name)));
+        ensure!(are_there && text.contains(GPU), "it has {data}");
+        Ok(())
+    })
+    .await?;
+    for group in [&group, &other] {
+        testbed.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
+        testbed.running(group, 0).await?;
+    }
+    drop(provider);
+    rename_template(testbed, &group).await?;
+
+    let provider = testbed.serve_with(&environment).await?;
+    let state = async || anyhow::Ok(provider.admin("/debug/state").await?.1);
+    eventually("both groups by what is remembered", SOON, async || {
+        let state = state().await?;
+        ensure!(state.matches(r#""fromZero":"remembered""#).count() == 2, "{state}");
+        Ok(())
+    })
+    .await?;
+    let mut autoscaling = testbed.autoscale_by(provider, Settings::default()).await?;
+    let mut pod = pod_on(testbed, "train", "3", json!({ "team": "db" }));
+    pod["spec"]["containers"][0]["resources"]["limits"] = json!({ GPU: "1" });
+    testbed.workload.create(pod).await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
+    autoscaling.sizes(&[(&group.id, 1), (&other.id, 0)]).await?;
+    autoscaling.end().await?;
+    a_second_cluster_shares(testbed, &group, &environment).await
+}
+
+/// Creates the ConfigMap without data, and grants what the chart grants.
+async fn keep_memory(testbed: &Testbed) -> Result<()> {
+    let metadata = json!({ "name": CONFIG_MAP });
+    let group = "rbac.authorization.k8s.io";
+    let verbs = ["list", "watch", "patch"];
+    let rules =
+        json!([{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [CONFIG_MAP], "verbs": verbs }]);
+    for object in [
+        json!({ "kind": "ConfigMap", "metadata": metadata }),
+        json!({ "kind": "Role", "metadata": metadata, "rules": rules }),
+        json!({
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": CONFIG_MAP },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": testbed.user().name }],
+        }),
+    ] {
+        testbed.objects.create(object).await?;
+    }
+    Ok(())
+}
+
+/// Has a group refer to a template of the same content and another name, as a Cluster's topology does.
+async fn rename_template(testbed: &Testbed, group: &Group) -> Result<()> {
+    let kind = "LoopbackMachineTemplate";
+    let template = testbed.objects.get(kind, &group.name).await?;
+    let name = format!("{}-renamed", group.name);
+    let copy = json!({ "kind": kind, "metadata": { "name": name }, "spec": template.data["spec"] });
+    testbed.objects.create(copy).await?;
+    let spec = json!({ "template": { "spec": { "infrastructureRef": { "name": name } } } });
+    testbed.objects.patch(group.kind, &group.name, json!({ "spec": spec })).await?;
+    testbed.objects.delete(kind, &group.name).await?;
+    Ok(())
+}
+
+/// A group of another Cluster that has never had a Node has those of the first one.
+async fn a_second_cluster_shares(testbed: &Testbed, group: &Group, environment: &[(&str, &str)]) -> Result<()> {
+    let cluster = format!("{}-second", testbed.cluster);
+    let reference = |kind: &str| json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": cluster });
+    let references = json!({ "infrastructureRef": reference("LoopbackCluster"), "controlPlaneRef": reference("LoopbackControlPlane") });
+    for (kind, spec) in [
+        ("LoopbackCluster", json!({})),
+        ("LoopbackControlPlane", json!({ "version": "v1.36.3" })),
+        ("Cluster", references),
+    ] {
+        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": cluster }, "spec": spec })).await?;
+    }
+    testbed.cluster_is_up(&cluster).await?;
+    let first = testbed.objects.get(group.kind, &group.name).await?;
+    let mut spec = first.data["spec"].clone();
+    for place in ["/clusterName", "/template/spec/clusterName"] {
+        *spec.pointer_mut(place).context(place)? = json!(cluster);
+    }
+    spec["replicas"] = json!(0);
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": cluster });
+    let metadata = json!({ "name": "sister", "labels": labels, "annotations": first.metadata.annotations });
+    testbed.objects.create(json!({ "kind": group.kind, "metadata": metadata, "spec": spec })).await?;
+    let provider = testbed.serve_cluster_with(&cluster, environment).await?;
+    let sister = testbed.id(group.kind, "sister");
+    eventually("the capacity of the first Cluster's Node", SOON, async || {
+        let node = Node::decode(&*provider.template(&sister).await?.node_bytes)?;
+        let capacity = node.status.context("no status")?.capacity;
+        ensure!(capacity.contains_key(GPU), "{capacity:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// Declares the feature on the only Node of a group, as its kubelet does.

@@ -7,15 +7,16 @@ use std::{
 };
 
 use connect::{Clients, cause, discovery::CoreResources};
-use index::{Detail, GroupSnapshot, KindState};
+use index::{Detail, GroupSnapshot, KindState, PlaceView, Reading};
 use kube::{
     Api, Error,
     api::{DynamicObject, Patch, PatchParams},
 };
 use rules::{
-    Definition, Excluded, Exclusion, GroupId, Rules, Scope,
+    Definition, Excluded, Exclusion, FromZero, GroupId, Rules, Scope,
     capi::{Keys, KindRef, ObjectKey, ScalableKind},
     evaluate::LOST_AT_ZERO,
+    remembered::SetAside,
     topology,
 };
 use serde_json::json;
@@ -33,6 +34,7 @@ use crate::cli::live_index::{FORBIDDEN, LiveIndex};
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
+const MEMORY: &str = "remembered/";
 
 /// The objects that were read.
 pub(super) struct Inspection {
@@ -40,6 +42,10 @@ pub(super) struct Inspection {
     clusters: Vec<ObjectKey>,
     /// The kinds of infrastructure templates that groups refer to, with the reason if one can't be read.
     templates: BTreeMap<KindRef, Option<String>>,
+    /// The same of bootstrap templates, by which Nodes are remembered.
+    bootstrap: BTreeMap<KindRef, Option<String>>,
+    /// What is remembered of Nodes, if anything is.
+    memory: Vec<PlaceView>,
     /// The names of what wasn't read, with the reason.
     missing: Vec<(String, String)>,
     /// Cluster API's group, if it serves no Clusters.
@@ -87,7 +93,7 @@ impl Inspection {
         let index = live.index();
         let mut groups = live.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
-        let templates = index.wanted_kinds().into_keys().map(|kind| {
+        let states = index.wanted_kinds().into_keys().map(|kind| {
             let why = match index.kind_state(&kind) {
                 Some(KindState::Synced) => None,
                 Some(KindState::Unreadable(why)) => Some(why.to_string()),
@@ -95,13 +101,17 @@ impl Inspection {
             };
             (kind, why)
         });
+        let (bootstrap, templates) = states.partition(|(kind, _)| index.is_bootstrap(kind));
         let pools = groups.iter().map(|group| &group.id).filter(|id| id.kind == ScalableKind::MachinePool);
         let pools_with_machines = pools.filter(|id| !index.members(id).is_empty()).cloned().collect();
-        let missing: Vec<_> = missing.into_iter().filter(|(name, _)| !name.starts_with(TEMPLATES)).collect();
+        let is_own = |name: &str| [TEMPLATES, MEMORY].iter().any(|prefix| name.starts_with(prefix));
+        let missing: Vec<_> = missing.into_iter().filter(|(name, _)| !is_own(name)).collect();
         Self {
             groups,
             clusters: live.index().clusters().into_iter().collect(),
-            templates: templates.collect(),
+            templates,
+            bootstrap,
+            memory: live.memory(),
             without_clusters: core.cluster.is_none().then(|| core.machine_set.group.clone()),
             usual_kind: match core.machine_deployment {
                 Some(_) => ScalableKind::MachineDeployment,
@@ -118,6 +128,11 @@ impl Inspection {
     /// Returns the kinds of infrastructure templates that groups refer to.
     pub(super) fn kinds(&self) -> Vec<KindRef> {
         self.templates.keys().cloned().collect()
+    }
+
+    /// Returns the kinds of bootstrap templates that groups refer to.
+    pub(super) fn bootstrap_kinds(&self) -> Vec<KindRef> {
+        self.bootstrap.keys().cloned().collect()
     }
 
     /// Returns true if a node group needs a permission now. Future ones of the usual kind count too: MachineDeployments,
@@ -301,6 +316,13 @@ impl Inspection {
                 "explain says of a node group why",
             );
         }
+        for (kind, why) in self.bootstrap.iter().take(MOST_NAMED) {
+            let message = match why {
+                None => "read".to_owned(),
+                Some(why) => format!("note: can't be read, so Nodes are remembered without it: {why}"),
+            };
+            findings.ok(CheckId::TemplateKind, kind.to_string(), message);
+        }
         if self.templates.is_empty() {
             findings.ok(CheckId::TemplateKind, "", "no node group names an infrastructure template");
         }
@@ -311,7 +333,7 @@ impl Inspection {
             findings.skip(CheckId::FromZero, "unknown: needs the Nodes' resources, and the Nodes weren't read");
             return;
         }
-        let mut fine = true;
+        let mut fine = self.judge_memory(findings);
         for (group, definition) in self.live().filter(|(_, definition)| definition.template.is_none()) {
             if definition.bounds.min > 0 {
                 continue;
@@ -320,13 +342,45 @@ impl Inspection {
             findings.warn(
                 CheckId::FromZero,
                 group.id.to_string(),
-                "without replicas it would be excluded: cpu and memory of its Nodes aren't known",
+                if self.memory.is_empty() {
+                    "without replicas it would be excluded: cpu and memory of its Nodes aren't known"
+                } else {
+                    "without replicas it would be excluded: cpu and memory of its Nodes aren't known, nor is a Node remembered"
+                },
                 "set its capacity annotations, or status.capacity of its infrastructure template, or a minimum size of 1",
             );
         }
         if fine {
             findings.ok(CheckId::FromZero, "", "every group that can scale to zero has a template");
         }
+    }
+
+    /// Reports the groups that scale from zero by remembered Nodes, and what isn't kept of these. Returns true if it is.
+    fn judge_memory(&self, findings: &mut Findings) -> bool {
+        let mut fine = true;
+        for PlaceView { config_map, reading, entries, set_aside, .. } in &self.memory {
+            let mut warn = |message: String, remedy: &str| {
+                fine = false;
+                findings.warn(CheckId::FromZero, format!("ConfigMap {config_map}"), message, remedy);
+            };
+            match reading {
+                Reading::Read => {}
+                Reading::Pending => warn("it isn't read yet".to_owned(), "--timeout allows more time"),
+                Reading::Unreadable(why) => warn(
+                    format!("Nodes are remembered until the next start only: {why}"),
+                    "create it without data, and grant list, watch and patch on it; or leave out --remember-in",
+                ),
+            }
+            for why in SetAside::shown(set_aside) {
+                warn(format!("an entry isn't used: {why}"), "delete the key");
+            }
+            let by = |group: &&(&GroupSnapshot, &Definition)| group.1.from_zero == Some(FromZero::Remembered);
+            let groups = self.live().collect::<Vec<_>>().iter().filter(by).count();
+            let message =
+                format!("{entries} entries about Nodes; {groups} node groups scale from zero by what is remembered");
+            findings.ok(CheckId::FromZero, format!("ConfigMap {config_map}"), message);
+        }
+        fine
     }
 
     fn judge_topologies(&self, findings: &mut Findings, keys: &Keys) {

@@ -79,6 +79,8 @@ async fn examine(cluster: &OneCluster, server_name: Option<&str>, patience: Dura
         namespaces: serve.rules.scope.namespaces(),
         not_served: not_served(clusters.core.as_ref()),
         templates: Vec::new(),
+        bootstrap: Vec::new(),
+        remember: serve.remember.clone(),
         secret: serve.workload.secret().cloned(),
         without_nodes: serve.workload == WorkloadSource::None,
         writes: !serve.scale.read_only,
@@ -92,6 +94,7 @@ async fn examine(cluster: &OneCluster, server_name: Option<&str>, patience: Dura
         let live = LiveIndex::start(management.clone(), config, patience);
         let inspection = groups::Inspection::read(&live, (&reviews, core), clusters.workload.is_some(), until).await;
         needs.templates = clusters::template_resources(management, &inspection.kinds(), until).await;
+        needs.bootstrap = clusters::template_resources(management, &inspection.bootstrap_kinds(), until).await;
         let known: Vec<_> = reviews.iter().map(|review| review.right.clone()).collect();
         let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
         reviews.extend(reviews::review_all(&clusters, further, until).await);

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use rules::{
-    capi::{DEFAULT_GROUP, ScalableKind},
+    capi::{DEFAULT_GROUP, ObjectKey, ScalableKind},
     named_enum,
 };
 use serde::{Serialize, Serializer};
@@ -91,6 +91,34 @@ named_enum! {
         Templates = "templates",
         /// `watch` of a kind of infrastructure template.
         TemplateChanges = "template_changes",
+        /// `list` and `watch` of a kind of bootstrap template.
+        BootstrapTemplates = "bootstrap_templates",
+        /// `list` and `watch` of a ConfigMap that remembers Nodes.
+        Memory = "memory",
+        /// `patch` of a ConfigMap that remembers Nodes.
+        MemoryWrites = "memory_writes",
+    }
+}
+
+impl Breaks {
+    /// Returns true if only a convenience is lost: scaling goes on without it.
+    pub(super) fn is_optional(self) -> bool {
+        match self {
+            Self::BootstrapTemplates | Self::Memory | Self::MemoryWrites => true,
+            Self::FirstList
+            | Self::MachineList
+            | Self::Watches
+            | Self::WorkloadAccess
+            | Self::Sizes
+            | Self::Repeats
+            | Self::MachineReads
+            | Self::Marks
+            | Self::Deletions
+            | Self::Events
+            | Self::EventSeries
+            | Self::Templates
+            | Self::TemplateChanges => false,
+        }
     }
 }
 
@@ -135,6 +163,11 @@ impl fmt::Display for Breaks {
                  scale from zero"
             }
             Self::TemplateChanges => "changes of templates aren't seen until the next start",
+            Self::BootstrapTemplates => {
+                "Nodes are remembered by their infrastructure template alone, and other groups don't get their labels"
+            }
+            Self::Memory => "Nodes that were remembered before the start aren't known",
+            Self::MemoryWrites => "Nodes are remembered until the next start only",
         })
     }
 }
@@ -189,6 +222,10 @@ pub struct Needs {
     pub not_served: BTreeSet<&'static str>,
     /// The kinds of infrastructure templates that groups refer to: group and plural.
     pub templates: Vec<(String, String)>,
+    /// The same of bootstrap templates, by which Nodes are remembered.
+    pub bootstrap: Vec<(String, String)>,
+    /// The ConfigMaps that remember Nodes.
+    pub remember: Vec<ObjectKey>,
     /// The Secret that gives access to the workload cluster.
     pub secret: Option<SecretRef>,
     /// True if no Nodes are read.
@@ -265,6 +302,9 @@ const CORE: [Row; 13] = [
 ];
 
 const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch", Breaks::TemplateChanges)];
+const OF_BOOTSTRAP: &[(&str, Breaks)] = &[("list", Breaks::BootstrapTemplates), ("watch", Breaks::BootstrapTemplates)];
+const OF_MEMORY: &[(&str, Breaks)] =
+    &[("list", Breaks::Memory), ("watch", Breaks::Memory), ("patch", Breaks::MemoryWrites)];
 const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Breaks::EventSeries)];
 
 impl Needs {
@@ -294,6 +334,17 @@ impl Needs {
         }
         for (group, resource) in &self.templates {
             rights.extend(self.each(OF_TEMPLATES, group, resource));
+        }
+        for (group, resource) in &self.bootstrap {
+            rights.extend(self.each(OF_BOOTSTRAP, group, resource));
+        }
+        let of_memory = OF_MEMORY.iter().filter(|(_, breaks)| self.writes || *breaks != Breaks::MemoryWrites);
+        for config_map in &self.remember {
+            rights.extend(of_memory.clone().map(|(verb, breaks)| Right {
+                namespace: Some(config_map.namespace.to_string()),
+                name: Some(config_map.name.to_string()),
+                ..plain(Side::Management, "", "configmaps", verb, *breaks)
+            }));
         }
         rights.extend(self.secret.as_ref().map(|secret| Right {
             namespace: Some(secret.namespace().to_owned()),
@@ -432,6 +483,25 @@ watch nodes in the whole cluster";
     fn without_nodes_nothing_of_the_workload_cluster_is_needed() {
         let needs = Needs { without_nodes: true, ..needs() };
         assert!(needs.rights().iter().all(|right| right.cluster == Side::Management));
+    }
+
+    #[test]
+    fn nodes_are_remembered_in_config_maps_by_their_names() {
+        let bootstrap = vec![("bootstrap.cluster.x-k8s.io".to_owned(), "xconfigtemplates".to_owned())];
+        let remember = vec![ObjectKey::new("capi", "remembered")];
+        let of =
+            |needs: &Needs| needs.rights().into_iter().filter(|right| right.breaks.is_optional()).collect::<Vec<_>>();
+        let rights = of(&Needs { bootstrap, remember, ..needs() });
+        let named: Vec<_> = rights.iter().map(ToString::to_string).collect();
+        let expected = [
+            "list xconfigtemplates.bootstrap.cluster.x-k8s.io in namespace team-a",
+            "watch xconfigtemplates.bootstrap.cluster.x-k8s.io in namespace team-a",
+            "list configmaps remembered in namespace capi",
+            "watch configmaps remembered in namespace capi",
+            "patch configmaps remembered in namespace capi",
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(of(&needs()), []);
     }
 
     #[test]

@@ -17,7 +17,9 @@ pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspectio
             Answer::Denied(why) => {
                 let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
                 let remedy = Some(format!("grant {}", right.rule()));
-                if is_needed_now {
+                if right.breaks.is_optional() {
+                    (Status::Warn, format!("{right}: denied{why}: {}", right.breaks), remedy)
+                } else if is_needed_now {
                     (Status::Error, format!("{right}: denied{why}: {}", right.breaks), remedy)
                 } else {
                     let kind = right.only_for.map_or("", |kind| kind.as_str());

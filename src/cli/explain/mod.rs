@@ -86,7 +86,8 @@ impl ExplainConfig {
     fn of_manifests(&self, pods: &[Pod]) -> anyhow::Result<Findings> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
-        let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.index.rules.clone());
+        let IndexFeed { index, unreadable, notes } =
+            manifests::fed(&manifests, self.index.rules.clone(), &self.index.remember);
         let broken = manifests.broken.len() + unreadable.len();
         let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
         self.explain(&index, ReadResult { notes, warnings, broken, skipped: manifests.skipped }, pods)

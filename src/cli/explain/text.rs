@@ -11,6 +11,7 @@ use page::state::explain::{
     rows::{Row, Tone, plain, rows, short, shown},
 };
 use page::state::{LeftOutObject, Problem};
+use rules::FromZero;
 
 /// The minimum widths of the first columns.
 const NAME_WIDTH: usize = 12;
@@ -35,6 +36,9 @@ impl Paint {
     fn group(&self, group: &GroupReport) -> String {
         let bold = Style::new().bold();
         let zero = match &group.not_from_zero {
+            None if group.from_zero == Some(FromZero::Remembered.as_str()) => {
+                format!("scales from zero: {}, remembered", self.with(GOOD, "yes"))
+            }
             None => format!("scales from zero: {}", self.with(GOOD, "yes")),
             Some(_) => format!("scales from zero: {}", self.with(ODD, "no")),
         };

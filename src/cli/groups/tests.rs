@@ -195,10 +195,10 @@ fn the_wide_table_has_more_columns() {
     state.groups.retain(|group| group.name == "gpus");
     let lines = [
         "ID                              MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU CAPACITY   \
-         MEMORY CAPACITY   GPU                ARCH    OS      PODS   DISK CAPACITY   CLUSTER   \
+         MEMORY CAPACITY   GPU                ARCH    OS      PODS   DISK CAPACITY   FROM ZERO   CLUSTER   \
          TAINTS                               NOTES",
         "MachineDeployment/team-a/gpus     0      2    10         0          2          0        1              8            \
-         31.3Gi   1 nvidia.com/gpu   amd64   linux     58           100Gi   prod      \
+         31.3Gi   1 nvidia.com/gpu   amd64   linux     58           100Gi   -           prod      \
          gpu=yes:NoSchedule, dear:NoExecute   \
          rolling out, size written, not seen by the watch yet, 1 problem",
     ];

@@ -123,6 +123,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
         instance: env::var("HOSTNAME").unwrap_or_default(),
         capi_version: index.capi_version,
         prices: index.prices,
+        remember: index.remember,
         scale,
         log: None,
         warnings,

@@ -137,6 +137,7 @@ fn rights() -> Vec<Right> {
         without_nodes: false,
         writes: true,
         events: true,
+        ..Needs::default()
     };
     needs.rights()
 }

@@ -297,6 +297,9 @@ impl FakeApi {
                 state.objects.get(&key).map(ok)
             }
             ["api", "v1", "nodes"] => Some(state.resource("nodes", None, uri)),
+            ["api", "v1", "namespaces", namespace, "configmaps"] => {
+                Some(state.resource("configmaps", Some(namespace), uri))
+            }
             ["apis", group, version, plural] if state.serves(group, version, plural) => {
                 Some(state.resource(plural, None, uri))
             }

@@ -13,7 +13,7 @@ mod api;
 use std::time::Duration;
 
 use rules::Rules;
-use rules::capi::Keys;
+use rules::capi::{Keys, ObjectKey};
 use serde_json::{Value, json};
 use shared_informer::{Settings, SharedLimit, Spawner};
 use testkit::Wait;
@@ -66,12 +66,27 @@ impl World {
         Self::by_rules(api, (rules, version), source, max_staleness)
     }
 
+    /// Like [`World::new`], with Nodes that are remembered in this ConfigMap.
+    pub fn remembering(api: &FakeApi, config_map: ObjectKey) -> Self {
+        Self::start(api, (objects::rules(), None), WorkloadSource::Management, PATIENCE, vec![config_map])
+    }
+
     /// Creates a world with these rules.
     pub fn by_rules(
+        api: &FakeApi,
+        rules: (Rules, Option<&str>),
+        source: WorkloadSource,
+        max_staleness: Duration,
+    ) -> Self {
+        Self::start(api, rules, source, max_staleness, Vec::new())
+    }
+
+    fn start(
         api: &FakeApi,
         (rules, version): (Rules, Option<&str>),
         source: WorkloadSource,
         max_staleness: Duration,
+        remember: Vec<ObjectKey>,
     ) -> Self {
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
@@ -84,6 +99,7 @@ impl World {
         let options = FleetOptions {
             capi_version: version.map(str::to_owned),
             informers,
+            remember,
             ..FleetOptions::of_one(rules, max_staleness)
         };
         let tasks = Spawner::from(Handle::current());

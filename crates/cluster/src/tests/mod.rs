@@ -13,6 +13,7 @@ mod machine_api;
 mod metrics;
 mod misbehaving;
 mod namespaces;
+mod remembered;
 mod start;
 mod templates;
 

@@ -10,6 +10,7 @@ mod notices;
 mod observed;
 mod observed_resources;
 mod prices;
+mod remembered;
 mod resolve;
 mod rollouts;
 mod shortages;

@@ -451,6 +451,7 @@ fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
         rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
         rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
         counts: snapshot.counts,
+        from_zero: definition.from_zero.map(|by| by.as_str().to_owned()),
         problems: definition.problems.clone(),
         history: history.of(&snapshot.id),
         ..Group::default()

@@ -198,6 +198,9 @@ pub struct Group {
     /// The Node that a scale-up would add; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
+    /// What lets it scale from zero: `annotation`, `remembered` or `status.capacity`; absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_zero: Option<String>,
     /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster
     /// Autoscaler gets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -266,7 +269,7 @@ pub struct SourcedText {
     /// The value.
     pub value: String,
     /// `default`, `flag`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`,
-    /// `spec.template.spec`, `real node`, `learned` or `huge pages`.
+    /// `spec.template.spec`, `real node`, `learned`, `remembered` or `huge pages`.
     pub source: String,
     /// The full source, for people: the annotation, object or Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]

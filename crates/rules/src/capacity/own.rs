@@ -9,6 +9,7 @@ use crate::{
     Problem, ProblemKind, Quantity, Source,
     overhead::OVERHEAD,
     provenance::put,
+    remembered::REMEMBER,
     resource_list::{self, CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS},
 };
 
@@ -20,7 +21,7 @@ const PRICE: &str = "price-per-hour";
 pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
 
 /// The annotations, without their prefix.
-const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
+const KNOWN: [&str; 5] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN, REMEMBER];
 
 /// Returns false if a group's annotation says that its failure domain isn't a zone.
 ///

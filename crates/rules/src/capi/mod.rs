@@ -26,7 +26,7 @@ pub use machine::{Condition, Created, Failure, Machine, MachinePhase, Rare};
 pub use node::{Node, NodeResources, OtherLabels, TemplateLabels};
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
 pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
-pub use template::InfrastructureTemplate;
+pub use template::{InfrastructureTemplate, SpecDigest};
 pub use wire::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread, time};
 
 /// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.

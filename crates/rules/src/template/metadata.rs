@@ -19,7 +19,7 @@ use crate::{
 
 const DEFAULT_OS: &str = "linux";
 
-/// Returns the labels. The sources, from weakest to strongest: defaults; other labels of the group's Nodes; observed Nodes of another group, and deleted
+/// Returns the labels. The sources, from weakest to strongest: defaults; remembered labels; other labels of the group's Nodes; observed Nodes of another group, and deleted
 /// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
 /// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. To the Nodes of a
 /// MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
@@ -39,12 +39,14 @@ pub(super) fn labels(
     };
     put(&mut labels, ARCH, arch.to_string(), source);
     put(&mut labels, OS, DEFAULT_OS.to_owned(), Source::Default);
+    put_remembered(context, &mut labels, |key| key != ZONE);
     put_others(context, &mut labels);
     put_learned(context, &mut labels);
     if let Some((template, name)) = infrastructure {
         put_node_info(template, name, &mut labels, problems);
     }
     put_failure_domain(context, &mut labels, problems, &mut built.notes);
+    put_remembered(context, &mut labels, |key| key == ZONE);
     put_observed(context, &mut labels, |key| key == ZONE);
     let pool_makes_machines =
         nodes.pool_has_machines || infrastructure.is_some_and(|(template, _)| template.makes_machines);
@@ -107,6 +109,24 @@ fn put_others(context: &Context<'_>, labels: &mut SourcedMap<String>) {
         };
         put(labels, key, value.to_owned(), source);
     }
+}
+
+/// Adds the labels that are remembered, while the group has no Node.
+fn put_remembered(context: &Context<'_>, labels: &mut SourcedMap<String>, takes: impl Fn(&str) -> bool) {
+    let Context { group, id, nodes, .. } = context;
+    let Some(remembered) = nodes.remembered.as_ref().filter(|_| nodes.sample.is_none()) else { return };
+    if takes(ARCH) {
+        put(labels, ARCH, remembered.arch.to_string(), remembered.source());
+    }
+    for (key, value) in remembered.entry.labels_for(id, group, remembered.is_whole).filter(|(key, _)| takes(key)) {
+        put(labels, key, value.to_string(), remembered.source());
+    }
+}
+
+/// Returns the architecture that the annotation `labels` states.
+pub(super) fn annotated_arch(group: &ScalableResource) -> Option<String> {
+    let (key, text) = annotation(group, LABELS)?;
+    labels::parse(key, text).0.remove(ARCH)
 }
 
 /// Adds the labels of observed Nodes while the group has no Node. Labels of another group's Nodes are added without

@@ -34,6 +34,8 @@ named_enum! {
         SizePutBack = "SizePutBack",
         /// Cluster API creates no Machine for a larger size that this program wrote.
         ScaleUpHeldBack = "ScaleUpHeldBack",
+        /// A Node is smaller than what was remembered when this program wrote a larger size.
+        SmallerThanRemembered = "SmallerThanRemembered",
     }
 }
 
@@ -42,7 +44,11 @@ impl EventReason {
     #[must_use]
     pub fn action(self) -> &'static str {
         match self {
-            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed | Self::ScaleUpHeldBack => "ScaleUp",
+            Self::ScaledUp
+            | Self::ScaleUpRefused
+            | Self::ScaleUpFailed
+            | Self::ScaleUpHeldBack
+            | Self::SmallerThanRemembered => "ScaleUp",
             Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
                 "ScaleDown"
             }
@@ -62,7 +68,8 @@ impl EventReason {
             | Self::ScaleDownFailed
             | Self::InstanceChosenByProvider
             | Self::SizePutBack
-            | Self::ScaleUpHeldBack => "Warning",
+            | Self::ScaleUpHeldBack
+            | Self::SmallerThanRemembered => "Warning",
         }
     }
 }
@@ -153,6 +160,11 @@ impl EventContent {
     /// Returns the content for a written size for which no Machine is created.
     pub(crate) fn held_back(size: i32, why: &str) -> Self {
         Self::new(EventReason::ScaleUpHeldBack, format!("no Machine is made for the size {size} for now: {why}"))
+    }
+
+    /// Returns the content for a Node that is smaller than what was remembered.
+    pub(crate) fn smaller(note: &str) -> Self {
+        Self::new(EventReason::SmallerThanRemembered, note)
     }
 
     /// Returns the content for a MachinePool that was scaled down by this number of instances that aren't Machines.

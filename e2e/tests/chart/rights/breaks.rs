@@ -29,6 +29,8 @@ pub(super) enum Breaks {
     EventSeries,
     Templates,
     TemplateChanges,
+    Memory,
+    MemoryWrites,
 }
 
 impl Breaks {
@@ -62,6 +64,8 @@ impl Breaks {
             ("machines", "delete") => Some(Self::Deletions),
             ("events", "create") => Some(Self::Events),
             ("events", "patch") => Some(Self::EventSeries),
+            ("configmaps", "list" | "watch") if grant.name.is_some() => Some(Self::Memory),
+            ("configmaps", "patch") if grant.name.is_some() => Some(Self::MemoryWrites),
             ("secrets", "get") if grant.name.is_some() => Some(Self::WorkloadAccess),
             _ => None,
         }
@@ -83,7 +87,14 @@ impl Breaks {
             Self::EventSeries => "event_series",
             Self::Templates => "templates",
             Self::TemplateChanges => "template_changes",
+            Self::Memory => "memory",
+            Self::MemoryWrites => "memory_writes",
         }
+    }
+
+    /// Returns true if `check` only warns of it.
+    pub(super) fn is_optional(self) -> bool {
+        matches!(self, Self::Memory | Self::MemoryWrites)
     }
 
     /// Fails unless the function is broken.
@@ -109,6 +120,8 @@ impl Breaks {
             Self::EventSeries => no_event_is_counted(release).await,
             Self::Templates => no_scaling_from_zero(release).await,
             Self::TemplateChanges => a_changed_template_is_not_seen(release).await,
+            Self::Memory => nothing_is_known_of_former_nodes(release).await,
+            Self::MemoryWrites => no_node_is_remembered(release).await,
         }
     }
 }
@@ -237,6 +250,33 @@ async fn no_scaling_from_zero(release: &Release) -> Result<()> {
     let ids = provider.refreshed_ids().await?;
     ensure!(!ids.is_empty() && !ids.contains(&id), "groups are {ids:?}");
     Ok(())
+}
+
+/// Uses a separate server: one that has read the ConfigMap knows it.
+async fn nothing_is_known_of_former_nodes(release: &Release) -> Result<()> {
+    let mut provider = release.another(&[])?;
+    provider.ready().await?;
+    eventually("a ConfigMap that is forbidden", SOON, async || {
+        let said = provider.process.output();
+        let line = said.lines().find(|line| line.contains("configmaps") && line.contains("forbidden"));
+        line.context("the server doesn't say it").map(drop)
+    })
+    .await
+}
+
+async fn no_node_is_remembered(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("memory").template("DevMachineTemplate", "big").running(1)).await?;
+    let amounts = json!({ "cpu": "7", "memory": "30Gi" });
+    let ready = json!([{ "type": "Ready", "status": "True" }]);
+    let status = json!({ "capacity": amounts, "allocatable": amounts, "conditions": ready });
+    release.world.objects.patch_status("Node", &group.nodes[0].name, status).await?;
+    eventually("a write that is forbidden", SOON, async || {
+        let (_, page) = release.provider.http("/readyz?verbose").await?;
+        let is_said = |line: &str| line.contains("remembered/") && line.contains("forbidden");
+        ensure!(page.lines().any(is_said), "{page}");
+        Ok(())
+    })
+    .await
 }
 
 async fn a_changed_template_is_not_seen(release: &Release) -> Result<()> {

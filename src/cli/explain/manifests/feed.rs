@@ -6,13 +6,16 @@ use std::{collections::HashMap, sync::Arc};
 use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use rules::{Exclusion, GroupId, Rules};
+use rules::{
+    Exclusion, GroupId, Rules,
+    remembered::{Content, SetAside},
+};
 
 use super::{
     objects::{Identity, Manifests, Object},
     topology,
 };
-use index::{Detail, Index};
+use index::{Change, Detail, Index, KindState, Memory, PlaceView};
 
 /// An index of manifests.
 #[derive(Debug)]
@@ -24,10 +27,13 @@ pub(in crate::cli::explain) struct IndexFeed {
     pub(in crate::cli::explain) notes: HashMap<GroupId, Vec<String>>,
 }
 
-/// Returns an index with the objects of the manifests.
-pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> IndexFeed {
+/// Returns an index with the objects of the manifests. Nodes are remembered in the ConfigMaps that are named, or else in
+/// those that have entries.
+pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules, remember: &[ObjectKey]) -> IndexFeed {
     let context = Context::new(&rules.keys.group);
-    let mut fed = IndexFeed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
+    let (memory, unreadable) = memory(manifests, remember);
+    let index = Arc::new(Index::new(rules).remembering(memory));
+    let mut fed = IndexFeed { index, unreadable, notes: HashMap::new() };
     for (identity, object) in &manifests.objects {
         fed.take(identity, object, &context);
     }
@@ -43,11 +49,71 @@ pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Index
             fed.apply(&kind, identity, object, template);
         }
     }
+    fed.note_bootstrap(manifests);
     fed.note_templates(manifests);
     fed
 }
 
+/// Returns what the ConfigMaps among the manifests remember, and the entries that can't be used.
+fn memory(manifests: &Manifests, remember: &[ObjectKey]) -> (Option<Arc<Memory>>, Vec<String>) {
+    let is_config_map = |identity: &Identity| identity.group.is_empty() && identity.kind == "ConfigMap";
+    let found: Vec<_> = manifests
+        .objects
+        .iter()
+        .filter(|(identity, _)| is_config_map(identity))
+        .filter_map(|(identity, object)| {
+            let data = object.value.get("data")?.as_object()?;
+            let data: Vec<_> = data.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
+            let is_one = if remember.is_empty() {
+                !Content::parse(data.iter().copied(), None).entries.is_empty()
+            } else {
+                remember.contains(&identity.key)
+            };
+            is_one.then_some((&identity.key, data))
+        })
+        .collect();
+    if found.is_empty() {
+        return (None, Vec::new());
+    }
+    let memory = Memory::new(&found.iter().map(|(key, _)| (*key).clone()).collect::<Vec<_>>());
+    for (key, data) in found {
+        memory.set_content(key, "", data);
+    }
+    let set_aside = |place: PlaceView| {
+        let whole = format!("ConfigMap {}", place.config_map);
+        SetAside::shown(&place.set_aside)
+            .map(move |why| format!("{whole}: an entry isn't used: {why}"))
+            .collect::<Vec<_>>()
+    };
+    let unreadable = memory.view().into_iter().flat_map(set_aside).collect();
+    (Some(Arc::new(memory)), unreadable)
+}
+
 impl IndexFeed {
+    /// Notes which groups lack their bootstrap template: Nodes are remembered by it where it can be read.
+    fn note_bootstrap(&mut self, manifests: &Manifests) {
+        for kind in self.index.wanted_kinds().into_keys().filter(|kind| self.index.is_bootstrap(kind)) {
+            let _ =
+                self.index.apply_quietly(Change::Kind(kind, KindState::Unreadable("isn't among the manifests".into())));
+        }
+        let wants = self.index.wanted_kinds();
+        for group in self.index.snapshot(None, Detail::Counts).groups {
+            let reference = group.object.as_ref().and_then(|object| object.bootstrap.as_ref());
+            let Some(reference) = reference.filter(|reference| wants.contains_key(&KindRef::from(*reference))) else {
+                continue;
+            };
+            let key = ObjectKey::new(group.id.key.namespace.clone(), reference.name.clone());
+            let identity = Identity { group: reference.group.to_string(), kind: reference.kind.to_string(), key };
+            if !manifests.objects.contains_key(&identity) {
+                let note = format!(
+                    "{} {} isn't among the manifests: Nodes that are remembered by it aren't found",
+                    reference.kind, identity.key
+                );
+                self.notes.entry(group.id).or_default().push(note);
+            }
+        }
+    }
+
     /// Notes for each group what its infrastructure template lacks: manifests may not include it, and those of a
     /// repository have no status.
     fn note_templates(&mut self, manifests: &Manifests) {

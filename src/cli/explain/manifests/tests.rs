@@ -3,13 +3,14 @@
 use std::{fs, path::Path, sync::Arc};
 
 use rstest::rstest;
-use rules::capi::Keys;
+use rules::capi::{InfrastructureRef, Keys, ObjectKey, SpecDigest};
+use rules::remembered::{Bootstrap, Key, Templates};
 use rules::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
 use tempfile::TempDir;
 
 use super::*;
 use index::Detail;
-use rules::Exclusion;
+use rules::{Exclusion, FromZero};
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
@@ -192,9 +193,7 @@ fn of_an_object_that_is_there_twice_the_last_counts_and_both_places_are_named() 
     assert_eq!(replicas.collect::<Vec<_>>(), [Some(7.into())]);
     assert_eq!(
         manifests.warnings,
-        [
-            "MachineDeployment team-a/a is there twice, in a.yaml:1 and b.yaml:2: the latter counts; remove one of them"
-        ]
+        ["MachineDeployment team-a/a is there twice, in a.yaml:1 and b.yaml:2: the latter counts; remove one of them"]
     );
 }
 
@@ -221,7 +220,7 @@ status: {capacity: {cpu: 4, memory: 16Gi}}
 fn manifests_are_fed_with_the_defaults_of_an_api_server_in_any_cluster_api_group(
     #[values("cluster.x-k8s.io", "cluster.example.com")] group: &str,
 ) {
-    let fed = fed(&manifests(&[("fleet.yaml", &FLEET.replace("GROUP", group))]), rules(group));
+    let fed = fed(&manifests(&[("fleet.yaml", &FLEET.replace("GROUP", group))]), rules(group), &[]);
     let snapshot = fed.index.snapshot(None, Detail::Counts);
     let [only] = snapshot.groups.as_slice() else { panic!("{:?}", snapshot.groups) };
     assert_eq!(only.id.to_string(), "MachineDeployment/default/workers");
@@ -239,7 +238,7 @@ fn an_object_that_cannot_be_read_is_named_with_its_place_and_field() {
         ),
         ("fleet.yaml", &FLEET.replace("GROUP", "cluster.x-k8s.io").replace("replicas: 0", "replicas: none")),
     ];
-    let fed = fed(&manifests(&files), rules("cluster.x-k8s.io"));
+    let fed = fed(&manifests(&files), rules("cluster.x-k8s.io"), &[]);
     let parts = [["cluster.yaml:1", "Cluster default/c", "maybe"], ["fleet.yaml:2", "MachineDeployment", "none"]];
     assert_eq!(fed.unreadable.len(), parts.len(), "{:?}", fed.unreadable);
     for (said, parts) in fed.unreadable.iter().zip(parts) {
@@ -247,4 +246,32 @@ fn an_object_that_cannot_be_read_is_named_with_its_place_and_field() {
     }
     let snapshot = fed.index.snapshot(None, Detail::Counts);
     assert!(matches!(&snapshot.groups[0].standing, Err(excluded) if excluded.reason == Exclusion::Undecodable));
+}
+
+#[rstest]
+#[case::found(None, true)]
+#[case::named(Some("remembered"), true)]
+#[case::another_is_named(Some("other"), false)]
+fn nodes_are_remembered_by_a_config_map_among_the_manifests(#[case] named: Option<&str>, #[case] expected: bool) {
+    let reference = InfrastructureRef {
+        group: "infrastructure.example.com".into(),
+        kind: "DevMachineTemplate".into(),
+        name: "workers".into(),
+    };
+    let templates = Templates::new(&"default".into(), (&reference, SpecDigest::default()), Bootstrap::None);
+    let key = Key::new(&templates, "arm64").unwrap();
+    let entry = r#"{"node":"n","group":"MachineDeployment/default/old","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"2","memory":"4Gi"},"allocatable":{"cpu":"1","memory":"3Gi"}}"#;
+    let config_map = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "remembered"},
+        "data": {key.to_string(): entry, "odd": "x"},
+    });
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: another}\ndata: {a: b}\n";
+    let fleet = FLEET.replace("GROUP", "cluster.x-k8s.io").replace("status: {capacity: {cpu: 4, memory: 16Gi}}", "");
+    let files = [("a.json", &*config_map.to_string()), ("b.yaml", other), ("c.yaml", &*fleet)];
+    let remember: Vec<_> = named.into_iter().map(|name| ObjectKey::new("default", name)).collect();
+    let fed = fed(&manifests(&files), rules("cluster.x-k8s.io"), &remember);
+    let snapshot = fed.index.snapshot(None, Detail::Counts);
+    let from_zero = snapshot.groups[0].served().and_then(|served| served.definition.from_zero);
+    assert_eq!(from_zero, expected.then_some(FromZero::Remembered));
+    assert_eq!(fed.unreadable.len(), usize::from(expected), "{:?}", fed.unreadable);
 }

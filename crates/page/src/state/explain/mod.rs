@@ -10,7 +10,7 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use rules::{
-    Driver, EmptyNode, Exclusion, NodeTemplate, Overrides, PodNeeds, Price, Problem, Source, Sourced, fit,
+    Driver, EmptyNode, Exclusion, FromZero, NodeTemplate, Overrides, PodNeeds, Price, Problem, Source, Sourced, fit,
     resource_list::{CPU, MEMORY},
 };
 use serde::{Serialize, Serializer};
@@ -62,6 +62,9 @@ pub struct GroupReport {
     pub rolling_out: bool,
     /// True if it scales from zero.
     pub scales_from_zero: bool,
+    /// What lets it scale from zero: `annotation`, `remembered` or `status.capacity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_zero: Option<&'static str>,
     /// The reason why it doesn't scale from zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_from_zero: Option<String>,
@@ -177,6 +180,7 @@ fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Key
         max_size: definition.bounds.max,
         rolling_out: snapshot.rollout.is_some(),
         scales_from_zero: not_from_zero.is_none(),
+        from_zero: definition.from_zero.map(FromZero::as_str),
         not_from_zero,
         template: definition.template.clone(),
         options: options(&definition.options, keys),

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use jiff::{SignedDuration, Timestamp};
 use rules::capi::CAPACITY_PREFIX;
 use rules::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use rules::{Driver, DriverKind, NodeTemplate, Quantity, Source, Sourced, Stated};
@@ -124,7 +125,7 @@ fn resource_from(key: &str, capacity: &Sourced<Quantity>, overhead: Option<&Sour
     let overhead = overhead.filter(|overhead| overhead.value != Quantity::ZERO);
     let Some(overhead) = overhead else { return from(capacity, show) };
     let mut text = with_value(&capacity.value, &capacity.source, show);
-    let by = if matches!(overhead.source, Source::Learned(_)) { "" } else { "by " };
+    let by = if matches!(overhead.source, Source::Learned(_) | Source::Remembered(_)) { "" } else { "by " };
     let (amount, source) = (show(&overhead.value.to_string()), source(&overhead.source));
     let _ = write!(text, " − overhead {amount} {by}{source}");
     text + &over(&capacity.overrode, show) + &over(&overhead.overrode, show)
@@ -136,7 +137,19 @@ fn from<T: ToString>(value: &Sourced<T>, show: impl Fn(&str) -> String) -> Strin
 }
 
 fn source(source: &Source) -> String {
-    short(&source.to_string())
+    let text = short(&source.to_string());
+    if let Source::Remembered(seen) = source {
+        return format!("{text} ({} ago)", age(Timestamp::now().duration_since(seen.at)));
+    }
+    text
+}
+
+/// Formats an age in its largest unit.
+fn age(age: SignedDuration) -> String {
+    let seconds = age.as_secs().max(0);
+    let units = [(24 * 3600, "d"), (3600, "h"), (60, "m")];
+    let found = units.into_iter().find(|(unit, _)| seconds >= *unit);
+    found.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
 /// Formats the values that were overridden. Defaults are omitted, since they say nothing new.
@@ -150,7 +163,7 @@ fn over<T: ToString>(overrode: &[Stated<T>], show: impl Fn(&str) -> String) -> S
 fn with_value(value: &impl ToString, source: &Source, show: impl Fn(&str) -> String) -> String {
     let (from, value) = (self::source(source), show(&value.to_string()));
     match (source, from.split_once(" of ")) {
-        (Source::Learned(_), _) => format!("{value} {from}"),
+        (Source::Learned(_) | Source::Remembered(_), _) => format!("{value} {from}"),
         (Source::StatusCapacity(_) | Source::NodeInfo(..), Some((field, template))) => {
             format!("{field} {value} of {template}")
         }

@@ -82,6 +82,7 @@ fn groups(state: &State, view: View) -> String {
             column("OS", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.os))),
             number("PODS", |group| resource(group, PODS).map_or_else(none, shown)),
             number("DISK CAPACITY", |group| resource(group, DISK).map_or_else(none, bytes)),
+            column("FROM ZERO", |group| group.from_zero.as_deref().map_or_else(none, shown)),
             column("CLUSTER", |group| or_none(shown(&group.cluster))),
             column("TAINTS", |group| group.template.as_ref().map_or_else(none, taints)),
         ]);

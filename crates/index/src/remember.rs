@@ -1,0 +1,214 @@
+//! What groups' Nodes are remembered by, and what is remembered for a group: its templates' content leads to both, so that
+//! neither the names of templates nor of groups matter.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use rules::{
+    GroupId,
+    capi::{
+        InfrastructureRef, InfrastructureTemplate, KindRef, Machine, Node, NodeResources, ObjectKey, OtherLabels,
+        ScalableKind, ScalableResource, TemplateLabels,
+    },
+    labels::ARCH,
+    remembered::{self, Bootstrap, Entry, Key, Templates},
+    template::stated_arch,
+};
+
+use super::{
+    change::KindState,
+    relations::{group_of, owner_of, template_key},
+    state::{Index, LiveState},
+};
+
+/// The parts of the last Node of a group that were remembered: a similar one brings nothing new.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct LastSeen {
+    templates: Templates,
+    resources: NodeResources,
+    labels: TemplateLabels,
+    others: OtherLabels,
+    day: i64,
+}
+
+/// The entry of a group.
+pub(super) struct Found {
+    pub(super) key: Key,
+    pub(super) entry: Arc<Entry>,
+    /// True if all templates of the group are known.
+    pub(super) is_whole: bool,
+}
+
+/// A Node that was smaller than what was remembered when this process raised the size.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SmallerNode {
+    /// The note for people.
+    pub note: String,
+}
+
+/// Returns the key of an object's bootstrap template. A Secret's data isn't read.
+fn bootstrap_of(object: &ScalableResource) -> Option<(&InfrastructureRef, Option<(KindRef, ObjectKey)>)> {
+    let reference = object.bootstrap.as_ref()?;
+    let key = ObjectKey { namespace: object.meta.key.namespace.clone(), name: reference.name.clone() };
+    Some((reference, (reference.kind != "Secret").then(|| (KindRef::from(reference), key))))
+}
+
+/// Returns the key of an object's bootstrap template, if it can be read.
+pub(super) fn bootstrap_key(object: &ScalableResource) -> Option<(KindRef, ObjectKey)> {
+    bootstrap_of(object)?.1
+}
+
+/// Returns true if the Nodes of an object may have to be remembered anew: they belong to other templates or another group.
+pub(super) fn is_made_differently(old: &ScalableResource, new: &ScalableResource) -> bool {
+    let of = |object: &ScalableResource| (object.infrastructure.clone(), object.bootstrap.clone(), group_of(object));
+    of(old) != of(new) || (new.kind == ScalableKind::MachinePool && old.node_names != new.node_names)
+}
+
+impl LiveState {
+    /// Returns the kind of bootstrap template that is followed for a group.
+    pub(super) fn wanted_bootstrap(&self, object: &ScalableResource) -> Option<KindRef> {
+        self.memory.as_ref()?;
+        Some(bootstrap_key(object)?.0)
+    }
+
+    /// Returns the content of the templates of an object, once it is known.
+    pub(super) fn templates_of(&self, object: &ScalableResource) -> Option<Templates> {
+        self.memory.as_ref()?;
+        let infrastructure = object.infrastructure.as_ref()?;
+        let spec = self.templates.spec(&template_key(object)?)?.0;
+        let bootstrap = match bootstrap_of(object) {
+            None => Bootstrap::None,
+            Some((_, None)) => Bootstrap::Unreadable,
+            Some((reference, Some(key))) => match (self.templates.spec(&key), self.kinds.get(&key.0)) {
+                (Some((spec, _)), _) => Bootstrap::Known(reference, spec),
+                (None, Some(KindState::Unreadable(_))) => Bootstrap::Unreadable,
+                (None, Some(KindState::Synced | KindState::Pending) | None) => return None,
+            },
+        };
+        Some(Templates::new(&object.meta.key.namespace, (infrastructure, spec), bootstrap))
+    }
+
+    /// Returns what is remembered for a group, with its templates.
+    pub(super) fn remembered_for(
+        &self,
+        object: &ScalableResource,
+        infrastructure: Option<&InfrastructureTemplate>,
+    ) -> (Option<Templates>, Option<Found>) {
+        let Some(memory) = &self.memory else { return (None, None) };
+        let Some(templates) = self.templates_of(object) else { return (None, None) };
+        if !remembered::is_wanted(object).unwrap_or(true) {
+            return (Some(templates), None);
+        }
+        let stated = stated_arch(object, infrastructure);
+        let found = memory.find(&templates, stated.as_deref(), self.rules.template.default_arch.as_str());
+        let is_whole =
+            bootstrap_of(object).is_none_or(|(_, key)| key.is_some_and(|key| self.templates.spec(&key).is_some()));
+        (Some(templates), found.map(|(key, entry)| Found { key, entry, is_whole }))
+    }
+
+    /// Remembers the Node of a Machine after either was added or changed.
+    pub(super) fn remember_machine(&mut self, machine: &Machine) {
+        if self.memory.is_none() || machine.deleting {
+            return;
+        }
+        let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
+        let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
+        let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
+        self.remember(&owner, &node, machine.created.time());
+    }
+
+    /// Remembers the Nodes of a MachineDeployment, MachineSet or MachinePool after it or one of its templates was added or changed.
+    pub(super) fn remember_owner(&mut self, id: &GroupId) {
+        if self.memory.is_none() {
+            return;
+        }
+        let Some(owner) = self.groups.get(id).and_then(|group| group.object.clone()) else { return };
+        match id.kind {
+            ScalableKind::MachineDeployment => {
+                for set in self.sets_by_deployment.to_vec(&id.key) {
+                    self.remember_owner(&GroupId::new(ScalableKind::MachineSet, set));
+                }
+            }
+            ScalableKind::MachineSet => {
+                let machines = self.machines_by_owner.get(&(id.kind, id.key.clone()));
+                let machines: Vec<_> = machines.into_iter().flat_map(|machines| machines.values().cloned()).collect();
+                for machine in machines {
+                    self.remember_machine(&machine);
+                }
+            }
+            ScalableKind::MachinePool => {
+                let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned());
+                for node in nodes.collect::<Vec<_>>() {
+                    self.remember(&owner, &node, None);
+                }
+            }
+        }
+    }
+
+    /// Remembers a Node. One that is older than the last change of a template was made from another spec.
+    fn remember(&mut self, owner: &ScalableResource, node: &Node, created: Option<Timestamp>) {
+        let (Some(memory), Some(resources)) = (self.memory.clone(), &node.resources) else { return };
+        let Some(templates) = self.templates_of(owner) else { return };
+        let changed_at = [template_key(owner), bootstrap_key(owner)].into_iter().flatten();
+        let changed_at = changed_at.filter_map(|key| self.templates.spec(&key)?.1).max();
+        if changed_at.is_some_and(|changed| created.is_none_or(|created| created <= changed)) {
+            return;
+        }
+        let now = Timestamp::now();
+        let last = LastSeen {
+            templates: templates.clone(),
+            resources: resources.clone(),
+            labels: node.template_labels.clone(),
+            others: node.other_labels.clone(),
+            day: now.as_second() / (24 * 3600),
+        };
+        let id = group_of(owner);
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let is_wanted = group.object.as_deref().is_some_and(|object| remembered::is_wanted(object).unwrap_or(true));
+        if !is_wanted || group.last_seen.as_deref() == Some(&last) {
+            return;
+        }
+        group.last_seen = Some(Box::new(last));
+        let arch = node.template_label(ARCH).unwrap_or_else(|| self.rules.template.default_arch.as_str());
+        let Some(key) = Key::new(&templates, arch) else { return };
+        let Some(entry) = Entry::of(node, owner, &id, now) else { return };
+        let was_bought = group.increase.is_some() && group.uses_memory();
+        let learned = memory.learn(&templates, key, &entry);
+        if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
+            let text = remembered::note_of_smaller(&node.meta.key.name, &seen, &smaller);
+            group.smaller = Some(SmallerNode { note: text });
+            group.reports_smaller = true;
+            self.sizes_to_observe.insert(id.clone());
+        }
+        if learned.changed {
+            self.memory_changed(&BTreeSet::from([templates]));
+        }
+    }
+
+    /// Evaluates the groups with these templates.
+    pub(super) fn memory_changed(&mut self, templates: &BTreeSet<Templates>) {
+        let uses = |templates_of: &Option<Templates>| templates_of.as_ref().is_some_and(|of| templates.contains(of));
+        let groups = self.groups.iter().filter(|(_, group)| uses(&group.templates));
+        self.evaluate_all(groups.map(|(id, _)| id.clone()).collect());
+    }
+}
+
+impl Index {
+    /// Adds the templates of its groups, which need what is remembered of them.
+    pub fn add_used_templates(&self, used: &mut BTreeSet<Templates>) {
+        let inner = self.inner.read();
+        let groups = inner
+            .live
+            .groups
+            .values()
+            .filter(|group| group.excluded.as_ref().is_none_or(|it| it.reason.is_meant_as_group()));
+        used.extend(groups.filter_map(|group| group.templates.clone()));
+    }
+
+    /// Takes the note on a Node of a group that was smaller than what was remembered, if it isn't reported yet.
+    pub fn take_smaller(&self, id: &GroupId) -> Option<SmallerNode> {
+        let mut inner = self.inner.write();
+        let group = inner.live.groups.get_mut(id)?;
+        std::mem::take(&mut group.reports_smaller).then(|| group.smaller.clone()).flatten()
+    }
+}

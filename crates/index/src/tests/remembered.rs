@@ -1,0 +1,391 @@
+//! Tests of what is remembered of Nodes, by a program and by the next one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use rstest::rstest;
+use rules::capi::{Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, ScalableKind, ScalableResource};
+use rules::{Exclusion, FromZero, NodeTemplate};
+use serde_json::{Value, json};
+
+use super::objects::*;
+use crate::{Change, Index, KindState, Memory};
+
+const GPU: &str = "nvidia.com/gpu";
+
+fn config_map() -> ObjectKey {
+    ObjectKey::new("capi", "remembered-nodes")
+}
+
+/// A ConfigMap, and the programs that come and go.
+#[derive(Default)]
+struct Stored {
+    data: BTreeMap<String, String>,
+    version: u32,
+}
+
+impl Stored {
+    /// Returns the memory of a program that has just started and read the ConfigMap.
+    fn memory(&self) -> Arc<Memory> {
+        let memory = Arc::new(Memory::new(&[config_map()]));
+        self.show(&memory);
+        memory
+    }
+
+    fn show(&self, memory: &Memory) {
+        let data = self.data.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        memory.set_content(&config_map(), &self.version.to_string(), data);
+    }
+
+    /// Writes what a program wants to store. Returns false if another has written since it read.
+    fn write(&mut self, memory: &Memory) -> bool {
+        let Some(write) = memory.write(&config_map(), &BTreeSet::new()) else { return true };
+        if *write.version != *self.version.to_string() {
+            return false;
+        }
+        self.version += 1;
+        for (name, value) in write.data {
+            match value {
+                Some(value) => drop(self.data.insert(name, value)),
+                None => drop(self.data.remove(&name)),
+            }
+        }
+        true
+    }
+}
+
+fn index_with(memory: &Arc<Memory>, changes: impl IntoIterator<Item = Change>) -> Index {
+    let index = Index::new(rules()).remembering(Some(Arc::clone(memory)));
+    for change in changes {
+        index.apply_quietly(change);
+    }
+    index.refresh();
+    index
+}
+
+fn template_with(name: &str, spec: &Value, generation: i64) -> Change {
+    template_in(NAMESPACE, kind(), name, spec, generation)
+}
+
+fn template_in(namespace: &str, kind: KindRef, name: &str, spec: &Value, generation: i64) -> Change {
+    let meta = Meta { key: ObjectKey::new(namespace, name), uid: "uid".into(), resource_version: "1".into() };
+    let value = json!({"metadata": {"generation": generation}, "spec": spec});
+    Change::Template(kind, Arc::new(InfrastructureTemplate::decode(meta, &value).unwrap()))
+}
+
+fn large() -> Value {
+    json!({"template": {"spec": {"size": "large"}}})
+}
+
+/// Returns a MachineDeployment of a Cluster with its MachineSet.
+fn group(name: &str, replicas: i32, template: &str, more: &Value) -> Vec<Change> {
+    let mut value = using_template(template);
+    merge(&mut value, more);
+    vec![deployment(name, replicas, ("0", "9"), &value), set_of_with(name, &format!("{name}-1"), &value)]
+}
+
+/// Returns the Node of a Machine of this group.
+fn node_of(group: &str, name: &str, memory: &str, more: &Value) -> Vec<Change> {
+    let mut value = json!({
+        "metadata": {"labels": {"kubernetes.io/arch": "arm64", "disk": "ssd"}},
+        "status": {
+            "capacity": {"cpu": "8", "memory": memory, GPU: "1"},
+            "allocatable": {"cpu": "7", "memory": memory, GPU: "1"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    });
+    merge(&mut value, more);
+    vec![joined(&format!("MachineSet/{group}-1"), name), node(name, &value)]
+}
+
+fn gone(name: &str) -> Vec<Change> {
+    vec![Change::NodeGone(name.into()), Change::MachineGone(ObjectKey::new(NAMESPACE, name))]
+}
+
+fn served(index: &Index, group: &str) -> Option<NodeTemplate> {
+    index.refresh();
+    index.served(&id(group))?.definition.template.clone()
+}
+
+/// Returns the memory of a group's template, and its source.
+fn memory_of(index: &Index, group: &str) -> Option<(String, &'static str)> {
+    let template = served(index, group)?;
+    let memory = &template.capacity["memory"];
+    Some((memory.value.to_string(), memory.source.as_str()))
+}
+
+fn remembered(amount: &str) -> (String, &'static str) {
+    (amount.to_owned(), "remembered")
+}
+
+/// Returns what is stored of a group with one Node.
+fn with_one_node() -> Stored {
+    let mut stored = Stored::default();
+    let memory = stored.memory();
+    let changes = [group("workers", 1, "old", &json!({})), vec![template_with("old", &large(), 1)]];
+    index_with(&memory, changes.concat().into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    assert!(stored.write(&memory));
+    assert_eq!(stored.data.len(), 1);
+    stored
+}
+
+#[test]
+fn a_group_scales_from_zero_after_a_restart_and_a_new_name_of_its_template() {
+    let stored = with_one_node();
+    let mut changes = group("workers", 0, "new", &json!({}));
+    changes.push(template_with("new", &large(), 1));
+    changes.extend(group("others", 0, "small", &json!({})));
+    changes.push(template_with("small", &json!({"template": {"spec": {"size": "small"}}}), 1));
+    let index = index_with(&stored.memory(), changes);
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("30Gi")));
+    let template = served(&index, WORKERS).unwrap();
+    assert_eq!(
+        (template.labels["disk"].value.as_str(), template.labels["kubernetes.io/arch"].value.as_str()),
+        ("ssd", "arm64")
+    );
+    assert_eq!(template.allocatable("cpu").unwrap().to_string(), "7");
+    assert!(template.capacity.contains_key(GPU));
+    let from = template.labels["disk"].source.to_string();
+    assert!(
+        from.starts_with("remembered from Node a of MachineDeployment/team-a/workers in Cluster stage, 2"),
+        "{from}"
+    );
+    assert_eq!(index.served(&id(WORKERS)).unwrap().definition.from_zero, Some(FromZero::Remembered));
+    assert_eq!(memory_of(&index, "MachineDeployment/team-a/others"), None, "another spec");
+}
+
+#[test]
+fn clusters_of_the_namespace_share_and_others_do_not() {
+    let memory = with_one_node().memory();
+    let mut changes = group("sister", 0, "copy", &json!({"spec": {"clusterName": "second"}}));
+    changes.push(template_with("copy", &large(), 1));
+    let value = json!({
+        "metadata": {"annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
+        }},
+        "spec": {"clusterName": "stage", "replicas": 0},
+    });
+    let mut value = value;
+    merge(&mut value, &using_template("copy"));
+    let meta = Meta { key: ObjectKey::new("team-b", "workers"), uid: "uid".into(), resource_version: "1".into() };
+    let context = Context::new("cluster.x-k8s.io");
+    let other = ScalableResource::decode(ScalableKind::MachineDeployment, meta, &value, &context).unwrap();
+    changes.extend([Change::Scalable(Arc::new(other)), template_in("team-b", kind(), "copy", &large(), 1)]);
+    let index = index_with(&memory, changes);
+    assert_eq!(memory_of(&index, "MachineDeployment/team-a/sister"), Some(remembered("30Gi")));
+    let tenant = index.snapshot(Some(&id("MachineDeployment/team-b/workers")), crate::Detail::Counts);
+    assert_eq!(tenant.groups[0].standing.as_ref().unwrap_err().reason, Exclusion::NoScaleFromZero);
+}
+
+#[test]
+fn one_index_learns_what_another_uses() {
+    let memory = Stored::default().memory();
+    let mut changes = group("sister", 0, "copy", &json!({}));
+    changes.push(template_with("copy", &large(), 1));
+    let second = index_with(&memory, changes);
+    assert_eq!(memory_of(&second, "MachineDeployment/team-a/sister"), None);
+    let mut changes = group("workers", 1, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let first = index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    let templates = memory.take_changed();
+    assert!(!templates.is_empty());
+    second.apply_quietly(Change::Remembered(Arc::new(templates)));
+    assert_eq!(memory_of(&second, "MachineDeployment/team-a/sister"), Some(remembered("30Gi")));
+    assert_eq!(memory_of(&first, WORKERS), Some(("30Gi".into(), "learned")), "it runs");
+}
+
+#[test]
+fn a_smaller_node_counts_at_once_and_is_reported_once() {
+    let stored = with_one_node();
+    let mut changes = group("workers", 0, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let index = index_with(&stored.memory(), changes);
+    let mut version = written(&index, WORKERS, 1, "2");
+    version.replicas = 1;
+    index.set_own_size(&id(WORKERS), 0, &version);
+    for change in node_of("workers", "b", "20Gi", &json!({})) {
+        index.apply_quietly(change);
+    }
+    assert_eq!(memory_of(&index, WORKERS), Some(("20Gi".into(), "learned")));
+    let smaller = index.take_smaller(&id(WORKERS)).unwrap();
+    assert!(
+        smaller.note.contains("Node b has 20Gi of memory for pods, and 30Gi was remembered from Node a"),
+        "{smaller:?}"
+    );
+    assert_eq!(index.take_smaller(&id(WORKERS)), None);
+    assert!(index.served(&id(WORKERS)).unwrap().definition.notes.contains(&smaller.note));
+    for change in gone("b") {
+        index.apply_quietly(change);
+    }
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")), "it doesn't return to the larger one");
+    for change in node_of("workers", "c", "30Gi", &json!({})).into_iter().chain(gone("c")) {
+        index.apply_quietly(change);
+    }
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")), "the smallest counts");
+}
+
+#[test]
+fn a_spec_that_was_changed_in_place_is_another_one() {
+    let memory = Stored::default().memory();
+    let mut changes = group("workers", 1, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let index = index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    let small = json!({"template": {"spec": {"size": "small"}}});
+    index.apply_quietly(template_with("old", &small, 2));
+    for change in gone("a") {
+        index.apply_quietly(change);
+    }
+    assert_eq!(memory_of(&index, WORKERS).map(|(_, source)| source), None, "its Node was made from the old one");
+    let created = Timestamp::now() + SignedDuration::from_secs(1);
+    let name = "b";
+    let more = json!({
+        "metadata": {"creationTimestamp": created.to_string()},
+        "spec": {"providerID": format!("cloud:///zone/{name}")},
+        "status": {"phase": "Running", "nodeRef": {"name": name}},
+    });
+    index.apply_quietly(machine("MachineSet/workers-1", name, &more));
+    index.apply_quietly(node_of("workers", name, "10Gi", &json!({})).remove(1));
+    for change in gone(name) {
+        index.apply_quietly(change);
+    }
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("10Gi")));
+    index.apply_quietly(template_with("old", &large(), 3));
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("30Gi")), "the old one is back");
+}
+
+#[rstest]
+#[case::as_it_is("true", true)]
+#[case::opted_out("false", false)]
+#[case::neither("maybe", true)]
+fn a_group_opts_out_by_an_annotation(#[case] value: &str, #[case] remembers: bool) {
+    let mut stored = Stored::default();
+    let memory = stored.memory();
+    let annotated = json!({"metadata": {"annotations": {"capacity.capi-autoscaler-provider.io/remember": value}}});
+    let mut changes = group("workers", 1, "old", &annotated);
+    changes.push(template_with("old", &large(), 1));
+    index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    assert!(stored.write(&memory));
+    assert_eq!(stored.data.len(), usize::from(remembers));
+    let mut changes = group("workers", 0, "old", &annotated);
+    changes.push(template_with("old", &large(), 1));
+    let index = index_with(&with_one_node().memory(), changes);
+    assert_eq!(memory_of(&index, WORKERS).is_some(), remembers);
+}
+
+#[test]
+fn bootstrap_templates_are_part_of_the_key_where_they_can_be_read() {
+    let configs = || KindRef { group: "bootstrap.cluster.x-k8s.io".into(), kind: "CloudConfigTemplate".into() };
+    let using = |name: &str| {
+        json!({"spec": {"template": {"spec": {"bootstrap": {"configRef":
+            {"apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "CloudConfigTemplate", "name": name}}}}}})
+    };
+    let mut changes = group("workers", 1, "old", &using("a"));
+    changes.push(template_with("old", &large(), 1));
+    let memory = Stored::default().memory();
+    let changes = changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({})));
+    let index = index_with(&memory, changes);
+    let entries = || memory.view()[0].entries;
+    assert!(index.wanted_kinds().contains_key(&configs()));
+    assert_eq!(entries(), 0, "it isn't known yet whether it can be read");
+    index.apply_quietly(template_in(NAMESPACE, configs(), "a", &json!({"file": "x"}), 1));
+    assert_eq!(entries(), 1);
+    for change in group("others", 0, "old", &using("b")) {
+        index.apply_quietly(change);
+    }
+    let others = "MachineDeployment/team-a/others";
+    index.apply_quietly(template_in(NAMESPACE, configs(), "b", &json!({"file": "y"}), 1));
+    assert_eq!(memory_of(&index, others), None, "another configuration");
+    index.apply_quietly(template_in(NAMESPACE, configs(), "b", &json!({"file": "x"}), 1));
+    assert_eq!(memory_of(&index, others), Some(remembered("30Gi")));
+    for name in ["a", "b"] {
+        index.apply_quietly(Change::TemplateGone(configs(), ObjectKey::new(NAMESPACE, name)));
+    }
+    index.apply_quietly(Change::Kind(configs(), KindState::Unreadable("forbidden".into())));
+    assert_eq!((entries(), memory_of(&index, others)), (2, Some(remembered("30Gi"))), "the key is without it");
+}
+
+#[test]
+fn two_replicas_that_write_at_the_same_time_lose_nothing() {
+    let mut stored = Stored::default();
+    let memories = [stored.memory(), stored.memory()];
+    for (memory, (name, amount)) in memories.iter().zip([("a", "30Gi"), ("b", "20Gi")]) {
+        let mut changes = group("workers", 1, "old", &json!({}));
+        changes.push(template_with("old", &large(), 1));
+        index_with(memory, changes.into_iter().chain(node_of("workers", name, amount, &json!({}))));
+    }
+    assert!(stored.write(&memories[0]));
+    assert!(!stored.write(&memories[1]), "another has written");
+    stored.show(&memories[1]);
+    assert!(stored.write(&memories[1]));
+    for memory in &memories {
+        stored.show(memory);
+    }
+    let mut changes = group("workers", 0, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let index = index_with(&stored.memory(), changes);
+    assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")));
+    let version = stored.version;
+    assert!(memories.iter().all(|memory| stored.write(memory)));
+    assert_eq!(stored.version, version, "nothing is left to write");
+}
+
+#[test]
+fn a_hostile_content_changes_no_other_group() {
+    let mut stored = with_one_node();
+    let (key, _) = stored.data.first_key_value().map(|(key, value)| (key.clone(), value.clone())).unwrap();
+    stored.data.insert("README".into(), "hello".into());
+    stored.data.insert(key.replace("arm64", "amd64"), "{".into());
+    let memory = stored.memory();
+    let view = &memory.view()[0];
+    assert_eq!((view.entries, view.set_aside.len()), (1, 2));
+    let mut changes = group("workers", 0, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    assert_eq!(memory_of(&index_with(&memory, changes), WORKERS), Some(remembered("30Gi")));
+}
+
+#[test]
+fn an_entry_that_was_taken_out_is_forgotten() {
+    let mut stored = with_one_node();
+    let memory = stored.memory();
+    let mut changes = group("workers", 0, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let index = index_with(&memory, changes);
+    stored.data.clear();
+    stored.version += 1;
+    stored.show(&memory);
+    index.apply_quietly(Change::Remembered(Arc::new(memory.take_changed())));
+    assert_eq!(memory_of(&index, WORKERS), None);
+    assert!(memory.write(&config_map(), &BTreeSet::new()).is_none());
+}
+
+#[test]
+fn the_nodes_of_a_pool_are_remembered_too() {
+    let memory = Stored::default().memory();
+    let mut value = using_template("pool");
+    merge(&mut value, &json!({"status": {"nodeRefs": [{"name": "a"}]}}));
+    let pool = |replicas| scalable(ScalableKind::MachinePool, "workers", replicas, ("0", "9"), &value);
+    let spec = json!({"size": "large", "providerIDList": ["x"]});
+    let changes = [pool(1), template_with("pool", &spec, 1), node_of("workers", "a", "30Gi", &json!({})).remove(1)];
+    let index = index_with(&memory, changes);
+    assert_eq!(memory.view()[0].entries, 1);
+    index.apply_quietly(template_with("pool", &json!({"size": "large", "providerIDList": []}), 2));
+    index.apply_quietly(scalable(ScalableKind::MachinePool, "workers", 0, ("0", "9"), &using_template("pool")));
+    index.apply_quietly(Change::NodeGone("a".into()));
+    assert_eq!(
+        memory_of(&index, "MachinePool/team-a/workers"),
+        Some(remembered("30Gi")),
+        "its instances aren't in the key"
+    );
+}
+
+#[test]
+fn nothing_is_remembered_unless_it_is_asked_for() {
+    let mut changes = group("workers", 1, "old", &json!({}));
+    changes.push(template_with("old", &large(), 1));
+    let index = index(changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))).chain(gone("a")));
+    assert_eq!(memory_of(&index, WORKERS), None);
+}

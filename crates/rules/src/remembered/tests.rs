@@ -1,0 +1,453 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use arcstr::ArcStr;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::{content::print, *};
+use crate::{
+    InfrastructureState, RealNodes, Remembered, Rules, Scope, Source,
+    capi::InfrastructureRef,
+    evaluate,
+    resource_list::{CPU, MEMORY},
+    testing::{deployment, infrastructure},
+};
+
+const GPU: &str = "nvidia.com/gpu";
+
+fn reference(kind: &str) -> InfrastructureRef {
+    InfrastructureRef { group: "infrastructure.example.com".into(), kind: kind.into(), name: "any".into() }
+}
+
+fn spec(text: &str) -> SpecDigest {
+    SpecDigest::of_bytes(text.as_bytes())
+}
+
+fn templates(namespace: &str, text: &str) -> Templates {
+    Templates::new(&namespace.into(), (&reference("CloudMachineTemplate"), spec(text)), Bootstrap::None)
+}
+
+fn key(text: &str) -> Key {
+    Key::new(&templates("team-a", text), "amd64").unwrap()
+}
+
+fn workers() -> GroupId {
+    GroupId::parse("MachineDeployment/team-a/workers").unwrap()
+}
+
+fn at(hours: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours)
+}
+
+/// Returns an entry of amounts and labels such as `cpu=4 memory=8Gi zone=a`; a word alone is a mark or a feature.
+fn entry(text: &str) -> Entry {
+    let mut entry = Entry {
+        seen: Seen { at: at(0), node: "node".into(), group: workers(), cluster: "prod".into() },
+        resources: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        declared_features: Vec::new(),
+        version: Minor::parse("v1.35.1"),
+        settled: false,
+        shared: false,
+        failure_domain: Ok(None),
+    };
+    for word in format!("cpu=4 memory=8Gi {text}").split_whitespace() {
+        match word.split_once('=') {
+            None if word == "settled" => entry.settled = true,
+            None => entry.declared_features.push(word.to_owned()),
+            Some(("version", version)) => entry.version = Minor::parse(version),
+            Some(("hour", hour)) => entry.seen.at = at(hour.parse().unwrap()),
+            Some(("node", node)) => entry.seen.node = node.into(),
+            Some(("domain", domain)) => entry.failure_domain = Ok(Some(domain.into())),
+            Some((name, amount)) if name == CPU || name == MEMORY || name == "pods" || name == GPU => {
+                let amount: Quantity = amount.parse().unwrap();
+                entry.resources.insert(name.into(), Amounts { capacity: amount, allocatable: amount });
+            }
+            Some((name, "?")) => drop(entry.labels.insert(name.into(), None)),
+            Some((name, value)) => drop(entry.labels.insert(name.into(), Some(value.into()))),
+        }
+    }
+    entry
+}
+
+#[rstest]
+#[case::equal("gpu=a", "gpu=a", "gpu=a")]
+#[case::the_smallest("cpu=4 memory=9Gi", "cpu=3 memory=10Gi", "cpu=3 memory=9Gi")]
+#[case::a_resource_that_one_lacks("pods=110", "", "")]
+#[case::devices_may_come_late("nvidia.com/gpu=2", "", "nvidia.com/gpu=2")]
+#[case::more_devices_came("nvidia.com/gpu=1", "nvidia.com/gpu=2", "nvidia.com/gpu=2")]
+#[case::the_devices_of_a_settled_node("nvidia.com/gpu=2", "nvidia.com/gpu=1 settled", "nvidia.com/gpu=1 settled")]
+#[case::none_came("nvidia.com/gpu=2", "settled", "settled")]
+#[case::a_new_node_has_none_yet("nvidia.com/gpu=2 settled", "", "nvidia.com/gpu=2 settled")]
+#[case::the_fewest_of_settled_nodes("nvidia.com/gpu=2 settled", "nvidia.com/gpu=1 settled", "nvidia.com/gpu=1 settled")]
+#[case::a_label_that_may_come("team=db zone=a", "zone=a", "team=db zone=a")]
+#[case::a_label_that_never_came("team=db zone=a", "zone=a settled", "zone=a settled")]
+#[case::labels_that_differ("team=db zone=a", "team=db zone=b", "team=db zone=?")]
+#[case::labels_that_differ_from_a_settled_nodes("zone=a settled", "zone=b", "settled")]
+#[case::features_of_both("A B", "B C", "B")]
+#[case::features_of_the_newer_version("A B", "B C version=1.36", "B C version=1.36")]
+#[case::the_last_node("hour=1 node=a", "hour=2 node=b", "hour=2 node=b")]
+fn entries_merge(#[case] one: &str, #[case] other: &str, #[case] expected: &str) {
+    assert_eq!(entry(one).merge(&entry(other)), entry(expected));
+    assert_eq!(entry(other).merge(&entry(one)), entry(expected), "the order doesn't matter");
+}
+
+#[rstest]
+#[case::nothing("", "", false)]
+#[case::another_node("", "node=x hour=23", false)]
+#[case::age("", "hour=24", true)]
+#[case::an_amount("", "cpu=3", true)]
+#[case::a_label("team=db", "team=web", true)]
+#[case::settled("", "settled", true)]
+fn only_what_matters_is_news(#[case] known: &str, #[case] new: &str, #[case] expected: bool) {
+    let known = entry(known);
+    assert_eq!(known.merge(&entry(new)).is_news(&known), expected);
+}
+
+#[rstest]
+#[case::equal("memory=100", None)]
+#[case::more("memory=200", None)]
+#[case::a_little_less("memory=99", None)]
+#[case::less("memory=98", Some("memory"))]
+#[case::devices_that_may_come("memory=100", None)]
+#[case::devices_that_never_came("memory=100 settled", Some(GPU))]
+fn a_smaller_node_is_known_by_its_first_smaller_resource(#[case] node: &str, #[case] expected: Option<&str>) {
+    let known = entry("memory=100 nvidia.com/gpu=1 settled");
+    let smaller = known.smaller(&entry(node));
+    assert_eq!(smaller.as_ref().map(|smaller| smaller.resource.as_str()), expected);
+}
+
+#[test]
+fn the_key_is_of_contents_architecture_and_namespace() {
+    let infrastructure = (&reference("CloudMachineTemplate"), spec("a"));
+    let named = |kind, text| Bootstrap::Known(Box::leak(Box::new(reference(kind))), spec(text));
+    let keys = [
+        Templates::new(&"team-a".into(), infrastructure, Bootstrap::None),
+        Templates::new(&"team-b".into(), infrastructure, Bootstrap::None),
+        Templates::new(&"team-a".into(), (&reference("OtherTemplate"), spec("a")), Bootstrap::None),
+        Templates::new(&"team-a".into(), (infrastructure.0, spec("b")), Bootstrap::None),
+        Templates::new(&"team-a".into(), infrastructure, Bootstrap::Unreadable),
+        Templates::new(&"team-a".into(), infrastructure, named("ConfigTemplate", "a")),
+        Templates::new(&"team-a".into(), infrastructure, named("ConfigTemplate", "b")),
+    ];
+    let of = |templates: &Templates| ["amd64", "arm64"].map(|arch| Key::new(templates, arch).unwrap().to_string());
+    assert_eq!(keys.iter().flat_map(of).collect::<BTreeSet<_>>().len(), 14);
+    let mut renamed = reference("CloudMachineTemplate");
+    renamed.name = "other".into();
+    assert_eq!(Templates::new(&"team-a".into(), (&renamed, spec("a")), Bootstrap::None), keys[0]);
+    assert!(Key::new(&keys[0], "a.b").is_none() && Key::new(&keys[0], "").is_none());
+    let key = Key::new(&keys[0], "amd64").unwrap();
+    assert!(key.is_of(&keys[0]) && !key.is_of(&keys[1]) && !key.is_of(&keys[3]));
+    assert_eq!(Key::parse(&key.to_string()), Some(key));
+}
+
+#[rstest]
+#[case::own("", "workers", None, true, "zone=a team=db")]
+#[case::a_sister("", "others", None, true, "team=db")]
+#[case::a_sister_in_the_same_place("domain=d", "others", Some("d"), true, "zone=a team=db")]
+#[case::a_sister_elsewhere("domain=d", "others", Some("e"), true, "team=db")]
+#[case::a_sister_whose_bootstrap_template_is_not_known("domain=d", "others", Some("d"), false, "zone=a")]
+#[case::own_whose_bootstrap_template_is_not_known("", "workers", None, false, "zone=a team=db")]
+fn labels_count_where_they_will_be_right(
+    #[case] of: &str,
+    #[case] group: &str,
+    #[case] domain: Option<&str>,
+    #[case] is_whole: bool,
+    #[case] expected: &str,
+) {
+    let mut group = deployment(group);
+    group.failure_domain = domain.map(ArcStr::from);
+    let entry = entry(&format!("{of} topology.kubernetes.io/zone=a team=db topology.disk.example.com/zone=a"));
+    let id = GroupId::of(group.kind, &group.meta);
+    let found: BTreeSet<_> =
+        entry.labels_for(&id, &group, is_whole).map(|(key, value)| format!("{key}={value}")).collect();
+    let has = |label: &str| found.contains(label);
+    assert_eq!(has("team=db"), expected.contains("team=db"));
+    assert_eq!(has("topology.kubernetes.io/zone=a"), expected.contains("zone=a"));
+    assert_eq!(has("topology.disk.example.com/zone=a"), expected == "zone=a team=db");
+}
+
+/// The capacity of memory in the template, and its source.
+#[rstest]
+#[case::remembered(&[], &[], "8Gi", "remembered", true)]
+#[case::over_the_status(&[("cpu", "2"), ("memory", "16Gi")], &[], "8Gi", "remembered", true)]
+#[case::below_annotations(&[("cpu", "2"), ("memory", "16Gi")], &[("memory", "32Gi")], "32Gi", "annotation", true)]
+#[case::without(&[("cpu", "2"), ("memory", "16Gi")], &[], "16Gi", "status.capacity", false)]
+fn what_is_remembered_is_between_the_status_and_annotations(
+    #[case] status: &[(&str, &str)],
+    #[case] annotations: &[(&str, &str)],
+    #[case] expected: &str,
+    #[case] source: &str,
+    #[case] remembers: bool,
+) {
+    let mut group = deployment("workers");
+    group.replicas = Some(0);
+    let key = |name: &str| format!("capacity.cluster-autoscaler.kubernetes.io/{name}").into();
+    group.annotations = annotations.iter().map(|(name, value)| (key(name), (*value).into())).collect();
+    for (bound, value) in [("min", "0"), ("max", "5")] {
+        let key = format!("cluster.x-k8s.io/cluster-api-autoscaler-node-group-{bound}-size");
+        group.annotations.insert(key.into(), value.into());
+    }
+    let entry = entry("nvidia.com/gpu=1 team=db F version=1.34");
+    let remembered = Remembered { entry: &entry, arch: "arm64", is_whole: true };
+    let nodes = RealNodes { remembered: remembers.then_some(remembered), ..RealNodes::default() };
+    let template = infrastructure(status);
+    let rules = Rules::new(Scope::All);
+    let found = evaluate(&group, None, InfrastructureState::Known(&template), nodes, &rules).unwrap();
+    let node = found.template.unwrap();
+    let memory = &node.capacity[MEMORY];
+    assert_eq!((memory.value.to_string().as_str(), memory.source.as_str()), (expected, source));
+    assert_eq!(node.capacity.contains_key(GPU), remembers);
+    assert_eq!(node.labels.get("team").map(|label| label.value.as_str()), remembers.then_some("db"));
+    assert_eq!(node.labels["kubernetes.io/arch"].value, if remembers { "arm64" } else { "amd64" });
+    assert_eq!(node.declared_features.len(), usize::from(remembers));
+    assert_eq!(found.notes.iter().any(|note| note.contains("Kubernetes 1.34")), remembers);
+    if remembers {
+        let Source::Remembered(seen) = &node.labels["team"].source else { panic!() };
+        let expected = "Node node of MachineDeployment/team-a/workers in Cluster prod, 1970-01-01 00:00Z";
+        assert_eq!(seen.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_node_is_remembered_without_what_its_group_states_itself() {
+    let mut owner = deployment("workers");
+    owner.template_labels = BTreeMap::from([("team".into(), "db".into())]);
+    let labels =
+        serde_json::json!({"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "disk": "ssd", "team": "db"});
+    let node = |ready: &str| {
+        let value = serde_json::json!({"metadata": {"labels": labels}, "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "capacity": {"cpu": "4", "memory": "8Gi"},
+            "allocatable": {"cpu": "3", "memory": "7Gi"},
+        }});
+        Node::decode(crate::testing::meta("", "node"), &value, &crate::capi::Context::new("cluster.x-k8s.io")).unwrap()
+    };
+    assert!(Entry::of(&node("False"), &owner, &workers(), at(0)).is_none(), "it shows no resources");
+    let node = node("True");
+    let entry = Entry::of(&node, &owner, &workers(), at(0)).unwrap();
+    assert_eq!(entry.labels.keys().map(ArcStr::as_str).collect::<Vec<_>>(), ["disk", "kubernetes.io/os"]);
+    assert_eq!((entry.seen.cluster.as_str(), entry.version), ("prod", Minor::parse("1.35")));
+}
+
+#[rstest]
+#[case::no_json("{", "EOF")]
+#[case::no_cpu(
+    r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{},"allocatable":{}}"#,
+    "must have cpu"
+)]
+#[case::no_quantity(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"much"},"allocatable":{"cpu":"1"}}"#, "Kubernetes quantity")]
+#[case::more_allocatable(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1"},"allocatable":{"cpu":"2"}}"#, "more than capacity")]
+#[case::another_namespace(r#"{"node":"n","group":"MachineSet/team-b/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"}}"#, "another namespace")]
+#[case::a_label(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"},"labels":{"a b":"c"}}"#, "label")]
+#[case::the_hostname(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"},"labels":{"kubernetes.io/hostname":"c"}}"#, "isn't one that is remembered")]
+#[case::a_name(
+    r#"{"node":"","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{},"allocatable":{}}"#,
+    "must be names"
+)]
+fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] broken: &str, #[case] why: &str) {
+    let (good, name) = (print(&entry("team=db")), key("a").to_string());
+    let bad = key("b").to_string();
+    let content = Content::parse([(name.as_str(), good.as_str()), (bad.as_str(), broken)], Some("team-a"));
+    assert_eq!(content.entries.values().map(|it| (**it).clone()).collect::<Vec<_>>(), [entry("team=db")]);
+    let [set_aside] = content.set_aside.as_slice() else { panic!("{content:?}") };
+    assert!(set_aside.why.contains(why), "{set_aside:?}");
+}
+
+#[rstest]
+#[case::no_digest("team-a.amd64", "isn't namespace")]
+#[case::an_odd_digest("team-a.amd64.xyz", "isn't namespace")]
+#[case::a_readme("README", "isn't namespace")]
+fn a_key_that_is_none_is_set_aside(#[case] name: &str, #[case] why: &str) {
+    let content = Content::parse([(name, print(&entry("")).as_str())], None);
+    assert!(content.entries.is_empty() && content.set_aside[0].why.contains(why), "{content:?}");
+}
+
+#[test]
+fn a_config_map_of_a_namespace_holds_entries_of_no_other() {
+    let (name, text) = (key("a").to_string(), print(&entry("")));
+    let parse = |namespace| Content::parse([(name.as_str(), text.as_str())], namespace);
+    assert_eq!(parse(Some("team-b")).set_aside.len(), 1);
+    assert_eq!((parse(Some("team-a")).entries.len(), parse(None).entries.len()), (1, 1));
+}
+
+/// Applies the changes of a write.
+fn written(data: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => drop(data.insert(name, value)),
+            None => drop(data.remove(&name)),
+        }
+    }
+}
+
+fn content(data: &BTreeMap<String, String>) -> Content {
+    Content::parse(data.iter().map(|(name, value)| (name.as_str(), value.as_str())), None)
+}
+
+fn bytes(data: &BTreeMap<String, String>) -> usize {
+    data.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
+#[test]
+fn the_oldest_that_nobody_uses_goes_first_and_what_is_new_never_does() {
+    let names: Vec<_> = (0..MOST_ENTRIES).map(|number| format!("t{number}")).collect();
+    let mut data: BTreeMap<_, _> = names
+        .iter()
+        .zip(0..)
+        .map(|(name, hour)| (key(name).to_string(), print(&entry(&format!("hour={hour}")))))
+        .collect();
+    let used = BTreeSet::from([templates("team-a", "t0")]);
+    let own = BTreeMap::from([(key("new"), Arc::new(entry("")))]);
+    let changes = plan(&content(&data), &own, &used);
+    let removed: Vec<_> = changes.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.clone()).collect();
+    assert_eq!(removed, [key("t1").to_string()]);
+    written(&mut data, changes);
+    assert_eq!(data.len(), MOST_ENTRIES);
+    assert!(plan(&content(&data), &own, &used).is_empty(), "nothing is new");
+}
+
+#[test]
+fn what_was_set_aside_makes_room_before_entries_do() {
+    let mut data =
+        BTreeMap::from([("hostile".to_owned(), "x".repeat(MOST_BYTES)), (key("a").to_string(), print(&entry("")))]);
+    let own = BTreeMap::from([(key("b"), Arc::new(entry("")))]);
+    let changes = plan(&content(&data), &own, &BTreeSet::new());
+    written(&mut data, changes);
+    assert_eq!(
+        data.keys().cloned().collect::<BTreeSet<_>>(),
+        BTreeSet::from([key("a"), key("b")].map(|key| key.to_string()))
+    );
+}
+
+#[test]
+fn an_entry_that_is_too_long_loses_its_labels() {
+    let labels: Vec<_> = (0..200).map(|number| format!("label-{number}={}", "v".repeat(60))).collect();
+    let own = BTreeMap::from([(key("a"), Arc::new(entry(&format!("kubernetes.io/os=linux {}", labels.join(" ")))))]);
+    let mut data = BTreeMap::new();
+    written(&mut data, plan(&Content::default(), &own, &BTreeSet::new()));
+    let found = content(&data);
+    assert_eq!(found.entries[&key("a")].labels.keys().map(ArcStr::as_str).collect::<Vec<_>>(), ["kubernetes.io/os"]);
+    assert!(plan(&found, &own, &BTreeSet::new()).is_empty(), "it isn't written again");
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let parts =
+        (1..4_i64, 1..4_i64, 0..3_i64, 0..3_u8, 0..3_u8, any::<bool>(), 0..60_i64, 34..37_u16, 0..2_u8, 0..2_u8);
+    parts.prop_map(|(cpu, memory, gpu, team, zone, settled, hour, minor, domain, group)| {
+        let mut text = format!("cpu={cpu} memory={memory}Gi hour={hour} node=n{hour} version=1.{minor}");
+        for (name, value) in [("team", team), ("zone", zone), ("domain", domain)] {
+            if value > 0 {
+                text.extend([" ", name, "=", &value.to_string()]);
+            }
+        }
+        if gpu > 0 {
+            text.extend([" ", GPU, "=", &gpu.to_string()]);
+        }
+        let mut entry = entry(&format!("{text} {} F{minor} F{zone}", if settled { "settled" } else { "" }));
+        entry.seen.group = GroupId::parse(&format!("MachineDeployment/team-a/g{group}")).unwrap();
+        entry
+    })
+}
+
+proptest! {
+    #[test]
+    fn merging_knows_no_order(a in any_entry(), b in any_entry(), c in any_entry()) {
+        prop_assert_eq!(a.merge(&a), a.clone());
+        prop_assert_eq!(a.merge(&b), b.merge(&a));
+        prop_assert_eq!(a.merge(&b).merge(&c), a.merge(&b.merge(&c)));
+    }
+
+    #[test]
+    fn nothing_is_larger_than_the_smallest_node(nodes in prop::collection::vec(any_entry(), 1..6)) {
+        let all = nodes.iter().skip(1).fold(nodes[0].clone(), |all, node| all.merge(node));
+        for node in &nodes {
+            for resource in [CPU, MEMORY] {
+                prop_assert!(all.resources[resource].allocatable <= node.resources[resource].allocatable);
+            }
+        }
+        if let Some(fewest) = nodes.iter().filter(|node| node.settled).map(|node| node.resources.get(GPU).copied()).min_by_key(|it| it.map(|it| it.capacity)) {
+            prop_assert_eq!(all.resources.get(GPU), fewest.as_ref());
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_is_written(one in any_entry(), other in any_entry()) {
+        for entry in [one.merge(&other), one] {
+            let (name, text) = (key("a").to_string(), print(&entry));
+            let content = Content::parse([(name.as_str(), text.as_str())], Some("team-a"));
+            prop_assert_eq!(&content.set_aside, &[]);
+            prop_assert_eq!(&*content.entries[&key("a")], &entry);
+        }
+    }
+
+    /// Two writers each write only on the version that they have seen; the one that lost reads and tries again.
+    #[test]
+    fn two_writers_lose_nothing(
+        seen in prop::collection::vec((any::<bool>(), 0..4_u8, any_entry()), 1..20),
+        writes in prop::collection::vec((any::<bool>(), any::<bool>()), 1..20),
+    ) {
+        let mut own = [BTreeMap::new(), BTreeMap::new()];
+        let mut all = BTreeMap::<Key, Entry>::new();
+        for (writer, number, entry) in seen {
+            let key = key(&number.to_string());
+            all.entry(key.clone()).and_modify(|known| *known = known.merge(&entry)).or_insert_with(|| entry.clone());
+            own[usize::from(writer)]
+                .entry(key)
+                .and_modify(|known: &mut Arc<Entry>| *known = Arc::new(known.merge(&entry)))
+                .or_insert_with(|| Arc::new(entry));
+        }
+        let (mut data, mut version) = (BTreeMap::new(), 0);
+        let mut views = [(0, Content::default()), (0, Content::default())];
+        let ends = [(false, true), (false, false), (true, true), (true, false)];
+        for (writer, reads) in writes.into_iter().chain(ends) {
+            let (known, view) = &mut views[usize::from(writer)];
+            if reads {
+                (*known, *view) = (version, content(&data));
+            } else if *known == version {
+                written(&mut data, plan(view, &own[usize::from(writer)], &BTreeSet::new()));
+                version += 1;
+            }
+        }
+        let stored = content(&data);
+        prop_assert_eq!(stored.entries.keys().collect::<Vec<_>>(), all.keys().collect::<Vec<_>>());
+        for (key, entry) in all {
+            prop_assert!(!stored.entries[&key].merge(&entry).is_news(&stored.entries[&key]));
+        }
+    }
+
+    #[test]
+    fn no_content_panics(data in prop::collection::btree_map(any::<String>(), any::<String>(), 0..5), text in any::<String>()) {
+        let named = key("a").to_string();
+        let _ = content(&data);
+        let _ = Content::parse([(named.as_str(), text.as_str())], None);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn the_content_keeps_to_its_bounds(
+        odd in prop::collection::vec(("[a-z]{1,9}", 0..300_000_usize), 0..4),
+        sizes in prop::collection::vec((any::<u16>(), 0..120_usize), 0..600),
+    ) {
+        let mut data: BTreeMap<_, _> = odd.into_iter().map(|(name, size)| (name, "x".repeat(size))).collect();
+        for part in sizes.chunks(200) {
+            let own = part.iter().map(|(name, size)| {
+                let labels = (0..*size).map(|number| format!("label-{number}={}", "v".repeat(60))).collect::<Vec<_>>();
+                (key(&name.to_string()), Arc::new(entry(&labels.join(" "))))
+            });
+            let changes = plan(&content(&data), &own.collect(), &BTreeSet::new());
+            let is_write = !changes.is_empty();
+            written(&mut data, changes);
+            if is_write {
+                prop_assert!(data.len() <= MOST_ENTRIES && bytes(&data) <= MOST_BYTES);
+            }
+        }
+    }
+}
