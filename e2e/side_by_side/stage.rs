@@ -88,6 +88,8 @@ pub(crate) struct Access {
     pub(crate) management: Value,
     pub(crate) workload: Value,
     pub(crate) specs: Vec<String>,
+    /// Further flags of the program.
+    pub(crate) flags: Vec<String>,
 }
 
 impl Stage {
@@ -160,6 +162,7 @@ impl Stage {
             management: self.environment.management.kubeconfig(self.testbed.user()),
             workload: self.environment.workload.kubeconfig(&User::administrator()),
             specs: vec![spec],
+            flags: Vec::new(),
         }
     }
 
@@ -195,6 +198,7 @@ impl Stage {
         }
         let mut ours = vec![format!("--workload-kubeconfig={}", workload.0.display())];
         ours.extend(access.specs.iter().map(|spec| format!("--node-group-auto-discovery={spec}")));
+        ours.extend(access.flags.iter().cloned());
         let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
         let programs = Programs::new(self.program.clone(), directory.to_owned());
         let mut replicas = Vec::new();

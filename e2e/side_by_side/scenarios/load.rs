@@ -181,6 +181,7 @@ async fn idle(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
         management: management.kubeconfig(&user),
         workload: workload.kubeconfig(&User::administrator()),
         specs: vec![format!("clusterapi:namespace={NAMESPACE},clusterName={CLUSTER}")],
+        flags: Vec::new(),
     };
     let mut run = stage.start(&access, growing(), flags).await?;
     let limit = Duration::from_secs(480);

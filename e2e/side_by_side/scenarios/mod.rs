@@ -99,6 +99,12 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         ["8330"],
         "a kind of template with an irregular plural scales from zero by its `status.capacity`"
     ),
+    scenario!(
+        "remembered",
+        places::remembered,
+        [],
+        "a node group whose capacity nothing states has had a Node, and scales from zero after a restart"
+    ),
     scenario!("integer-capacity", faults::integer_capacity, [], "`status.capacity` with an integer scales from zero"),
     scenario!(
         "template-labels",

@@ -5,7 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::Workers, machines::names, testbed::Testbed},
+    controllers::{
+        groups::Workers,
+        machines::names,
+        testbed::{REMEMBERED, Testbed},
+    },
 };
 use serde_json::json;
 
@@ -167,6 +171,35 @@ pub(super) async fn refusing_policy(stage: &Stage) -> Result<Outcome> {
     })
     .await?;
     grows(stage).await
+}
+
+/// Nothing states the capacity. The only Node goes, and then Cluster Autoscaler and its provider restart.
+pub(super) async fn remembered(stage: &Stage) -> Result<Outcome> {
+    let testbed = &stage.testbed;
+    testbed.keep_memory().await?;
+    let flag = format!("--remember-in={}/{REMEMBERED}", testbed.namespace);
+    let access = Access { flags: vec![flag], ..stage.access() };
+    let group = Workers::new("workers").replicas(1).create(testbed).await?;
+    testbed.running(&group, 1).await?;
+    let settings = Settings { unneeded: Duration::from_secs(2), ..Settings::default() };
+    let mut run = stage.start(&access, settings, &[]).await?;
+    let gone = run.within(PATIENCE, async || {
+        let left = testbed.machines(&group).await?.len();
+        ensure!(left == 0, "{left} Machines are left");
+        let kept = testbed.objects.get("ConfigMap", REMEMBERED).await?;
+        ensure!(stage.side == Side::InTree || kept.data["data"].is_object(), "nothing is remembered yet");
+        Ok(())
+    });
+    if let Err(last) = gone.await {
+        return Ok(Outcome::bad(last));
+    }
+    run.end_autoscaler().await?;
+    drop(run);
+    let mut run = stage.start(&access, growing(), &[]).await?;
+    stage.pod("web", "3").await?;
+    run.turn();
+    let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
+    Ok(Outcome::after("the Pod runs", runs))
 }
 
 /// The group's only Node has gone, and Cluster Autoscaler restarts, as it does at each upgrade.

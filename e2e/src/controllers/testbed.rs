@@ -53,6 +53,9 @@ impl Controllers {
     }
 }
 
+/// The name of the ConfigMap that remembers Nodes.
+pub const REMEMBERED: &str = "remembered-nodes";
+
 /// The environment of one scenario.
 pub struct Testbed {
     /// The controllers in use.
@@ -155,6 +158,28 @@ impl Testbed {
             controllers: Controllers::Simulated(Box::new(sandbox)),
         };
         testbed.begin().await
+    }
+
+    /// Creates the ConfigMap that remembers Nodes, without data, and grants what the chart grants.
+    pub async fn keep_memory(&self) -> Result<()> {
+        let metadata = json!({ "name": REMEMBERED });
+        let group = "rbac.authorization.k8s.io";
+        let verbs = ["list", "watch", "patch"];
+        let rules =
+            json!([{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [REMEMBERED], "verbs": verbs }]);
+        for object in [
+            json!({ "kind": "ConfigMap", "metadata": metadata }),
+            json!({ "kind": "Role", "metadata": metadata, "rules": rules }),
+            json!({
+                "kind": "RoleBinding",
+                "metadata": metadata,
+                "roleRef": { "apiGroup": group, "kind": "Role", "name": REMEMBERED },
+                "subjects": [{ "apiGroup": group, "kind": "User", "name": self.user.name }],
+            }),
+        ] {
+            self.objects.create(object).await?;
+        }
+        Ok(())
     }
 
     /// Returns the user as which the program acts on the management cluster.

@@ -9,7 +9,7 @@ use e2e::{
     controllers::{
         groups::Group,
         machines::Machine,
-        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
+        testbed::{POLL_INTERVAL, REMEMBERED, TIMEOUT, Testbed},
     },
     objects::INFRASTRUCTURE_GROUP,
     wait::{SOON, eventually, every},
@@ -59,13 +59,11 @@ pub(crate) async fn a_pod_that_needs_what_nodes_had_grows_a_group_from_zero(test
     Ok(())
 }
 
-const CONFIG_MAP: &str = "remembered-nodes";
-
 /// Nothing but a ConfigMap knows what the Nodes were after the program has restarted, Cluster Autoscaler has none of its
 /// own yet, and the template has another name.
 pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(testbed: &Testbed) -> Result<()> {
-    keep_memory(testbed).await?;
-    let place = format!("{}/{CONFIG_MAP}", testbed.namespace);
+    testbed.keep_memory().await?;
+    let place = format!("{}/{REMEMBERED}", testbed.namespace);
     let environment = [("CAPI_AUTOSCALER_REMEMBER_IN", &*place)];
     let mut capacity = testbed.capacity("4");
     capacity[GPU] = json!("1");
@@ -78,7 +76,7 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
         testbed.running(group, 1).await?;
     }
     every(POLL_INTERVAL, "both groups in the ConfigMap", TIMEOUT, async || {
-        let data = testbed.objects.get("ConfigMap", CONFIG_MAP).await?.data["data"].clone();
+        let data = testbed.objects.get("ConfigMap", REMEMBERED).await?.data["data"].clone();
         let text = data.to_string();
         let are_there = ["gpu", "other"].iter().all(|name| text.contains(&testbed.id("MachineDeployment", name)));
         ensure!(are_there && text.contains(GPU), "it has {data}");
@@ -108,28 +106,6 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     autoscaling.sizes(&[(&group.id, 1), (&other.id, 0)]).await?;
     autoscaling.end().await?;
     a_second_cluster_shares(testbed, &group, &environment).await
-}
-
-/// Creates the ConfigMap without data, and grants what the chart grants.
-async fn keep_memory(testbed: &Testbed) -> Result<()> {
-    let metadata = json!({ "name": CONFIG_MAP });
-    let group = "rbac.authorization.k8s.io";
-    let verbs = ["list", "watch", "patch"];
-    let rules =
-        json!([{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [CONFIG_MAP], "verbs": verbs }]);
-    for object in [
-        json!({ "kind": "ConfigMap", "metadata": metadata }),
-        json!({ "kind": "Role", "metadata": metadata, "rules": rules }),
-        json!({
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": CONFIG_MAP },
-            "subjects": [{ "apiGroup": group, "kind": "User", "name": testbed.user().name }],
-        }),
-    ] {
-        testbed.objects.create(object).await?;
-    }
-    Ok(())
 }
 
 /// Has a group refer to a template of the same content and another name, as a Cluster's topology does.
