@@ -262,11 +262,11 @@ impl Stage {
 
     /// Creates a Pod that requests this CPU, and any Node.
     pub(crate) async fn pod(&self, name: &str, cpu: &str) -> Result<()> {
-        self.pod_on(name, cpu, json!({})).await
+        self.pod_on(name, cpu, &json!({})).await
     }
 
     /// Creates a Pod that requests this CPU, and a Node with these labels.
-    pub(crate) async fn pod_on(&self, name: &str, cpu: &str, labels: Value) -> Result<()> {
+    pub(crate) async fn pod_on(&self, name: &str, cpu: &str, labels: &Value) -> Result<()> {
         let spec = pod_spec(cpu, labels);
         let pod = json!({ "kind": "Pod", "metadata": { "name": name }, "spec": spec });
         self.testbed.workload.create(pod).await?;
@@ -282,7 +282,7 @@ impl Stage {
 }
 
 /// Returns the spec of a Pod that requests this CPU, and a Node with these labels.
-pub(crate) fn pod_spec(cpu: &str, labels: Value) -> Value {
+pub(crate) fn pod_spec(cpu: &str, labels: &Value) -> Value {
     json!({
         "nodeSelector": labels,
         "terminationGracePeriodSeconds": 1,

@@ -50,7 +50,7 @@ pub(super) async fn salvo(stage: &Stage) -> Result<Outcome> {
     }
     let run = stage.start(&stage.access(), growing(), &["--salvo-scale-up"]).await?;
     for name in ["first", "second"] {
-        stage.pod_on(name, "3", json!({ LABEL: name })).await?;
+        stage.pod_on(name, "3", &json!({ LABEL: name })).await?;
     }
     become_sizes(stage, run, &[(&groups[0], 1), (&groups[1], 1)]).await
 }
@@ -168,7 +168,7 @@ async fn install(stage: &Stage, kind: &str, versions: &[&str], reach: Reach) -> 
 
 /// Creates a template of a Pod that needs a Node for itself.
 async fn pod_template(stage: &Stage) -> Result<()> {
-    let pod = pod_spec("3", json!({}));
+    let pod = pod_spec("3", &json!({}));
     let template = json!({ "kind": "PodTemplate", "metadata": { "name": "spare" }, "template": { "spec": pod } });
     stage.testbed.workload.create(template).await?;
     Ok(())

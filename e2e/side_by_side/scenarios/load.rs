@@ -73,7 +73,7 @@ async fn grows_through(stage: &Stage, hinder: impl Fn(&Proxy)) -> Result<Outcome
     let requests =
         if refused == 0 { format!("{asked} requests") } else { format!("{asked} requests, {refused} refused") };
     Ok(match runs {
-        Ok((_, took)) => Outcome::good(format!("the Pod runs after {} s, {requests}", took.as_secs())),
+        Ok(((), took)) => Outcome::good(format!("the Pod runs after {} s, {requests}", took.as_secs())),
         Err(last) => Outcome::bad(format!("{last}; {requests}")),
     })
 }

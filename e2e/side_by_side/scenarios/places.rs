@@ -20,7 +20,7 @@ pub(super) async fn template_labels(stage: &Stage) -> Result<Outcome> {
     let label = "node.cluster.x-k8s.io/pool";
     Workers::new("workers").sized().label(label, "db").create(&stage.testbed).await?;
     let mut run = stage.autoscale(growing()).await?;
-    stage.pod_on("web", "3", json!({ label: "db" })).await?;
+    stage.pod_on("web", "3", &json!({ label: "db" })).await?;
     run.turn();
     let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
     Ok(Outcome::after("the Pod runs", runs))
