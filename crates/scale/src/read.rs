@@ -78,13 +78,17 @@ fn instances(work: &Work, id: &GroupId) -> Result<usize, CallError> {
     Ok(usize::try_from(view.machines).unwrap_or_default())
 }
 
-/// Returns those of these Machines that the API server has and that aren't being deleted, in their present version.
+/// Returns those of these Machines that the API server has and that aren't being deleted, in their present version. One
+/// that was given up as never joined keeps its version, so that its DELETE fails if it has joined since.
 pub(super) async fn still_there(work: &Work, targets: &[Target]) -> Result<Vec<Target>, CallError> {
     let mut there = Vec::new();
     for target in targets {
         let machine = work.api().read_machine(&target.key, &target.uid).await?;
         let alive = machine.filter(|machine| !machine.deleting);
-        there.extend(alive.map(|machine| Target { version: machine.version, ..target.clone() }));
+        there.extend(alive.map(|machine| match target.never_joined {
+            true => target.clone(),
+            false => Target { version: machine.version, ..target.clone() },
+        }));
     }
     Ok(there)
 }

@@ -243,7 +243,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         features::salvo,
         [],
         "`--salvo-scale-up` grows two node groups for two Pods",
-        since 37
+        since 36
     ),
     scenario!(
         "priority-expander",

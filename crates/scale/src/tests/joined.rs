@@ -92,6 +92,19 @@ async fn a_machine_that_has_joined_unseen_stays(#[case] by: &str) {
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
 
+/// Another replica has deleted `a`, so that the request passes the minimum by what the watch shows: its Machines are read.
+#[tokio::test]
+async fn a_machine_that_has_joined_unseen_stays_when_the_others_are_gone_already() {
+    let world = World::new(2, &["a"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    world.api.remove("a");
+    let named = [nodes(&["a"]), instance("pending-machine-team-a_b")].concat();
+    let error = world.scale.delete(group(), named).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec![]));
+}
+
 /// Its Node exists, and the API server returns the providerID that makes it the Machine's.
 #[tokio::test]
 async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {

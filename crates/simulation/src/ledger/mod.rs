@@ -325,6 +325,8 @@ pub(crate) struct Ledger {
     troubled: HashMap<usize, Nanos>,
     /// The time at which watches and deletions were last looked at.
     looked: Nanos,
+    /// The time at which an increase of each group was last refused because somebody keeps putting its size back.
+    left_to_others: BTreeMap<String, Nanos>,
     /// The Machines that a DeleteNodes has named by their providerID.
     named_with_node: BTreeSet<String>,
     /// The ids in a DeleteNodes that belonged to no Machine.

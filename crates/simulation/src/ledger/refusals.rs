@@ -148,10 +148,18 @@ impl Ledger {
         let was_deleted = self.groups.get(id).is_some_and(|group| group.is_gone || group.created + OLD > asked);
         let is_gone = was_deleted && text.contains("its object was deleted");
         let is_put_back = text.contains("keeps putting the size back") && self.is_put_back(id);
+        if is_put_back {
+            self.left_to_others.insert(id.to_owned(), self.now);
+        }
         if delta > 0 && largest + delta <= max && !is_refused_by_api && !is_gone && !is_put_back {
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
         }
+    }
+
+    /// Returns true if an increase of a group was refused since then, because somebody keeps putting its size back.
+    pub(crate) fn is_left_to_others(&self, id: &str, since: Nanos) -> bool {
+        self.left_to_others.get(id).is_some_and(|at| *at >= since)
     }
 
     /// Returns true if somebody else has written the same size of a group twice within the time in which that counts.

@@ -50,6 +50,9 @@ const HUNG: &str = "a Machine that hangs in deletion keeps a new one from being 
 /// refused.
 const LATE_ERROR: &str = "the error of an older Machine is sent once the group has grown, and it is backed off";
 
+/// Another such cause: increases of a group whose size somebody keeps putting back are refused for half an hour.
+const PUT_BACK: &str = "somebody keeps putting a size back, and increases of the group are refused";
+
 impl World {
     /// Runs the final checks, on the Clusters that copies can reach.
     pub(super) fn judge(&mut self, fresh: HostId, reached: &[usize]) {
@@ -173,6 +176,10 @@ impl World {
             }
             if open.iter().any(|(group, _)| ledger.sent_late_error(&group.id())) {
                 *ledger.exceptions.entry(LATE_ERROR).or_default() += 1;
+                continue;
+            }
+            if !open.is_empty() && open.iter().all(|(group, _)| ledger.is_left_to_others(&group.id(), calm)) {
+                *ledger.exceptions.entry(PUT_BACK).or_default() += 1;
                 continue;
             }
             if !open.is_empty() {
