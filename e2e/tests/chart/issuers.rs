@@ -162,7 +162,7 @@ fn existing_secrets_are_mounted_and_none_is_made() {
     assert_eq!(pod(&objects)["volumes"][0]["secret"]["secretName"], "our-server");
     assert_eq!(authorities(&objects), ["our-server"]);
     let notes = helm().notes(&values).unwrap();
-    assert!(notes.contains("name: our-client\n"), "{notes}");
+    assert!(notes.contains("secretName: our-client\n"), "{notes}");
     assert!(notes.contains("Clients are verified against ca.crt of the Secret our-server."), "{notes}");
     let named = values.set("tls.clientAuthoritySecret", json!("our-authority"));
     assert_eq!(authorities(&render(&named)), ["our-authority"]);
