@@ -85,9 +85,8 @@ pub(super) async fn still_there(work: &Work, targets: &[Target]) -> Result<Vec<T
     for target in targets {
         let machine = work.api().read_machine(&target.key, &target.uid).await?;
         let alive = machine.filter(|machine| !machine.deleting);
-        there.extend(alive.map(|machine| match target.never_joined {
-            true => target.clone(),
-            false => Target { version: machine.version, ..target.clone() },
+        there.extend(alive.map(|machine| {
+            if target.never_joined { target.clone() } else { Target { version: machine.version, ..target.clone() } }
         }));
     }
     Ok(there)
