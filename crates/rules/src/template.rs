@@ -19,6 +19,7 @@ use crate::{
     capi::{InfrastructureTemplate, ScalableResource},
     drivers::{self, Driver},
     labels::ARCH,
+    named_enum,
     observed::RealNodes,
     overhead,
     remembered::{self, Minor},
@@ -89,29 +90,16 @@ pub fn build(
     built
 }
 
-/// What states cpu and memory of a group without Nodes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FromZero {
-    /// Annotations, both.
-    Annotations,
-    /// Nodes that are remembered.
-    Remembered,
-    /// `status.capacity`, at least one of them.
-    StatusCapacity,
-}
-
-impl FromZero {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Annotations, Self::Remembered, Self::StatusCapacity];
-
-    /// Returns it as a word of metrics and JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Annotations => "annotation",
-            Self::Remembered => "remembered",
-            Self::StatusCapacity => "status.capacity",
-        }
+named_enum! {
+    /// What states cpu and memory of a group without Nodes, as a word of metrics and JSON.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum FromZero {
+        /// Annotations, both.
+        Annotations = "annotation",
+        /// Nodes that are remembered.
+        Remembered = "remembered",
+        /// `status.capacity`, at least one of them.
+        StatusCapacity = "status.capacity",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finds sizes that one manager puts back twice within an hour, after which increases are refused for half an hour
-//! ([`Hold`]), and reports sizes for which no Machine is made, or whose Node is smaller than what was remembered. It runs in a task of its own, which changes from the watches
-//! wake. It writes nothing but Events, and no command waits for it.
+//! ([`Hold`]), and reports sizes for which no Machine is made, or whose Node is smaller than what was remembered. It runs
+//! in a task of its own, which changes from the watches wake. It writes nothing but Events, and no command waits for it.
 
 use std::{
     collections::HashMap,
