@@ -5,6 +5,8 @@
 //! cargo bench --bench memory                 # both fleets, against their targets
 //! cargo bench --bench memory -- 200 25       # 200 groups of 25 Machines
 //! cargo bench --bench memory -- 200 25 pages # an API server that has no streamed lists
+//! cargo bench --bench memory -- 1000 100 templates    # each group has an infrastructure template
+//! cargo bench --bench memory -- 1000 100 remember     # the same, whose Nodes are remembered
 //! ```
 //!
 //! This process must never hold the whole fleet: every page is generated on request, from real objects of
@@ -43,6 +45,7 @@ use serde_json::{Value, json};
 use self::serving::Serving;
 
 const GROUP: &str = "cluster.x-k8s.io";
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 /// The version of every list and bookmark.
 const VERSION: &str = "900000000";
 /// The time for which the process is idle before its memory is read.
@@ -64,6 +67,7 @@ struct Fleet {
 
 /// Real objects as text, with placeholders where each generated one differs.
 struct Templates {
+    infrastructure: String,
     deployment: String,
     set: String,
     machine: String,
@@ -73,12 +77,24 @@ struct Templates {
 struct Api {
     fleet: Fleet,
     templates: Templates,
+    ways: Ways,
+}
+
+/// The ways of the API server and of the program.
+#[derive(Clone, Copy)]
+struct Ways {
     /// True if lists are streamed on request.
     streams: bool,
+    /// True if groups have infrastructure templates.
+    templates: bool,
+    /// True if Nodes are remembered.
+    remembers: bool,
 }
 
 fn main() {
-    let streams = !std::env::args().any(|argument| argument == "pages");
+    let has = |word: &str| std::env::args().any(|argument| argument == word);
+    let remembers = has("remember");
+    let ways = Ways { streams: !has("pages"), templates: remembers || has("templates"), remembers };
     let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let fleets = match numbers[..] {
         [groups, machines] => vec![(groups, machines, None)],
@@ -88,10 +104,10 @@ fn main() {
         "groups  machines   ready after  CPU per object  at rest   its own  peak     bytes per Machine and its Node"
     );
     let mut missed = false;
-    let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, streams);
+    let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, ways);
     for (groups, machines_per_group, target) in fleets {
         let fleet = Fleet { groups, machines_per_group };
-        let seen = measure(fleet, streams);
+        let seen = measure(fleet, ways);
         let machines = groups * machines_per_group;
         let each = seen.rest.saturating_sub(empty.rest) * 1024 / machines.max(1) as u64;
         println!(
@@ -121,11 +137,13 @@ struct Seen {
     peak: u64,
 }
 
-fn measure(fleet: Fleet, streams: bool) -> Seen {
+fn measure(fleet: Fleet, ways: Ways) -> Seen {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (address, _) = runtime.block_on(testkit::serve(router(Api { fleet, templates: Templates::read(), streams })));
+    let (address, _) = runtime.block_on(testkit::serve(router(Api { fleet, templates: Templates::read(ways), ways })));
     let began = Instant::now();
-    let serving = Serving::start(address, testkit::free_address(), &["--listen=127.0.0.1:0".to_owned()]);
+    let mut arguments = vec!["--listen=127.0.0.1:0".to_owned()];
+    arguments.extend(ways.remembers.then(|| "--remember-in=team-a/remembered-nodes".to_owned()));
+    let serving = Serving::start(address, testkit::free_address(), &arguments);
     runtime.block_on(serving.wait_until_ready(fleet.groups * fleet.machines_per_group));
     let process = serving.process();
     let (ready, busy) = (began.elapsed(), process.processor_time());
@@ -138,25 +156,41 @@ fn router(api: Api) -> Router {
         .route("/apis", get(group_list))
         .route("/apis/{group}/{version}", get(resource_list))
         .route("/apis/{group}/{version}/{plural}", get(resource))
+        .route("/apis/{group}/{version}/namespaces/{namespace}/{plural}", get(resource_of_namespace))
+        .route("/api/v1/namespaces/{namespace}/{plural}", get(config_maps))
         .route("/api/{version}/{plural}", get(nodes))
         .with_state(Arc::new(api))
 }
 
 async fn group_list() -> String {
-    let version = json!({"groupVersion": format!("{GROUP}/v1beta2"), "version": "v1beta2"});
-    json!({"kind": "APIGroupList", "apiVersion": "v1",
-        "groups": [{"name": GROUP, "versions": [version], "preferredVersion": version}]})
-    .to_string()
+    let groups = [GROUP, INFRASTRUCTURE].map(|group| {
+        let version = json!({"groupVersion": format!("{group}/v1beta2"), "version": "v1beta2"});
+        json!({"name": group, "versions": [version], "preferredVersion": version})
+    });
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}).to_string()
 }
 
-async fn resource_list() -> String {
-    let resource = |kind: &str| {
+async fn resource_list(UrlPath((group, _)): UrlPath<(String, String)>) -> String {
+    let resource = |kind: &&str| {
         json!({"name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(), "kind": kind,
             "namespaced": true, "verbs": ["list", "watch"]})
     };
-    let kinds = ["Cluster", "MachineDeployment", "MachineSet", "Machine"].map(resource);
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v1beta2"), "resources": kinds})
+    let kinds = if group == GROUP { &["Cluster", "MachineDeployment", "MachineSet", "Machine"][..] } else { &["AWSMachineTemplate"] };
+    let kinds: Vec<_> = kinds.iter().map(resource).collect();
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/v1beta2"), "resources": kinds})
         .to_string()
+}
+
+async fn config_maps(State(api): State<Arc<Api>>, uri: Uri) -> Response {
+    api.answer("configmaps", uri.query().unwrap_or_default())
+}
+
+async fn resource_of_namespace(
+    State(api): State<Arc<Api>>,
+    UrlPath((_, _, _, plural)): UrlPath<(String, String, String, String)>,
+    uri: Uri,
+) -> Response {
+    api.answer(&plural, uri.query().unwrap_or_default())
 }
 
 async fn nodes(State(api): State<Arc<Api>>, uri: Uri) -> Response {
@@ -178,7 +212,7 @@ impl Api {
         let count = self.count(plural);
         let pending = || stream::pending::<Result<String, io::Error>>();
         if query.contains_key("sendInitialEvents") {
-            if !self.streams {
+            if !self.ways.streams {
                 return StatusCode::UNPROCESSABLE_ENTITY.into_response();
             }
             let plural = plural.to_owned();
@@ -207,6 +241,8 @@ impl Api {
     fn count(&self, plural: &str) -> usize {
         match plural {
             "machinedeployments" | "machinesets" => self.fleet.groups,
+            "awsmachinetemplates" if self.ways.templates => self.fleet.groups,
+            "configmaps" if self.ways.remembers => 1,
             "machines" | "nodes" => self.fleet.groups * self.fleet.machines_per_group,
             _ => 0,
         }
@@ -214,12 +250,15 @@ impl Api {
 
     /// Returns objects of a resource as JSON, each between `before` and `after`.
     fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
-        let Templates { deployment, set, machine, node } = &self.templates;
+        let Templates { infrastructure, deployment, set, machine, node } = &self.templates;
+        let config_map = r#"{"metadata":{"name":"remembered-nodes","namespace":"team-a","uid":"uid","resourceVersion":"1"}}"#;
         let (template, per_group) = match plural {
-            "machinedeployments" => (deployment, 1),
-            "machinesets" => (set, 1),
-            "machines" => (machine, self.fleet.machines_per_group),
-            _ => (node, self.fleet.machines_per_group),
+            "awsmachinetemplates" => (infrastructure.as_str(), 1),
+            "configmaps" => (config_map, 1),
+            "machinedeployments" => (deployment.as_str(), 1),
+            "machinesets" => (set.as_str(), 1),
+            "machines" => (machine.as_str(), self.fleet.machines_per_group),
+            _ => (node.as_str(), self.fleet.machines_per_group),
         };
         let mut items = String::new();
         for position in range {
@@ -262,7 +301,7 @@ fn fill(page: &mut String, template: &str, group: usize, number: usize) {
 }
 
 impl Templates {
-    fn read() -> Self {
+    fn read(ways: Ways) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady");
         let objects = ["management-v1beta2.yaml", "workload-nodes.yaml"].map(|file| {
             let text = fs::read_to_string(folder.join(file)).expect("the fixture is there");
@@ -291,11 +330,18 @@ impl Templates {
         annotations[format!("{GROUP}/cluster-api-autoscaler-node-group-max-size")] = json!("1000");
         annotations["capacity.cluster-autoscaler.kubernetes.io/cpu"] = json!("8");
         annotations["capacity.cluster-autoscaler.kubernetes.io/memory"] = json!("32Gi");
-        // A template would cause discovery, which isn't measured here.
-        deployments["spec"]["template"]["spec"]["infrastructureRef"] = Value::Null;
+        // A template causes discovery, which is measured only where it is asked for.
+        let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": "AWSMachineTemplate", "name": "prod-md-@g"});
+        let reference = if ways.templates { reference } else { Value::Null };
+        let infrastructure = json!({
+            "apiVersion": format!("{INFRASTRUCTURE}/v1beta2"), "kind": "AWSMachineTemplate",
+            "metadata": {"name": "prod-md-@g", "namespace": "team-a", "uid": "template-@g", "resourceVersion": "@v"},
+            "spec": {"template": {"spec": {"instanceType": "m5.2xlarge", "ami": {"id": "ami-@g"}}}},
+        });
+        deployments["spec"]["template"]["spec"]["infrastructureRef"] = reference.clone();
         let mut sets = marked(find(management, "MachineSet"), set);
         sets["metadata"]["ownerReferences"][0]["name"] = json!(deployment);
-        sets["spec"]["template"]["spec"]["infrastructureRef"] = Value::Null;
+        sets["spec"]["template"]["spec"]["infrastructureRef"] = reference;
         let mut machines = marked(find(management, "Machine"), machine);
         machines["metadata"]["ownerReferences"][0]["name"] = json!(set);
         machines["spec"]["providerID"] = json!(provider_id);
@@ -312,6 +358,12 @@ impl Templates {
         let image = |number: usize| json!({"names": [format!("registry.example/team/image-{number}:v1.2.3")], "sizeBytes": 1 << 26});
         nodes["status"]["images"] = (0..30).map(image).collect();
         let text = |object: Value| object.to_string();
-        Self { deployment: text(deployments), set: text(sets), machine: text(machines), node: text(nodes) }
+        Self {
+            infrastructure: text(infrastructure),
+            deployment: text(deployments),
+            set: text(sets),
+            machine: text(machines),
+            node: text(nodes),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads. First on the index alone, in a fleet and in one five times as large: the cost of an answer must grow with the
 //! answer and not with the fleet. Then one loop of a Cluster Autoscaler over a real connection to the service, with 200
-//! groups of 5,000 Machines and 200 empty ones, beside as many empty calls; server and client are in one process on two
-//! threads. It fails when a template's median costs more than 1.5 times that of an empty call. `cargo test` makes each read
+//! groups of 5,000 Machines and 200 empty ones, beside as many empty calls, and the same where the empty ones have what is
+//! remembered of Nodes; server and client are in one process on two threads. It fails when a template's median costs more than 1.5 times that of an empty call. `cargo test` makes each read
 //! once.
 
 // A bench may panic: it is a test of its own input.
@@ -22,9 +22,13 @@ use std::{
 };
 
 use clap::Parser as _;
-use index::{Change, Index, NodeQuery};
+use index::{Change, Index, Memory, NodeQuery};
 use rules::GroupId;
-use rules::capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
+use rules::capi::{
+    Context, InfrastructureRef, InfrastructureTemplate, KindRef, Meta, ObjectKey, ScalableKind, ScalableResource,
+    SpecDigest,
+};
+use rules::remembered::{Bootstrap, Key, Templates};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +40,10 @@ const TIME: Duration = Duration::from_millis(500);
 const PARTS: u32 = 10;
 const LOOPS: usize = 3;
 const LIMIT: f64 = 1.5;
+/// The template of all empty groups.
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+const KIND: &str = "CloudMachineTemplate";
+const TEMPLATE: &str = "large";
 
 fn main() {
     // `cargo bench` gives this flag, and `cargo test` none.
@@ -44,7 +52,8 @@ fn main() {
         of_index(groups, if measures { TIME / PARTS } else { Duration::ZERO });
     }
     if measures {
-        over_grpc();
+        over_grpc(None);
+        over_grpc(Some(remembered()));
     }
 }
 
@@ -90,15 +99,37 @@ fn of_index(groups: usize, part: Duration) {
     }
 }
 
-fn over_grpc() {
+/// Returns the memory of a Node that all empty groups' templates lead to.
+fn remembered() -> Arc<Memory> {
+    let reference = InfrastructureRef { group: INFRASTRUCTURE.into(), kind: KIND.into(), name: TEMPLATE.into() };
+    let templates = Templates::new(&"fleet".into(), (&reference, SpecDigest::default()), Bootstrap::None);
+    let key = Key::new(&templates, "amd64").expect("a key").to_string();
+    let amounts = json!({"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "2"});
+    let entry = json!({
+        "node": "seen", "group": "MachineDeployment/fleet/pool-0", "seen": "2026-01-01T00:00:00Z",
+        "capacity": amounts, "allocatable": amounts,
+    });
+    let config_map = ObjectKey::new("fleet", "remembered-nodes");
+    let memory = Memory::new(std::slice::from_ref(&config_map));
+    memory.set_content(&config_map, "1", [(key.as_str(), entry.to_string().as_str())]);
+    Arc::new(memory)
+}
+
+fn over_grpc(memory: Option<Arc<Memory>>) {
+    let remembers = memory.is_some();
+    println!("\n{}", if remembers { "empty groups by what is remembered" } else { "empty groups by annotations" });
     let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let shutdown = CancellationToken::new();
-    let (index, context) = (Index::new(fleet::rules()), Context::new("cluster.x-k8s.io"));
+    let (index, context) = (Index::new(fleet::rules()).remembering(memory), Context::new("cluster.x-k8s.io"));
+    let kind = KindRef { group: INFRASTRUCTURE.into(), kind: KIND.into() };
+    let template = InfrastructureTemplate::decode(meta(TEMPLATE.to_owned()), &json!({})).expect("a template");
+    index.apply(Change::Template(kind, Arc::new(template)));
     fleet::fill(&index, FLEETS[0], MACHINES_PER_GROUP);
     for number in 0..FLEETS[0] {
-        index.apply(empty_group(&context, number));
+        index.apply(empty_group(&context, number, remembers));
     }
     index.refresh();
+    assert_eq!(index.groups().len(), 2 * FLEETS[0]);
     let server = service::serve(index, writes.handle(), &shutdown);
     let (address, loops) = (server.address().to_string(), LOOPS.to_string());
     let args = autoscaler_loop::Args::parse_from(["reads", "--address", &address, "--loops", &loops]);
@@ -110,28 +141,36 @@ fn over_grpc() {
     assert!(ratio <= LIMIT, "a template answer costs {ratio:.2} empty calls, more than {LIMIT}");
 }
 
+fn meta(name: String) -> Meta {
+    Meta { uid: format!("uid-{name}").into(), key: ObjectKey::new("fleet", name), resource_version: "1".into() }
+}
+
 /// Returns an empty group like real ones: a dozen labels, taints, GPUs.
-fn empty_group(context: &Context, number: usize) -> Change {
+fn empty_group(context: &Context, number: usize, remembers: bool) -> Change {
     let prefix = "capacity.cluster-autoscaler.kubernetes.io";
     let labels: Vec<_> = (0..12).map(|label| format!("team-{label}.example.com/purpose=batch-{number}")).collect();
-    let annotations = json!({
+    let mut annotations = json!({
         "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
         "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
-        (format!("{prefix}/cpu")): "8",
-        (format!("{prefix}/memory")): "32Gi",
-        (format!("{prefix}/ephemeral-disk")): "100Gi",
-        (format!("{prefix}/gpu-type")): "nvidia.com/gpu",
-        (format!("{prefix}/gpu-count")): "2",
         (format!("{prefix}/labels")): labels.join(","),
         (format!("{prefix}/taints")): "dedicated=batch:NoSchedule,spot:NoExecute",
         "capacity.capi-autoscaler-provider.io/overhead": "cpu=100m,memory=800Mi",
     });
-    let meta = Meta {
-        key: ObjectKey::new("fleet", format!("rich-{number}")),
-        uid: format!("uid-{number}").into(),
-        resource_version: "1".into(),
-    };
-    let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
+    if !remembers {
+        for (name, value) in [
+            ("cpu", "8"),
+            ("memory", "32Gi"),
+            ("ephemeral-disk", "100Gi"),
+            ("gpu-type", "nvidia.com/gpu"),
+            ("gpu-count", "2"),
+        ] {
+            annotations[format!("{prefix}/{name}")] = json!(value);
+        }
+    }
+    let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": KIND, "name": TEMPLATE});
+    let spec = json!({"replicas": 0, "template": {"spec": {"infrastructureRef": reference}}});
+    let value = json!({"metadata": {"annotations": annotations}, "spec": spec});
+    let meta = meta(format!("rich-{number}"));
     let object = ScalableResource::decode(ScalableKind::MachineDeployment, meta, &value, context);
     Change::Scalable(Arc::new(object.expect("the object decodes")))
 }

@@ -52,7 +52,7 @@ struct Args {
     /// Run only these sides
     #[arg(long, value_delimiter = ',')]
     sides: Vec<SideArg>,
-    /// Run this many scenarios at once, each with API servers of its own
+    /// Run this many scenarios at once, each with API servers of its own; those with many Nodes run alone, after the others
     #[arg(long, default_value_t = 2, value_name = "N")]
     at_once: usize,
     /// Use this binary of the program, such as an optimized one, instead of building one
@@ -128,16 +128,17 @@ fn run(args: &Args) -> Result<ExitCode> {
     }
     let environment = (&components, &program, &args.logs);
     let start = Instant::now();
-    let mut cells: Vec<(usize, Cell)> = runtime.block_on(
-        stream::iter(jobs.into_iter().enumerate())
-            .map(|(number, job)| async move {
-                let cell = job.run(environment).await;
-                eprintln!("{}", cell.line());
-                (number, cell)
-            })
-            .buffer_unordered(args.at_once)
-            .collect(),
-    );
+    let (alone, others): (Vec<_>, Vec<_>) = jobs.into_iter().enumerate().partition(|(_, job)| job.scenario.alone);
+    let run = async |(number, job): (usize, Job)| {
+        let cell = job.run(environment).await;
+        eprintln!("{}", cell.line());
+        (number, cell)
+    };
+    let mut cells: Vec<(usize, Cell)> = runtime.block_on(async {
+        let others: Vec<_> = stream::iter(others).map(run).buffer_unordered(args.at_once).collect().await;
+        let alone: Vec<_> = stream::iter(alone).then(run).collect().await;
+        others.into_iter().chain(alone).collect()
+    });
     cells.sort_by_key(|(number, _)| *number);
     let cells = cells.into_iter().map(|(_, cell)| cell).collect();
     let report = Report::new(&chosen, cells, start.elapsed());

@@ -13,6 +13,7 @@ mod follow;
 mod management;
 mod memory;
 mod metrics;
+mod offers;
 mod reach;
 mod template_store;
 mod templates;

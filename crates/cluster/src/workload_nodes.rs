@@ -14,6 +14,7 @@ use super::{
     core_kinds::LOG,
     follow::{Followed, KindHealth},
     management::Management,
+    offers,
 };
 use connect::{Pace, WorkloadSource};
 use index::Index;
@@ -101,9 +102,12 @@ impl WorkloadNodes {
         let connected = Connected { factory, nodes: Arc::clone(&nodes) };
         *self.connection.lock() = Connection::Connected(Box::new(connected));
         let in_sync = || self.health().is_ok_and(|nodes| nodes.synced && nodes.broken(&BTreeSet::new()).is_none());
+        let looking = offers::follow(&self.index, &access);
         let following = access.follow_workload(&self.source, management.clients(), &self.pace, in_sync);
+        let following = async { tokio::join!(following, looking) };
         if !place.is_shared() {
-            return following.await;
+            following.await;
+            return;
         }
         let listing = async move {
             // The Nodes are followed on whether they come in time or not.

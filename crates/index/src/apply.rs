@@ -44,6 +44,9 @@ impl Index {
         if !live.sizes_to_observe.is_empty() {
             self.written_sizes.send_replace(());
         }
+        if !live.nodes_to_look_at.is_empty() {
+            self.nodes_to_look_at.send_replace(());
+        }
         live.take_notices()
     }
 }

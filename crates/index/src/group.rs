@@ -65,6 +65,8 @@ pub(super) struct Group {
     pub(super) templates: Option<Templates>,
     /// The last Node that was remembered.
     pub(super) last_seen: Option<Box<LastSeen>>,
+    /// The templates of the last Node that was looked at for volumes and devices, and the day.
+    pub(super) looked_at: Option<Box<(Templates, i64)>>,
     /// The last Node that was smaller than what was remembered.
     pub(super) smaller: Option<SmallerNode>,
     /// True if that one isn't reported yet.
@@ -105,6 +107,7 @@ impl Default for Group {
             wants_bootstrap: None,
             templates: None,
             last_seen: None,
+            looked_at: None,
             smaller: None,
             reports_smaller: false,
             sample: None,

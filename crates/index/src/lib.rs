@@ -41,7 +41,7 @@ pub use self::{
     members::Member,
     memory::{Memory, MemoryWrite, PlaceView, Reading},
     metrics::{GroupMetrics, GroupSeries, MemoryMetrics, encode_groups},
-    remember::SmallerNode,
+    remember::{NodeToLookAt, SmallerNode},
     resolve::{NodeQuery, Resolved},
     state::{Index, LONGEST_LOOP, PinnedGroup},
     templates::{SharedTemplates, Template},

@@ -10,7 +10,7 @@ use arcstr::ArcStr;
 use parking_lot::Mutex;
 use rules::{
     capi::ObjectKey,
-    remembered::{self, Content, Entry, Key, MOST_ENTRIES, SetAside, Smaller, Templates},
+    remembered::{self, Content, Entry, Key, MOST_ENTRIES, Offers, SetAside, Smaller, Templates},
 };
 use tokio::sync::watch;
 
@@ -137,12 +137,12 @@ impl Memory {
     }
 
     /// Adds what a Node shows.
-    pub(super) fn learn(&self, templates: &Templates, key: Key, entry: &Entry) -> Learned {
+    pub(super) fn learn(&self, templates: &Templates, key: &Key, entry: &Entry) -> Learned {
         let mut places = self.places.lock();
         let Some(place) = places.iter_mut().find(|place| place.is_of(&key.namespace)) else {
             return Learned::default();
         };
-        let (known, merged) = match place.all.get(&key) {
+        let (known, merged) = match place.all.get(key) {
             Some(known) => (Some(known), known.merge(entry)),
             None => (None, entry.clone()),
         };
@@ -152,12 +152,23 @@ impl Memory {
         }
         let merged = Arc::new(merged);
         place.own.insert(key.clone(), Arc::clone(&merged));
-        place.all.insert(key, merged);
+        place.all.insert(key.clone(), merged);
         place.keep_few();
         drop(places);
         self.announce([templates.clone()]);
         self.to_store.send_replace(());
         Learned { changed: true, smaller }
+    }
+
+    /// Adds the volumes and devices of a Node whose entry is known.
+    pub(super) fn learn_offers(&self, key: &Key, offers: &Offers) {
+        let places = self.places.lock();
+        let place = places.iter().find(|place| place.is_of(&key.namespace));
+        let known = place.and_then(|place| place.all.get(key)).cloned();
+        drop(places);
+        if let Some(known) = known {
+            self.learn(&key.templates(), key, &known.offering(offers));
+        }
     }
 
     /// Replaces the content of a ConfigMap by what was read of it.

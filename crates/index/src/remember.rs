@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::{
     GroupId,
@@ -11,9 +12,10 @@ use rules::{
         ScalableKind, ScalableResource, TemplateLabels,
     },
     labels::ARCH,
-    remembered::{self, Bootstrap, Entry, Key, Templates},
+    remembered::{self, Bootstrap, Entry, Key, Offers, Templates},
     template::stated_arch,
 };
+use tokio::sync::watch;
 
 use super::{
     change::KindState,
@@ -44,6 +46,14 @@ pub(super) struct Found {
 pub struct SmallerNode {
     /// The note for people.
     pub note: String,
+}
+
+/// A Node whose volumes and devices are to be remembered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodeToLookAt {
+    /// Its name.
+    pub node: ArcStr,
+    key: Key,
 }
 
 /// Returns the key of an object's bootstrap template. A Secret's data isn't read.
@@ -155,12 +165,13 @@ impl LiveState {
             return;
         }
         let now = Timestamp::now();
+        let day = now.as_second() / (24 * 3600);
         let last = LastSeen {
             templates: templates.clone(),
             resources: resources.clone(),
             labels: node.template_labels.clone(),
             others: node.other_labels.clone(),
-            day: now.as_second() / (24 * 3600),
+            day,
         };
         let id = group_of(owner);
         let Some(group) = self.groups.get_mut(&id) else { return };
@@ -173,12 +184,18 @@ impl LiveState {
         let Some(key) = Key::new(&templates, arch) else { return };
         let Some(entry) = Entry::of(node, owner, &id, now) else { return };
         let was_bought = group.increase.is_some() && group.uses_memory();
-        let learned = memory.learn(&templates, key, &entry);
+        let learned = memory.learn(&templates, &key, &entry);
         if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
             let text = remembered::note_of_smaller(&node.meta.key.name, &seen, &smaller);
             group.smaller = Some(SmallerNode { note: text });
             group.reports_smaller = true;
             self.sizes_to_observe.insert(id.clone());
+        }
+        // A driver registers its volumes and devices late too. One Node of a group a day is enough.
+        let looks_at = Some(Box::new((templates.clone(), day)));
+        if resources.is_settled() && group.looked_at != looks_at {
+            group.looked_at = looks_at;
+            self.nodes_to_look_at.push(NodeToLookAt { node: node.meta.key.name.clone(), key });
         }
         if learned.changed {
             self.memory_changed(&BTreeSet::from([templates]));
@@ -203,6 +220,26 @@ impl Index {
             .values()
             .filter(|group| group.excluded.as_ref().is_none_or(|it| it.reason.is_meant_as_group()));
         used.extend(groups.filter_map(|group| group.templates.clone()));
+    }
+
+    /// Returns a receiver that is notified when [`Index::take_nodes_to_look_at`] has one to return.
+    #[must_use]
+    pub fn nodes_to_look_at(&self) -> watch::Receiver<()> {
+        self.nodes_to_look_at.subscribe()
+    }
+
+    /// Takes the Nodes whose volumes and devices are to be remembered by [`Index::remember_offers`].
+    #[must_use]
+    pub fn take_nodes_to_look_at(&self) -> Vec<NodeToLookAt> {
+        std::mem::take(&mut self.inner.write().live.nodes_to_look_at)
+    }
+
+    /// Remembers the volumes and devices of a Node.
+    pub fn remember_offers(&self, of: &NodeToLookAt, offers: &Offers) {
+        let memory = self.inner.read().live.memory.clone();
+        if let Some(memory) = memory {
+            memory.learn_offers(&of.key, offers);
+        }
     }
 
     /// Takes the note on a Node of a group that was smaller than what was remembered, if it isn't reported yet.

@@ -30,6 +30,7 @@ use super::{
     memory::Memory,
     multimap::Multimap,
     relations::{ByKey, Holders, Tail, TemplateKey},
+    remember::NodeToLookAt,
     templates::SharedTemplates,
 };
 
@@ -45,6 +46,8 @@ pub struct Index {
     pub(super) wanted: watch::Sender<()>,
     /// Notified when [`Index::take_written_sizes`] has another group to return.
     pub(super) written_sizes: watch::Sender<()>,
+    /// Notified when [`Index::take_nodes_to_look_at`] has another one to return.
+    pub(super) nodes_to_look_at: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,7 @@ impl Index {
             group_lines: Mutex::default(),
             wanted: watch::Sender::new(()),
             written_sizes: watch::Sender::new(()),
+            nodes_to_look_at: watch::Sender::new(()),
         }
     }
 
@@ -141,6 +145,8 @@ pub(super) struct LiveState {
     pub(super) to_log: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
     pub(super) sizes_to_observe: BTreeSet<GroupId>,
+    /// The Nodes whose volumes and devices are to be remembered.
+    pub(super) nodes_to_look_at: Vec<NodeToLookAt>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that are still served, until the next Refresh.
@@ -185,6 +191,7 @@ impl LiveState {
             due: BTreeSet::new(),
             to_log: BTreeSet::new(),
             sizes_to_observe: BTreeSet::new(),
+            nodes_to_look_at: Vec::new(),
             membership_changed: true,
             deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),

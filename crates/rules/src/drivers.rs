@@ -1,17 +1,21 @@
-//! The drivers that the annotations `dra-driver` and `csi-driver` name. The protocol can't carry them yet
-//! (kubernetes/autoscaler#10277); they are parsed so that a mistake is reported now, and `explain` shows them.
+//! The drivers that the annotations `dra-driver` and `csi-driver` name, and those that are remembered. The protocol can't
+//! carry them yet (kubernetes/autoscaler#10277); annotations are parsed so that a mistake is reported now, and `explain`
+//! shows all.
 
 use std::collections::BTreeMap;
 
 use crate::capi::CAPACITY_PREFIX;
 use arcstr::ArcStr;
 use k8s_pb::{
-    api::resource::v1::{Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourcePool, ResourceSlice, ResourceSliceSpec},
+    apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::ObjectMeta},
 };
 use serde::Serialize;
+use serde_json::Value;
 
-use super::{Problem, ProblemKind, Quantity, Source, problem::parse_list, resource_list::device_count};
+use super::{
+    Problem, ProblemKind, Quantity, Source, problem::parse_list, remembered::Offers, resource_list::device_count,
+};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -33,9 +37,12 @@ pub struct Driver {
     pub name: String,
     /// The number of devices, or the maximum number of volumes.
     pub count: u32,
-    /// The annotation that names it.
+    /// What states it.
     #[serde(flatten)]
     pub source: Source,
+    /// The numbers of devices that are alike, as what is remembered has them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub alike: BTreeMap<String, u32>,
 }
 
 /// What a driver offers on a Node.
@@ -52,7 +59,7 @@ impl Driver {
     /// Returns a note that Cluster Autoscaler isn't informed of it.
     #[must_use]
     pub fn note(&self) -> String {
-        let Self { kind, name, count, source } = self;
+        let Self { kind, name, count, source, .. } = self;
         match kind {
             DriverKind::Dra => format!(
                 "{source}: {count} devices of driver {name} can't be sent to Cluster Autoscaler yet, the protocol has no \
@@ -98,32 +105,92 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Prob
     (dra.into_iter().chain(csi).collect(), problems)
 }
 
-/// Returns the ResourceSlices of a Node with this name, as Cluster Autoscaler's own provider makes them: one for each driver
-/// of devices, in a pool of the Node's name. Nothing sends them: the protocol has no field yet.
+/// Returns the drivers that are remembered, without those that annotations name.
+pub(super) fn remembered(offers: &Offers, stated: &[Driver], source: &Source) -> Vec<Driver> {
+    let driver = |kind, name: &String, count, alike: &BTreeMap<_, _>| Driver {
+        kind,
+        name: name.clone(),
+        count,
+        source: source.clone(),
+        alike: alike.clone(),
+    };
+    let none = BTreeMap::new();
+    let devices = offers.devices.iter().map(|(name, of)| driver(DriverKind::Dra, name, of.count, &of.alike));
+    let volumes = offers.volumes.iter().map(|(name, count)| driver(DriverKind::Csi, name, *count, &none));
+    let is_stated = |it: &Driver| stated.iter().any(|other| (other.kind, &other.name) == (it.kind, &it.name));
+    devices.chain(volumes).filter(|driver| !is_stated(driver)).collect()
+}
+
+/// Returns the ResourceSlices of a Node with this name: for each driver of devices a pool of the Node's name, and for those
+/// of an annotation the devices that Cluster Autoscaler's own provider makes. Nothing sends them: the protocol has no field
+/// yet.
 #[must_use]
 pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
     let of_devices = drivers.iter().filter(|driver| driver.kind == DriverKind::Dra && driver.count > 0);
-    let gpu = || DeviceAttribute { string: Some("gpu".to_owned()), ..DeviceAttribute::default() };
-    let device = |number: u32| Device {
-        name: Some(format!("gpu-{number}")),
-        attributes: [("type".to_owned(), gpu())].into(),
-        ..Device::default()
+    of_devices.flat_map(|driver| slices_of(driver, node)).collect()
+}
+
+fn slices_of(driver: &Driver, node: &str) -> Vec<ResourceSlice> {
+    let devices = devices(driver);
+    let slices = devices.chunks(usize::try_from(MOST_DEVICES).unwrap_or(usize::MAX));
+    let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
+    let name = |number: usize| match number {
+        0 => format!("{node}-{}", driver.name),
+        more => format!("{node}-{}-{more}", driver.name),
     };
-    let slice = |driver: &Driver| ResourceSlice {
-        metadata: Some(ObjectMeta { name: Some(format!("{node}-{}", driver.name)), ..ObjectMeta::default() }),
+    let slice = |(number, devices): (usize, &[Device])| ResourceSlice {
+        metadata: Some(ObjectMeta { name: Some(name(number)), ..ObjectMeta::default() }),
         spec: Some(ResourceSliceSpec {
             driver: Some(driver.name.clone()),
             node_name: Some(node.to_owned()),
-            pool: Some(ResourcePool { name: Some(node.to_owned()), generation: None, resource_slice_count: Some(1) }),
-            devices: (0..driver.count).map(device).collect(),
+            pool: Some(ResourcePool { name: Some(node.to_owned()), generation: None, resource_slice_count: Some(count) }),
+            devices: devices.to_vec(),
             ..ResourceSliceSpec::default()
         }),
     };
-    of_devices.map(slice).collect()
+    slices.enumerate().map(slice).collect()
+}
+
+fn devices(driver: &Driver) -> Vec<Device> {
+    let named = |number| Device { name: Some(format!("gpu-{number}")), ..Device::default() };
+    if let Source::Annotation(_) = driver.source {
+        let gpu = DeviceAttribute { string: Some("gpu".to_owned()), ..DeviceAttribute::default() };
+        let attributes = BTreeMap::from([("type".to_owned(), gpu)]);
+        return (0..driver.count).map(|number| Device { attributes: attributes.clone(), ..named(number) }).collect();
+    }
+    let alike = driver.alike.iter().flat_map(|(text, count)| vec![device(text); *count as usize]);
+    // Nodes differ in the others.
+    let all = alike.chain(std::iter::repeat(Device::default())).zip(0..driver.count);
+    all.map(|(device, number)| Device { name: Some(format!("device-{number}")), ..device }).collect()
+}
+
+/// Returns a device with these attributes and this capacity, which are JSON of the API.
+fn device(text: &str) -> Device {
+    let alike: Value = serde_json::from_str(text).unwrap_or_default();
+    let values = |field: &str| alike[field].as_object().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let attribute = |(name, value): (String, Value)| {
+        let attribute = DeviceAttribute {
+            int: value["int"].as_i64(),
+            bool: value["bool"].as_bool(),
+            string: text(&value["string"]),
+            version: text(&value["version"]),
+        };
+        (name, attribute)
+    };
+    let capacity = |(name, value): (String, Value)| {
+        let value = text(&value["value"]).map(|string| WireQuantity { string: Some(string) });
+        (name, DeviceCapacity { value, ..DeviceCapacity::default() })
+    };
+    Device {
+        attributes: values("attributes").into_iter().map(attribute).collect(),
+        capacity: values("capacity").into_iter().map(capacity).collect(),
+        ..Device::default()
+    }
 }
 
 fn driver(kind: DriverKind, name: &str, count: u32, key: &ArcStr) -> Driver {
-    Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()) }
+    Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()), alike: BTreeMap::new() }
 }
 
 /// Returns the number of devices. `None` if it is 0, or invalid: the latter is a problem of `gpu-count`
@@ -156,7 +223,7 @@ fn volume_limit(entry: &str) -> Result<(String, u32), String> {
 const DRIVER_NAME: &str =
     "at most 63 letters, digits, '-' and '.', where each part starts and ends with a letter or digit";
 
-fn is_driver_name(name: &str) -> bool {
+pub(super) fn is_driver_name(name: &str) -> bool {
     let is_part = |part: &str| {
         part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
             && part.starts_with(|c: char| c.is_ascii_alphanumeric())

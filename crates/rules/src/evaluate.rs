@@ -384,8 +384,9 @@ impl fmt::Display for Exclusion {
             ),
             Self::NoScaleFromZero => f.write_str(
                 "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
-                 infrastructure template's status.capacity or from the annotations \
-                 capacity.cluster-autoscaler.kubernetes.io/cpu and …/memory",
+                 infrastructure template's status.capacity, from the annotations \
+                 capacity.cluster-autoscaler.kubernetes.io/cpu and …/memory, or from a Node that it has had, with \
+                 --remember-in",
             ),
             Self::NamespaceForbidden => f.write_str(
                 "its namespace can't be read any more, so that nothing certain is known of it: grant list and watch there, \

@@ -67,6 +67,12 @@ pub fn build(
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
+    if let Some(remembered) = &context.nodes.remembered
+        && let Some(offers) = &remembered.entry.offers
+    {
+        let of_nodes = drivers::remembered(offers, &built.drivers, &remembered.source());
+        built.drivers.extend(of_nodes);
+    }
     let labels = metadata::labels(&context, infrastructure, &mut built);
     let taints = metadata::taints(group, &mut built);
     if let Some(arch) = labels.get(ARCH) {
@@ -86,7 +92,8 @@ pub fn build(
         capacity::check_gpu_label(&template, &mut built.problems, &mut built.notes);
         built.template = Some(template);
     }
-    built.notes.extend(built.drivers.iter().map(Driver::note).take(MOST_NOTES));
+    let stated = built.drivers.iter().filter(|driver| matches!(driver.source, Source::Annotation(_)));
+    built.notes.extend(stated.map(Driver::note).take(MOST_NOTES));
     built
 }
 

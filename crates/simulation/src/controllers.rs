@@ -29,6 +29,7 @@ use crate::{
     habits::Habits,
     host::TICK,
     network::Port,
+    plan::Plan,
     setup::{self, Place},
     shortage::Shortage,
 };
@@ -150,10 +151,11 @@ impl Driver {
         api: &Api,
         chance: Chance,
         until: Nanos,
-        (habits, skipped, with_kubeadm): (Habits, BTreeSet<Decision>, bool),
+        (habits, plan): (Habits, &Plan),
         shared: Shared,
         concern: Option<(&Concern, CapiVersion)>,
     ) -> Self {
+        let (skipped, with_kubeadm, differ) = (plan.skipped.clone(), plan.kubeadm, plan.remember);
         let mut draw = chance.of("controllers", 0, 0);
         let drawn = draw_version(&mut draw);
         let version = concern.map_or(drawn, |(_, version)| version);
@@ -193,6 +195,9 @@ impl Driver {
                 fate = plain;
             } else if fate != plain {
                 struck.lock().push(decision);
+            }
+            if differ {
+                fate.missing_memory = chance.of("memory", 0, machines).u32(0..4) * 128;
             }
             if let Some(shortage) = shortage.as_ref().filter(|shortage| shortage.meets(machine)) {
                 fate.behaviour = shortage.behaviour;

@@ -16,13 +16,15 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use index::GroupSeries;
+use k8s_pb::api::core::v1::Node;
 use prometheus_client::registry::Registry;
+use prost::Message as _;
 use proto::{
     ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
     RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
 };
-use rules::{Grace, LabelSelector, Rules, Scope};
+use rules::{Grace, LabelSelector, Rules, Scope, capi::ObjectKey};
 use scale::ScaleOptions;
 use scale::traces::Traces;
 use service::Service;
@@ -103,7 +105,12 @@ fn fleet(port: &Port, places: Vec<Place>) -> Option<Serve> {
 }
 
 /// Returns the options of the program, which serves one Cluster or a fleet.
-fn options(name: &str, scale: ScaleOptions, serve: Serve) -> anyhow::Result<ProviderOptions> {
+fn options(
+    name: &str,
+    scale: ScaleOptions,
+    serve: Serve,
+    remember: Vec<ObjectKey>,
+) -> anyhow::Result<ProviderOptions> {
     const MAX_STALENESS: Duration = Duration::from_secs(60);
     let rules = Rules { errors: scale.error_rules(Grace::default()), ..Rules::new(Scope::All) };
     let (trust_domain, reading) = match &serve {
@@ -115,7 +122,7 @@ fn options(name: &str, scale: ScaleOptions, serve: Serve) -> anyhow::Result<Prov
     };
     Ok(ProviderOptions {
         serve,
-        reading,
+        reading: FleetOptions { remember, ..reading },
         trust_domain,
         group_series: GroupSeries::Each,
         events: Some(name.to_owned()),
@@ -125,7 +132,8 @@ fn options(name: &str, scale: ScaleOptions, serve: Serve) -> anyhow::Result<Prov
 }
 
 impl Copy {
-    /// Starts a copy on a host, which serves the Clusters at these places if it is one of a fleet.
+    /// Starts a copy on a host, which serves the Clusters at these places if it is one of a fleet, and remembers Nodes in
+    /// these ConfigMaps.
     pub(crate) fn start(
         host: Host,
         port: Port,
@@ -133,12 +141,13 @@ impl Copy {
         scheduler: Scheduler,
         scale: ScaleOptions,
         places: Option<&[Place]>,
+        remember: Vec<ObjectKey>,
     ) -> anyhow::Result<Self> {
         let serve = match places {
             None => Serve::One(WorkloadSource::Management),
             Some(places) => fleet(&port, places.to_vec()).context("the fleet's selector")?,
         };
-        let options = options(name, scale, serve)?;
+        let options = options(name, scale, serve, remember)?;
         let provider = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
@@ -186,6 +195,15 @@ impl Copy {
         let mut client = CloudProviderClient::new(self.local(cluster));
         let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
+    }
+
+    /// Returns the bytes of allocatable memory in the template of a group.
+    pub(crate) fn memory_of_template(&self, cluster: usize, id: &str) -> Option<u64> {
+        let mut client = CloudProviderClient::new(self.local(cluster));
+        let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
+        let answer = self.host.enter(async move { client.node_group_template_node_info(request).await }).ok()?;
+        let node = Node::decode(answer.into_inner().node_bytes).ok()?;
+        ledger::bytes(node.status?.allocatable.get("memory")?.string.as_deref()?)
     }
 
     /// Returns the copy's answers to a Cluster's reads after a Refresh: one line for each group's bounds and size, for

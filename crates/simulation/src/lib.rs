@@ -12,6 +12,7 @@ mod habits;
 mod host;
 mod kinds;
 mod ledger;
+mod memory;
 mod network;
 mod operator;
 mod outages;

@@ -59,6 +59,9 @@ struct Arguments {
     /// fleet.
     #[arg(long)]
     fleet: bool,
+    /// Lets copies remember Nodes, whose memory differs, while somebody spoils the ConfigMap and changes templates.
+    #[arg(long)]
+    remember: bool,
     /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
@@ -99,6 +102,7 @@ impl Arguments {
         given.extend(self.pools.then(|| "--pools".to_owned()));
         given.extend(self.kubeadm.then(|| "--kubeadm".to_owned()));
         given.extend(self.fleet.then(|| "--fleet".to_owned()));
+        given.extend(self.remember.then(|| "--remember".to_owned()));
         given
     }
 }
@@ -125,6 +129,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         pools: arguments.pools,
         kubeadm: arguments.kubeadm,
         fleet: arguments.fleet,
+        remember: arguments.remember,
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,
         ..Plan::of(seed)

@@ -24,6 +24,8 @@ pub struct Plan {
     pub kubeadm: bool,
     /// True if the copies serve a fleet of two or three Clusters.
     pub fleet: bool,
+    /// True if the copies remember Nodes, whose memory differs.
+    pub remember: bool,
     /// The faults that don't strike, and the acts that are skipped.
     pub skipped: BTreeSet<Decision>,
     /// True if the trace is kept.
@@ -43,6 +45,7 @@ impl Plan {
             pools: false,
             kubeadm: false,
             fleet: false,
+            remember: false,
             skipped: BTreeSet::new(),
             traced: false,
         }

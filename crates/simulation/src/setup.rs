@@ -216,7 +216,7 @@ fn cluster(namespace: &str) -> Value {
 fn template(cpu: u32, namespace: &str) -> Value {
     json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "CloudMachineTemplate",
-        "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": namespace}, "spec": {"template": {"spec": {}}},
+        "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": namespace}, "spec": {"template": {"spec": {"cpus": cpu}}},
         "status": {"capacity": {"cpu": cpu.to_string(), "memory": "16Gi"}},
     })
 }

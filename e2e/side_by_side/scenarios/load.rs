@@ -95,7 +95,8 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         let max = i32::try_from(pods / 10 * 3 / 2)?;
         groups.push(Workers::new(&format!("workers-{number}")).sized().bounds(0, max).create(testbed).await?);
     }
-    let settings = Settings { unneeded: Duration::from_secs(5), provision: 2 * limit, ..growing() };
+    // Longer than a busy scheduler may take to bind a Pod: Cluster Autoscaler removes a Node that seems empty.
+    let settings = Settings { unneeded: Duration::from_secs(30), provision: 2 * limit, ..growing() };
     let mut run = stage.autoscale(settings).await?;
     let before = stage.requests()?;
     let all = (0..pods).map(|number| async move { stage.pod(&format!("web-{number}"), "3").await });

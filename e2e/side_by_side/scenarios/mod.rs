@@ -27,6 +27,9 @@ pub(crate) struct Scenario {
     pub(crate) since: u32,
     /// The public issues about it: numbers in kubernetes/autoscaler, others with their repository.
     pub(crate) issues: &'static [&'static str],
+    /// True if it needs all processors, so that no other runs beside it.
+    #[serde(skip)]
+    pub(crate) alone: bool,
     #[serde(skip)]
     pub(crate) body: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<Outcome>>,
 }
@@ -68,11 +71,15 @@ pub(crate) fn growing() -> Settings {
 
 macro_rules! scenario {
     ($name:literal, $body:path, [$($issue:literal),*], $expected:literal $(, since $since:literal)?) => {
+        Scenario { alone: false, ..scenario!(alone $name, $body, [$($issue),*], $expected $(, since $since)?) }
+    };
+    (alone $name:literal, $body:path, [$($issue:literal),*], $expected:literal $(, since $since:literal)?) => {
         Scenario {
             name: $name,
             expected: $expected,
             since: 0 $(+ $since)?,
             issues: &[$($issue),*],
+            alone: true,
             body: |stage| Box::pin($body(stage)),
         }
     };
@@ -292,25 +299,25 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         "a node group grows after the management API server restarted"
     ),
     scenario!(
-        "two-hundred-nodes",
+        alone "two-hundred-nodes",
         load::two_hundred_nodes,
         [],
         "200 Pods get a Node each in ten node groups, and the Nodes go with them"
     ),
     scenario!(
-        "idle-loop",
+        alone "idle-loop",
         load::idle_loop_unlimited,
         ["6333", "6784"],
         "an idle loop over 200 node groups with 25 Machines each makes no request to the management cluster"
     ),
     scenario!(
-        "idle-loop-at-default-qps",
+        alone "idle-loop-at-default-qps",
         load::idle_loop,
         ["6333", "6784"],
         "the same with Cluster Autoscaler's default limit of 5 requests a second"
     ),
     scenario!(
-        "thousand-nodes",
+        alone "thousand-nodes",
         load::thousand_nodes,
         [],
         "1,000 Pods get a Node each in ten node groups, and the Nodes go with them"

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::{Client, config::Kubeconfig};
 use sandbox::{Sandbox, SandboxOptions};
 use serde_json::json;
@@ -162,24 +162,40 @@ impl Testbed {
 
     /// Creates the ConfigMap that remembers Nodes, without data, and grants what the chart grants.
     pub async fn keep_memory(&self) -> Result<()> {
-        let metadata = json!({ "name": REMEMBERED });
-        let group = "rbac.authorization.k8s.io";
-        let verbs = ["list", "watch", "patch"];
-        let rules =
-            json!([{ "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [REMEMBERED], "verbs": verbs }]);
-        for object in [
-            json!({ "kind": "ConfigMap", "metadata": metadata }),
-            json!({ "kind": "Role", "metadata": metadata, "rules": rules }),
-            json!({
-                "kind": "RoleBinding",
+        self.objects.create(json!({ "kind": "ConfigMap", "metadata": { "name": REMEMBERED } })).await?;
+        self.grant_memory(&self.user).await
+    }
+
+    /// Grants a user the ConfigMap that remembers Nodes, and the bootstrap templates of all namespaces.
+    pub async fn grant_memory(&self, user: &User) -> Result<()> {
+        let name = format!("{REMEMBERED}-{}", user.name);
+        let (metadata, group) = (json!({ "name": name }), "rbac.authorization.k8s.io");
+        let map = json!({
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [REMEMBERED],
+            "verbs": ["list", "watch", "patch"],
+        });
+        let templates = json!({
+            "apiGroups": [INFRASTRUCTURE_GROUP], "resources": ["loopbackconfigtemplates"], "verbs": ["list", "watch"],
+        });
+        for (role, rule) in [("Role", map), ("ClusterRole", templates)] {
+            self.objects.create(json!({ "kind": role, "metadata": metadata, "rules": [rule] })).await?;
+            let binding = json!({
+                "kind": format!("{role}Binding"),
                 "metadata": metadata,
-                "roleRef": { "apiGroup": group, "kind": "Role", "name": REMEMBERED },
-                "subjects": [{ "apiGroup": group, "kind": "User", "name": self.user.name }],
-            }),
-        ] {
-            self.objects.create(object).await?;
+                "roleRef": { "apiGroup": group, "kind": role, "name": name },
+                "subjects": [{ "apiGroup": group, "kind": "User", "name": user.name }],
+            });
+            self.objects.create(binding).await?;
         }
         Ok(())
+    }
+
+    /// Creates a testbed with a Cluster in another namespace of the same API server.
+    pub async fn neighbour(&self) -> Result<Self> {
+        let Controllers::Real(environment) = &self.controllers else { bail!("only real controllers are shared") };
+        let logs = self.programs.directory().join("neighbour");
+        fs::create_dir_all(&logs)?;
+        Self::real(Arc::clone(environment), self.programs.program().to_owned(), logs).await
     }
 
     /// Returns the user as which the program acts on the management cluster.

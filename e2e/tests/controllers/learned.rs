@@ -9,10 +9,9 @@ use e2e::{
     controllers::{
         groups::Group,
         machines::Machine,
-        testbed::{POLL_INTERVAL, REMEMBERED, TIMEOUT, Testbed},
+        testbed::Testbed,
     },
-    objects::INFRASTRUCTURE_GROUP,
-    wait::{SOON, eventually, every},
+    wait::{SOON, eventually},
 };
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
@@ -57,101 +56,6 @@ pub(crate) async fn a_pod_that_needs_what_nodes_had_grows_a_group_from_zero(test
     pods_run(testbed, &mut autoscaling, 1).await?;
     autoscaling.end().await?;
     Ok(())
-}
-
-/// Nothing but a ConfigMap knows what the Nodes were after the program has restarted, Cluster Autoscaler has none of its
-/// own yet, and the template has another name.
-pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(testbed: &Testbed) -> Result<()> {
-    testbed.keep_memory().await?;
-    let place = format!("{}/{REMEMBERED}", testbed.namespace);
-    let environment = [("CAPI_AUTOSCALER_REMEMBER_IN", &*place)];
-    let mut capacity = testbed.capacity("4");
-    capacity[GPU] = json!("1");
-    let group = workers(testbed, "gpu").having(capacity).kubelet_label("team", "db").replicas(1).bounds(0, 1);
-    let group = group.create(testbed).await?;
-    let other = workers(testbed, "other").having(testbed.capacity("8")).replicas(1).bounds(0, 1);
-    let other = other.create(testbed).await?;
-    let provider = testbed.serve_with(&environment).await?;
-    for group in [&group, &other] {
-        testbed.running(group, 1).await?;
-    }
-    every(POLL_INTERVAL, "both groups in the ConfigMap", TIMEOUT, async || {
-        let data = testbed.objects.get("ConfigMap", REMEMBERED).await?.data["data"].clone();
-        let text = data.to_string();
-        let are_there = ["gpu", "other"].iter().all(|name| text.contains(&testbed.id("MachineDeployment", name)));
-        ensure!(are_there && text.contains(GPU), "it has {data}");
-        Ok(())
-    })
-    .await?;
-    for group in [&group, &other] {
-        testbed.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
-        testbed.running(group, 0).await?;
-    }
-    drop(provider);
-    rename_template(testbed, &group).await?;
-
-    let provider = testbed.serve_with(&environment).await?;
-    let state = async || anyhow::Ok(provider.admin("/debug/state").await?.1);
-    eventually("both groups by what is remembered", SOON, async || {
-        let state = state().await?;
-        ensure!(state.matches(r#""fromZero":"remembered""#).count() == 2, "{state}");
-        Ok(())
-    })
-    .await?;
-    let mut autoscaling = testbed.autoscale_by(provider, Settings::default()).await?;
-    let mut pod = pod_on(testbed, "train", "3", json!({ "team": "db" }));
-    pod["spec"]["containers"][0]["resources"]["limits"] = json!({ GPU: "1" });
-    testbed.workload.create(pod).await?;
-    pods_run(testbed, &mut autoscaling, 1).await?;
-    autoscaling.sizes(&[(&group.id, 1), (&other.id, 0)]).await?;
-    autoscaling.end().await?;
-    a_second_cluster_shares(testbed, &group, &environment).await
-}
-
-/// Has a group refer to a template of the same content and another name, as a Cluster's topology does.
-async fn rename_template(testbed: &Testbed, group: &Group) -> Result<()> {
-    let kind = "LoopbackMachineTemplate";
-    let template = testbed.objects.get(kind, &group.name).await?;
-    let name = format!("{}-renamed", group.name);
-    let copy = json!({ "kind": kind, "metadata": { "name": name }, "spec": template.data["spec"] });
-    testbed.objects.create(copy).await?;
-    let spec = json!({ "template": { "spec": { "infrastructureRef": { "name": name } } } });
-    testbed.objects.patch(group.kind, &group.name, json!({ "spec": spec })).await?;
-    testbed.objects.delete(kind, &group.name).await?;
-    Ok(())
-}
-
-/// A group of another Cluster that has never had a Node has those of the first one.
-async fn a_second_cluster_shares(testbed: &Testbed, group: &Group, environment: &[(&str, &str)]) -> Result<()> {
-    let cluster = format!("{}-second", testbed.cluster);
-    let reference = |kind: &str| json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": cluster });
-    let references = json!({ "infrastructureRef": reference("LoopbackCluster"), "controlPlaneRef": reference("LoopbackControlPlane") });
-    for (kind, spec) in [
-        ("LoopbackCluster", json!({})),
-        ("LoopbackControlPlane", json!({ "version": "v1.36.3" })),
-        ("Cluster", references),
-    ] {
-        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": cluster }, "spec": spec })).await?;
-    }
-    testbed.cluster_is_up(&cluster).await?;
-    let first = testbed.objects.get(group.kind, &group.name).await?;
-    let mut spec = first.data["spec"].clone();
-    for place in ["/clusterName", "/template/spec/clusterName"] {
-        *spec.pointer_mut(place).context(place)? = json!(cluster);
-    }
-    spec["replicas"] = json!(0);
-    let labels = json!({ "cluster.x-k8s.io/cluster-name": cluster });
-    let metadata = json!({ "name": "sister", "labels": labels, "annotations": first.metadata.annotations });
-    testbed.objects.create(json!({ "kind": group.kind, "metadata": metadata, "spec": spec })).await?;
-    let provider = testbed.serve_cluster_with(&cluster, environment).await?;
-    let sister = testbed.id(group.kind, "sister");
-    eventually("the capacity of the first Cluster's Node", SOON, async || {
-        let node = Node::decode(&*provider.template(&sister).await?.node_bytes)?;
-        let capacity = node.status.context("no status")?.capacity;
-        ensure!(capacity.contains_key(GPU), "{capacity:?}");
-        Ok(())
-    })
-    .await
 }
 
 /// Declares the feature on the only Node of a group, as its kubelet does.

@@ -11,6 +11,7 @@ mod learned;
 mod many;
 mod pauses;
 mod pods;
+mod remembered;
 mod rollouts;
 mod sizes;
 mod templates;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
         pods::the_cheaper_group_is_taken,
         zones::a_pod_with_a_zone_takes_the_group_that_is_all_there,
         learned::a_pod_that_needs_what_nodes_had_grows_a_group_from_zero,
-        learned::what_is_remembered_grows_a_group_from_zero_after_restarts,
+        remembered::what_is_remembered_grows_a_group_from_zero_after_restarts,
         learned::a_group_with_gpus_grows_from_zero_and_shrinks_to_zero,
         learned::a_node_whose_id_its_machine_writes_in_another_form_stays,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,

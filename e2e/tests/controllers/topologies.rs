@@ -107,7 +107,7 @@ async fn create_cluster(testbed: &Testbed, name: &str) -> Result<()> {
 }
 
 /// Returns the MachineDeployment that the topology has created under this name.
-async fn group(testbed: &Testbed, name: &str) -> Result<Group> {
+pub(crate) async fn group(testbed: &Testbed, name: &str) -> Result<Group> {
     let selector = format!("{IN_TOPOLOGY}={name}");
     every(POLL_INTERVAL, "a MachineDeployment of the topology", TIMEOUT, async || {
         let found = testbed.objects.list("MachineDeployment", &selector).await?.into_iter().next();

@@ -79,3 +79,93 @@ async fn without_the_right_or_the_config_map_all_else_works() {
     assert_eq!(world.groups(), [WORKERS], "what was read is kept");
     world.shutdown().await;
 }
+
+/// Adds a Node of a group that has been ready for so long that no further devices are expected.
+fn put_settled_node(api: &FakeApi, group: &str, name: &str, memory: &str) {
+    let owned = |kind: &str, name: &str| json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true}]);
+    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
+    let set = json!({
+        "metadata": {"ownerReferences": owned("MachineDeployment", group)},
+        "spec": {"template": {"spec": {"infrastructureRef": reference}}},
+    });
+    api.put("machinesets", group, &set);
+    let machine = json!({
+        "metadata": {"ownerReferences": owned("MachineSet", group)},
+        "spec": {"providerID": format!("cloud:///zone/{name}")}, "status": {"phase": "Running", "nodeRef": {"name": name}},
+    });
+    api.put("machines", name, &machine);
+    let amounts = json!({"cpu": "4", "memory": memory});
+    let ready = json!([{
+        "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastHeartbeatTime": "2026-01-01T01:00:00Z",
+    }]);
+    let node = json!({
+        "spec": {"providerID": format!("cloud:///zone/{name}")},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": ready},
+    });
+    api.put("nodes", name, &node);
+}
+
+/// Answers requests of a path with a code and this object.
+fn answer(api: &FakeApi, path: &str, code: u16, object: &Value) {
+    let body = object.to_string();
+    api.answer_by(path, move |_| {
+        Some(http::Response::builder().status(code).body(axum::body::Body::from(body.clone())).unwrap())
+    });
+}
+
+fn entry(world: &World) -> String {
+    let key = ObjectKey::new(NAMESPACE, "remembered-nodes");
+    let write = world.fleet.memory().and_then(|memory| memory.write(&key, &std::collections::BTreeSet::new()));
+    write.into_iter().flat_map(|write| write.data.into_values()).flatten().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
+    let api = from_zero();
+    api.put("configmaps", "remembered-nodes", &json!({}));
+    put_settled_node(&api, "workers", "a", "8Gi");
+    let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": "i-0", "topologyKeys": [], "allocatable": {"count": 25}}]);
+    answer(&api, "/apis/storage.k8s.io/v1/csinodes/a", 200, &json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}}));
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+        "spec": {"driver": "gpu.nvidia.com", "devices": [{"name": "gpu-0"}]},
+    });
+    let list = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [slice]});
+    let list = list.to_string();
+    api.answer_by("/apis/resource.k8s.io/v1/resourceslices", move |uri| {
+        let is_of_node = uri.query().is_some_and(|query| query.contains("fieldSelector=spec.nodeName%3Da"));
+        is_of_node.then(|| http::Response::new(axum::body::Body::from(list.clone())))
+    });
+    let world = world(&api);
+    world.until("offers", |world| entry(world).contains("offers")).await;
+    let found = entry(&world);
+    for part in [r#""ebs.csi.aws.com":25"#, r#""gpu.nvidia.com":{"count":1"#] {
+        assert!(found.contains(part), "{part} isn't in {found}");
+    }
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_volumes_and_devices_are_asked_for_once() {
+    let api = from_zero();
+    api.put("configmaps", "remembered-nodes", &json!({}));
+    put_settled_node(&api, "workers", "a", "8Gi");
+    let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403});
+    answer(&api, "/apis/storage.k8s.io/v1/csinodes/a", 403, &status);
+    let world = world(&api);
+    world.until("an entry", |world| entry(world).contains("8Gi")).await;
+    world.until("a request", |_| api.was_asked("/apis/storage.k8s.io/v1/csinodes/a")).await;
+    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
+    let spec = json!({"template": {"spec": {"infrastructureRef": reference}}});
+    api.put("machinedeployments", "others", &scalable(&json!({ "spec": spec })));
+    put_settled_node(&api, "others", "b", "7Gi");
+    world.until("the other group's Node", |world| entry(world).contains("7Gi")).await;
+    // The clock goes on only when no task has anything to do.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(api.asks("/apis/storage.k8s.io/v1/csinodes/a"), 1);
+    assert!(!api.was_asked("/apis/storage.k8s.io/v1/csinodes/b"));
+    assert!(!api.was_asked("/apis/resource.k8s.io/v1/resourceslices"));
+    assert!(world.is_ready() && !entry(&world).contains("offers"));
+    world.shutdown().await;
+}

@@ -10,7 +10,7 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Key, Minor, Seen, Several, Templates};
+use super::{Entry, Key, Minor, Offers, Seen, Several, Templates};
 use crate::{
     Amounts, GroupId,
     capi::LONGEST_VALUE,
@@ -121,11 +121,13 @@ struct Stored {
     labels: BTreeMap<String, Option<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     declared_features: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offers: Option<Offers>,
 }
 
 /// Returns an entry as it is stored.
 pub(super) fn print(entry: &Entry) -> String {
-    let Entry { seen, resources, labels, declared_features, version, settled, shared, failure_domain } = entry;
+    let Entry { seen, resources, labels, declared_features, offers, version, settled, shared, failure_domain } = entry;
     let amounts = |of: fn(&Amounts) -> String| {
         resources.iter().map(|(name, amounts)| (name.to_string(), of(amounts))).collect::<BTreeMap<_, _>>()
     };
@@ -143,18 +145,21 @@ pub(super) fn print(entry: &Entry) -> String {
         allocatable: amounts(|amounts| amounts.allocatable.to_string()),
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.as_ref().map(ToString::to_string))).collect(),
         declared_features: declared_features.clone(),
+        offers: offers.clone(),
     };
     // Maps with text keys, numbers and texts are always written.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// Returns an entry as it is stored, without labels that would make it too long; `None` if it is too long even so.
+/// Returns an entry as it is stored, without what would make it too long: what is alike in devices, then labels. `None` if
+/// it is too long even so.
 fn bounded(entry: &Entry) -> Option<(Arc<Entry>, String)> {
     let fits = |entry: Entry| {
         let text = print(&entry);
         (text.len() <= LONGEST_ENTRY).then(|| (Arc::new(entry), text))
     };
-    fits(entry.clone()).or_else(|| fits(entry.clone().without_other_labels()))
+    let short = || entry.clone().without_alike();
+    fits(entry.clone()).or_else(|| fits(short())).or_else(|| fits(short().without_other_labels()))
 }
 
 impl Stored {
@@ -173,6 +178,9 @@ impl Stored {
         if !has(CPU) || !has(MEMORY) {
             return Err("it must have cpu and memory".to_owned());
         }
+        if self.offers.as_ref().is_some_and(|offers| !offers.is_valid()) {
+            return Err("offers must have names of drivers, and numbers of volumes and devices".to_owned());
+        }
         let labels = self.labels.into_iter().map(|(key, value)| {
             let is_valid = labels::check_key(&key).and(labels::check_value(value.as_deref().unwrap_or_default()));
             is_valid.map_err(|rule| format!("label {:?}: {rule}", cut(&key)))?;
@@ -186,6 +194,7 @@ impl Stored {
             resources,
             labels: labels.collect::<Result<_, String>>()?,
             declared_features: self.declared_features.into_iter().filter(|feature| is_name(feature)).collect(),
+            offers: self.offers,
             version: self.kubernetes.as_deref().and_then(Minor::parse),
             settled: self.settled,
             shared: self.several_groups,

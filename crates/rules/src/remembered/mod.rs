@@ -5,6 +5,7 @@
 //! time, come to the same entry and lose none.
 
 mod content;
+mod offers;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::content::{Content, LONGEST_ENTRY, MOST_BYTES, MOST_ENTRIES, SetAside, plan};
+pub use self::offers::{Devices, Offers};
 use super::{
     Amounts, GroupId, ObservedResources, Quantity,
     capi::{InfrastructureRef, Node, NodeResources, OWN_CAPACITY_PREFIX, ScalableResource, SpecDigest},
@@ -190,6 +192,8 @@ pub struct Entry {
     labels: BTreeMap<ArcStr, Option<ArcStr>>,
     /// The features that all kubelets of the newest minor version declare, in order.
     pub declared_features: Vec<String>,
+    /// The volumes and devices, if they were read.
+    pub offers: Option<Offers>,
     /// The newest minor version of Kubernetes.
     pub version: Option<Minor>,
     /// True if one of them had long been ready, so that no further devices and labels are expected.
@@ -243,6 +247,7 @@ impl Entry {
             resources: shown.resources,
             labels,
             declared_features: shown.declared_features,
+            offers: None,
             version: owner.version.as_deref().and_then(Minor::parse),
             settled,
             shared: false,
@@ -260,6 +265,10 @@ impl Entry {
             resources: resources(self, other),
             labels: merged_labels(self, other),
             declared_features,
+            offers: match (&self.offers, &other.offers) {
+                (Some(a), Some(b)) => Some(a.merge(b)),
+                (one, None) | (None, one) => one.clone(),
+            },
             version,
             settled: self.settled || other.settled,
             shared: self.shared || other.shared || self.seen.group != other.seen.group,
@@ -309,6 +318,18 @@ impl Entry {
         };
         let agreed = self.labels.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_ref()?)));
         agreed.filter(move |(key, _)| counts(key))
+    }
+
+    /// Returns the entry with these volumes and devices too.
+    #[must_use]
+    pub fn offering(&self, offers: &Offers) -> Self {
+        self.merge(&Self { offers: Some(offers.clone()), ..self.clone() })
+    }
+
+    /// Returns the entry without what is alike in devices.
+    fn without_alike(mut self) -> Self {
+        self.offers = self.offers.map(Offers::without_alike);
+        self
     }
 
     /// Returns the entry without the labels that make it too long.

@@ -10,8 +10,9 @@ use rstest::rstest;
 
 use super::{content::print, *};
 use crate::{
-    InfrastructureState, RealNodes, Remembered, Rules, Scope, Source,
+    DriverKind, InfrastructureState, RealNodes, Remembered, Rules, Scope, Source,
     capi::InfrastructureRef,
+    drivers::resource_slices,
     evaluate,
     resource_list::{CPU, MEMORY},
     testing::{deployment, infrastructure},
@@ -50,6 +51,7 @@ fn entry(text: &str) -> Entry {
         resources: BTreeMap::new(),
         labels: BTreeMap::new(),
         declared_features: Vec::new(),
+        offers: None,
         version: Minor::parse("v1.35.1"),
         settled: false,
         shared: false,
@@ -234,6 +236,88 @@ fn a_node_is_remembered_without_what_its_group_states_itself() {
     assert_eq!((entry.seen.cluster.as_str(), entry.version), ("prod", Minor::parse("1.35")));
 }
 
+/// Returns the ResourceSlice of a Node with two GPUs, whose attributes and capacity are such as a driver publishes.
+fn slice(node: &str) -> serde_json::Value {
+    let device = |number: u32| {
+        serde_json::json!({
+            "name": format!("gpu-{number}"),
+            "attributes": {
+                "productName": {"string": "NVIDIA L4"}, "driverVersion": {"version": "550.54.15"}, "index": {"int": number},
+                "uuid": {"string": format!("GPU-{node}-{number}")},
+                "resource.kubernetes.io/pcieRoot": {"string": format!("pci0000:0{number}")},
+            },
+            "capacity": {"memory": {"value": "23034Mi"}},
+        })
+    };
+    serde_json::json!({"spec": {
+        "driver": "gpu.nvidia.com", "nodeName": node, "devices": [device(0), device(1)],
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+    }})
+}
+
+fn csi_node(limit: u32) -> serde_json::Value {
+    serde_json::json!({"spec": {"drivers": [
+        {"name": "ebs.csi.aws.com", "nodeID": "i-0", "topologyKeys": [], "allocatable": {"count": limit}},
+        {"name": "without.a.limit", "nodeID": "i-0"},
+        {"name": "not a driver", "allocatable": {"count": 1}},
+    ]}})
+}
+
+#[test]
+fn the_volumes_and_devices_of_a_node_are_remembered_without_what_is_its_own() {
+    let offers = Offers::of(&csi_node(25), &[slice("a")]);
+    assert_eq!(offers.volumes, BTreeMap::from([("ebs.csi.aws.com".to_owned(), 25)]));
+    let devices = &offers.devices["gpu.nvidia.com"];
+    let alike: Vec<_> = devices.alike.iter().map(|(text, count)| (text.as_str(), *count)).collect();
+    let expected = concat!(
+        r#"{"attributes":{"driverVersion":{"version":"550.54.15"},"productName":{"string":"NVIDIA L4"}},"#,
+        r#""capacity":{"memory":{"value":"23034Mi"}}}"#
+    );
+    assert_eq!((devices.count, alike), (2, vec![(expected, 2)]));
+    assert_eq!(offers.merge(&Offers::of(&csi_node(25), &[slice("b")])), offers, "Nodes of one type offer the same");
+    assert_eq!(Offers::of(&serde_json::json!(null), &[serde_json::json!({"spec": 1})]), Offers::default());
+}
+
+#[test]
+fn a_group_has_the_volumes_and_devices_that_are_remembered_unless_an_annotation_states_them() {
+    let mut group = deployment("workers");
+    for (name, value) in [("cluster-api-autoscaler-node-group-min-size", "0"), ("cluster-api-autoscaler-node-group-max-size", "5")] {
+        group.annotations.insert(format!("cluster.x-k8s.io/{name}").into(), value.into());
+    }
+    let entry = entry("settled").offering(&Offers::of(&csi_node(25), &[slice("a")]));
+    let remembered = Remembered { entry: &entry, arch: "amd64", is_whole: true };
+    let nodes = RealNodes { remembered: Some(remembered), ..RealNodes::default() };
+    let found = evaluate(&group, None, InfrastructureState::None, nodes, &Rules::new(Scope::All)).unwrap();
+    let drivers: Vec<_> = found.drivers.iter().map(|driver| (driver.name.as_str(), driver.count)).collect();
+    assert_eq!(drivers, [("gpu.nvidia.com", 2), ("ebs.csi.aws.com", 25)]);
+    assert!(found.drivers.iter().all(|driver| matches!(driver.source, Source::Remembered(_))));
+    let slices = resource_slices(&found.drivers, "workers-template");
+    let spec = slices[0].spec.as_ref().unwrap();
+    assert_eq!((slices.len(), spec.devices.len()), (1, 2));
+    let device = &spec.devices[1];
+    assert_eq!(device.attributes["productName"].string.as_deref(), Some("NVIDIA L4"));
+    assert_eq!(device.attributes["driverVersion"].version.as_deref(), Some("550.54.15"));
+    assert_eq!(device.capacity["memory"].value.as_ref().unwrap().string.as_deref(), Some("23034Mi"));
+    let key = "capacity.cluster-autoscaler.kubernetes.io/csi-driver";
+    group.annotations.insert(key.into(), "ebs.csi.aws.com=3".into());
+    let found = evaluate(&group, None, InfrastructureState::None, nodes, &Rules::new(Scope::All)).unwrap();
+    let limit = found.drivers.iter().find(|driver| driver.kind == DriverKind::Csi).unwrap();
+    assert_eq!((limit.count, found.drivers.len()), (3, 2));
+}
+
+#[test]
+fn a_driver_with_many_devices_has_several_slices() {
+    let devices = Devices { count: 300, alike: BTreeMap::new() };
+    let offers = Offers { devices: [("gpu.example.com".to_owned(), devices)].into(), ..Offers::default() };
+    let drivers = crate::drivers::remembered(&offers, &[], &Source::Default);
+    let slices = resource_slices(&drivers, "node");
+    let sizes: Vec<_> = slices.iter().map(|slice| slice.spec.as_ref().unwrap().devices.len()).collect();
+    assert_eq!(sizes, [128, 128, 44]);
+    let names: BTreeSet<_> = slices.iter().map(|slice| slice.metadata.as_ref().unwrap().name.clone()).collect();
+    assert_eq!(names.len(), 3);
+    assert!(slices.iter().all(|slice| slice.spec.as_ref().unwrap().pool.as_ref().unwrap().resource_slice_count == Some(3)));
+}
+
 #[rstest]
 #[case::no_json("{", "EOF")]
 #[case::no_cpu(
@@ -245,6 +329,7 @@ fn a_node_is_remembered_without_what_its_group_states_itself() {
 #[case::another_namespace(r#"{"node":"n","group":"MachineSet/team-b/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"}}"#, "another namespace")]
 #[case::a_label(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"},"labels":{"a b":"c"}}"#, "label")]
 #[case::the_hostname(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"},"labels":{"kubernetes.io/hostname":"c"}}"#, "isn't one that is remembered")]
+#[case::more_alike_than_there_are(r#"{"node":"n","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{"cpu":"1","memory":"1"},"allocatable":{"cpu":"1","memory":"1"},"offers":{"devices":{"gpu.example.com":{"count":1,"alike":{"{}":2}}}}}"#, "offers must have")]
 #[case::a_name(
     r#"{"node":"","group":"MachineSet/team-a/g","seen":"2026-01-01T00:00:00Z","capacity":{},"allocatable":{}}"#,
     "must be names"
@@ -325,6 +410,21 @@ fn what_was_set_aside_makes_room_before_entries_do() {
 }
 
 #[test]
+fn an_entry_that_is_too_long_loses_what_is_alike_in_devices_first() {
+    let alike = (0..20).map(|number| (format!("{{\"attributes\":{{\"a\":{{\"string\":\"{number:0600}\"}}}}}}"), 1)).collect();
+    let devices = BTreeMap::from([("gpu.example.com".to_owned(), Devices { count: 20, alike })]);
+    let long = Entry { offers: Some(Offers { devices, ..Offers::default() }), ..entry("kubernetes.io/os=linux team=db") };
+    let own = BTreeMap::from([(key("a"), Arc::new(long))]);
+    let mut data = BTreeMap::new();
+    written(&mut data, plan(&Content::default(), &own, &BTreeSet::new()));
+    let found = content(&data);
+    let entry = &found.entries[&key("a")];
+    let devices = &entry.offers.as_ref().unwrap().devices["gpu.example.com"];
+    assert_eq!((devices.count, devices.alike.len(), entry.labels.len()), (20, 0, 2));
+    assert!(plan(&found, &own, &BTreeSet::new()).is_empty(), "it isn't written again");
+}
+
+#[test]
 fn an_entry_that_is_too_long_loses_its_labels() {
     let labels: Vec<_> = (0..200).map(|number| format!("label-{number}={}", "v".repeat(60))).collect();
     let own = BTreeMap::from([(key("a"), Arc::new(entry(&format!("kubernetes.io/os=linux {}", labels.join(" ")))))]);
@@ -350,6 +450,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         }
         let mut entry = entry(&format!("{text} {} F{minor} F{zone}", if settled { "settled" } else { "" }));
         entry.seen.group = GroupId::parse(&format!("MachineDeployment/team-a/g{group}")).unwrap();
+        if gpu > 0 {
+            entry.offers = Some(Offers::of(&csi_node(u32::from(team)), &vec![slice("n"); usize::from(zone)]));
+        }
         entry
     })
 }

@@ -392,6 +392,8 @@ pub struct Fate {
     pub hang: Duration,
     /// The time for which its Node stays after the Machine, if Cluster API hasn't deleted it.
     pub lingers: Duration,
+    /// The mebibytes of memory that its Node has less than others of its type.
+    pub missing_memory: u32,
 }
 
 /// The loss and return of a Node object.
@@ -444,6 +446,7 @@ impl Fate {
             hook: None,
             hang: Duration::ZERO,
             lingers: Duration::ZERO,
+            missing_memory: 0,
         }
     }
 

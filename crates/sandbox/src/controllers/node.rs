@@ -225,6 +225,17 @@ impl Hardware {
         }
     }
 
+    /// Returns the same hardware with so many mebibytes of memory less.
+    pub(crate) fn without_memory(mut self, mebibytes: u32) -> Self {
+        if mebibytes > 0
+            && let Some(memory) = self.capacity.get_mut("memory")
+            && let Some(milli) = milli(memory)
+        {
+            *memory = format!("{}Ki", milli / 1000 / 1024 - i128::from(mebibytes) * 1024);
+        }
+        self
+    }
+
     /// Returns the allocatable capacity.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, String> {
         let less = |(resource, quantity): (&String, &String)| {

@@ -157,7 +157,7 @@ impl Controllers {
             let owner = owning_set(machine).and_then(|key| member.get(Kind::MachineSet, &key));
             let reference = owner.as_ref().and_then(|owner| owner.pointer("/spec/template/spec/infrastructureRef"));
             let template = reference.and_then(|reference| referred(&self.management, reference, &key.0));
-            let hardware = Hardware::of(owner.as_deref(), template.as_deref());
+            let hardware = Hardware::of(owner.as_deref(), template.as_deref()).without_memory(fate.missing_memory);
             machine::node_of(machine, hardware).registered(is_ready, fate.with_kubeadm, now)
         };
         let plan = server.plan(node.as_ref(), make, now);

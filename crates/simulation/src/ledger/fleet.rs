@@ -46,6 +46,11 @@ impl Standing {
         object["metadata"]["namespace"] == self.place.namespace && cluster == Some(self.place.name)
     }
 
+    /// Returns true if it is the name of the Cluster.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.place.name == name
+    }
+
     fn has_been_served_for(&self, time: Nanos, at: Nanos) -> bool {
         self.out.is_none() && self.returned.is_none_or(|returned| returned + time <= at)
     }

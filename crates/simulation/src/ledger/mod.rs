@@ -7,6 +7,7 @@ mod fleet;
 mod groups;
 mod increases;
 mod instances;
+mod memory;
 mod nodes;
 mod objects;
 mod places;
@@ -33,6 +34,7 @@ use self::{
     calls::Asked,
     deletions::Removal,
     fleet::Standing,
+    memory::Memory,
     places::Counts,
     refusals::Refusal,
     rollouts::Set,
@@ -44,7 +46,7 @@ use crate::{
     tasks::Pause,
 };
 
-pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting, sent::is_dry_run};
+pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting, memory::bytes, sent::is_dry_run};
 
 /// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -113,6 +115,8 @@ pub enum Check {
     Drained,
     /// No answer to a caller of a fleet is about another Cluster.
     Crossing,
+    /// What is remembered of Nodes keeps to its bounds, isn't lost, and is never larger than a Node.
+    Remembered,
     /// A Cluster that was opted out or deleted is denied, and nothing is begun for it.
     OptedOut,
 }
@@ -358,6 +362,7 @@ pub(crate) struct Ledger {
     thawed: BTreeMap<usize, Nanos>,
     /// The revision of the workload cluster's API that was seen, if it has one of its own.
     seen_of_workload: u64,
+    memory: Memory,
     /// The number of unpreventable events, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
@@ -408,6 +413,7 @@ impl Ledger {
             }
             changes.extend(events.into_iter().map(|event| (event.revision, event.kind, event.object, is_node)));
         }
+        self.memory(api, self.seen, author);
         self.seen = revision;
         if !changes.is_empty() {
             self.last_changed = self.now;

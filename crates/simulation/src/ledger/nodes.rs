@@ -11,6 +11,7 @@ const SEEN: Nanos = 5 * SECOND;
 
 impl Ledger {
     pub(super) fn node(&mut self, kind: ChangeKind, node: &Value) {
+        self.remembers_node(kind, node);
         let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         match kind {

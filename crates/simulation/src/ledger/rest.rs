@@ -37,6 +37,7 @@ impl Ledger {
                 found.push((Check::Rest, format!("{id}: {there} Machines at size {}", group.size)));
             }
         }
+        self.remembered_at_rest();
         for (uid, since) in &self.ok_deletes {
             let is_long = |machine: &Machine| {
                 let of_pool = machine.deleting_since.filter(|_| machine.group.starts_with("MachinePool/"));

@@ -9,7 +9,7 @@ use super::{
     clusters::{Cluster, namespaces},
 };
 use crate::{
-    autoscaler, entropy::SECOND, host::Host, kinds, network::Port, operator, owners::Owner, people, setup,
+    autoscaler, entropy::SECOND, host::Host, kinds, memory, network::Port, operator, owners::Owner, people, setup,
     shortage::Shortage, tenant, workloads,
 };
 
@@ -42,6 +42,10 @@ impl World {
         if kinds::change(seed) {
             let namespaces = namespaces(&self.clusters);
             self.start_actor(|port| kinds::run(port, seed, namespaces, script.clone()))?;
+        }
+        if self.plan.remember {
+            let namespaces = namespaces(&self.clusters);
+            self.start_actor(|port| memory::run(port, seed, namespaces, script.clone()))?;
         }
         if self.plan.fleet {
             for (number, groups) in all.iter().enumerate() {

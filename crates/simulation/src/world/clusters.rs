@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::{
     chance::Chance,
     controllers::Concern,
+    memory,
     plan::Plan,
     setup::{self, Place},
     workloads::Waitlist,
@@ -40,12 +41,18 @@ impl Cluster {
 }
 
 /// Returns the objects of the start.
-pub(super) fn objects(clusters: &[Cluster], is_fleet: bool) -> Vec<Value> {
-    if !is_fleet {
-        return clusters.iter().flat_map(|cluster| setup::objects(&cluster.groups)).collect();
+pub(super) fn objects(clusters: &[Cluster], plan: &Plan) -> Vec<Value> {
+    let mut objects: Vec<_> = if plan.fleet {
+        let of_clusters = clusters.iter().flat_map(|cluster| setup::served(cluster.place, &cluster.groups));
+        setup::templates_of_all(&namespaces(clusters)).into_iter().chain(of_clusters).collect()
+    } else {
+        clusters.iter().flat_map(|cluster| setup::objects(&cluster.groups)).collect()
+    };
+    if plan.remember {
+        objects.iter_mut().for_each(memory::without_capacity);
+        objects.extend(namespaces(clusters).into_iter().map(memory::config_map));
     }
-    let of_clusters = clusters.iter().flat_map(|cluster| setup::served(cluster.place, &cluster.groups));
-    setup::templates_of_all(&namespaces(clusters)).into_iter().chain(of_clusters).collect()
+    objects
 }
 
 pub(super) fn namespaces(clusters: &[Cluster]) -> Vec<&'static str> {

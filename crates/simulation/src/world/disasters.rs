@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scale::{AtMinSize, ScaleOptions};
 
-use super::{Event, Member, Silence, Stream, World};
+use super::{Event, Member, Silence, Stream, World, clusters::namespaces};
 use crate::{
     chance::Chance,
     copy::Copy,
@@ -11,6 +11,7 @@ use crate::{
     faults::Decision,
     host::{Host, TICK},
     ledger::Check,
+    memory,
     network::{HostId, Port},
     outages::Outage,
     tasks::Scheduler,
@@ -181,7 +182,8 @@ impl World {
         let port = Port::new(id, &host, &self.outbox);
         let places: Vec<_> = self.clusters.iter().map(|cluster| cluster.place).collect();
         let places = self.plan.fleet.then_some(places.as_slice());
-        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler, options, places)?)))
+        let remember = if self.plan.remember { memory::keys(&namespaces(&self.clusters)) } else { Vec::new() };
+        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler, options, places, remember)?)))
     }
 
     pub(super) fn freeze(&mut self, copy: usize, ordinal: u64) {

@@ -69,6 +69,7 @@ impl World {
         for cluster in reached {
             self.judge_groups(*cluster);
             self.judge_answers(*cluster, fresh);
+            self.judge_templates(*cluster);
         }
     }
 
@@ -132,6 +133,29 @@ impl World {
         }
         for (check, what) in found {
             self.ledger.of_mut(cluster).find(check, what);
+        }
+    }
+
+    /// Checks that the template of a group without Nodes is no larger than what is remembered.
+    fn judge_templates(&mut self, cluster: usize) {
+        if !self.plan.remember {
+            return;
+        }
+        let mut found = Vec::new();
+        for group in &self.clusters[cluster].groups {
+            let ledger = self.ledger.of(cluster);
+            let most = ledger.remembered(group.namespace, group.cpu).filter(|_| ledger.size(&group.id()) == Some(0));
+            let Some(most) = most else { continue };
+            for member in &self.members {
+                let Member::Copy(copy) = member else { continue };
+                match copy.memory_of_template(cluster, &group.id()) {
+                    Some(memory) if memory > most => found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id())),
+                    Some(_) | None => {}
+                }
+            }
+        }
+        for what in found {
+            self.ledger.of_mut(cluster).find(Check::Remembered, what);
         }
     }
 

@@ -236,15 +236,14 @@ impl World {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let api_of_all = api.with_unserved();
             let driver = |seed, concern| {
-                let ways = (habits, plan.skipped.clone(), plan.kubeadm);
-                Driver::new(&api_of_all, Chance::new(seed), until, ways, controllers.clone(), concern)
+                Driver::new(&api_of_all, Chance::new(seed), until, (habits, &plan), controllers.clone(), concern)
             };
             let version = controllers::version(chance);
             let mut drivers: Vec<_> = match concerns.as_slice() {
                 [] => vec![driver(plan.seed, None)],
                 all => all.iter().map(|it| driver(clusters[it.number].seed, Some((it, version)))).collect(),
             };
-            api.load_values(objects(&clusters, plan.fleet))?;
+            api.load_values(objects(&clusters, &plan))?;
             drivers.iter_mut().try_for_each(Driver::settle)?;
             anyhow::Ok(drivers)
         })?;
