@@ -33,7 +33,8 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions that aren't faults: acts of people and other programs, and the fates of Machines.
-const ACTS: [&str; 9] = ["operator", "people", "workloads", "tenant", "owner", "kinds", "fate", "shortage", "ailing"];
+const ACTS: [&str; 10] =
+    ["operator", "people", "workloads", "tenant", "owner", "kinds", "memory", "fate", "shortage", "ailing"];
 
 /// The kinds of faults.
 const FAULTS: [&str; 16] = [

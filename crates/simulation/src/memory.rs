@@ -13,12 +13,16 @@ use crate::{
     actor::{self, Script},
     chance::Chance,
     network::Port,
+    people,
+    setup::Group,
 };
 
 /// The name of each ConfigMap.
 const NAME: &str = "remembered-nodes";
 /// More than a ConfigMap may hold together with entries.
 const MUCH: usize = 690 << 10;
+/// The time in which all templates are served again once it is quiet, and controllers have seen them.
+const SERVED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Returns the empty ConfigMap of a namespace.
 pub(crate) fn config_map(namespace: &str) -> Value {
@@ -30,29 +34,36 @@ pub(crate) fn keys(namespaces: &[&str]) -> Vec<ObjectKey> {
     namespaces.iter().map(|namespace| ObjectKey::new(*namespace, NAME)).collect()
 }
 
-/// Takes the capacity off a group, since what an annotation states is never looked up.
-pub(crate) fn without_capacity(object: &mut Value) {
-    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.retain(|key, _| !key.ends_with("kubernetes.io/cpu") && !key.ends_with("kubernetes.io/memory"));
-    }
-}
-
-/// Runs until it is quiet.
-pub(crate) async fn run(port: Port, seed: u64, namespaces: Vec<&'static str>, script: Script) {
+/// Runs until it is quiet. Then the groups lose their capacity annotations, so that what is remembered counts.
+pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Script) {
     let chance = Chance::new(seed);
     for ordinal in 0.. {
         let mut draw = chance.of("memory act", 0, ordinal);
-        sleep(Duration::from_secs(draw.u64(1..900))).await;
-        if script.is_quiet() {
-            return;
+        for _ in 0..draw.u64(1..900) {
+            sleep(Duration::from_secs(1)).await;
+            if script.is_quiet() {
+                sleep(SERVED_AGAIN).await;
+                return lose_capacity(&port, &groups).await;
+            }
         }
         if !script.has("memory", ordinal) {
             continue;
         }
-        let namespace = namespaces[draw.usize(0..namespaces.len())];
+        let namespace = groups[draw.usize(0..groups.len())].namespace;
         match act(&port, namespace, &mut draw).await {
             Ok(()) => port.note(format!("somebody spoils what is remembered in {namespace}")),
             Err(error) => port.note(format!("somebody: {error:#}")),
+        }
+    }
+}
+
+async fn lose_capacity(port: &Port, groups: &[Group]) {
+    let key = |name: &str| format!("capacity.cluster-autoscaler.kubernetes.io/{name}");
+    let patch = json!({"metadata": {"annotations": {key("cpu"): null, key("memory"): null}}});
+    for group in groups {
+        let api = people::api(port, group, group.kind);
+        if let Err(error) = api.patch(&group.name, &actor::by_kubectl(), &Patch::Merge(&patch)).await {
+            port.note(format!("somebody can't take the capacity off {}: {error:#}", group.id()));
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Scrip
 }
 
 /// Returns the objects of a kind in the namespace of a group.
-fn api(port: &Port, group: &Group, kind: &str) -> Api<DynamicObject> {
+pub(crate) fn api(port: &Port, group: &Group, kind: &str) -> Api<DynamicObject> {
     actor::objects(port, &GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind), Some(group.namespace))
 }
 

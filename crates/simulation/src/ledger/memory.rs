@@ -30,7 +30,6 @@ pub(super) struct Memory {
 
 #[derive(Debug)]
 struct Known {
-    cpu: String,
     memory: u64,
     ready_since: Option<Nanos>,
 }
@@ -40,7 +39,7 @@ struct Known {
 struct Entry {
     node: String,
     cluster: String,
-    cpu: String,
+    group: String,
     memory: u64,
 }
 
@@ -50,7 +49,7 @@ impl Entry {
         Some(Self {
             node: entry["node"].as_str()?.to_owned(),
             cluster: entry["cluster"].as_str()?.to_owned(),
-            cpu: entry["capacity"]["cpu"].as_str()?.to_owned(),
+            group: entry["group"].as_str()?.to_owned(),
             memory: bytes(entry["allocatable"]["memory"].as_str()?)?,
         })
     }
@@ -69,11 +68,10 @@ impl Ledger {
     pub(super) fn remembers_node(&mut self, kind: ChangeKind, node: &Value) {
         let Some(name) = node["metadata"]["name"].as_str() else { return };
         let Some(memory) = node["status"]["allocatable"]["memory"].as_str().and_then(bytes) else { return };
-        let cpu = node["status"]["capacity"]["cpu"].as_str().unwrap_or_default().to_owned();
         let conditions = node["status"]["conditions"].as_array();
         let is_ready = kind != ChangeKind::Deleted
             && conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"));
-        let known = self.memory.nodes.entry(name.to_owned()).or_insert(Known { cpu, memory, ready_since: None });
+        let known = self.memory.nodes.entry(name.to_owned()).or_insert(Known { memory, ready_since: None });
         known.memory = known.memory.min(memory);
         known.ready_since = if is_ready { known.ready_since.or(Some(self.now)) } else { None };
     }
@@ -147,7 +145,9 @@ impl Ledger {
             let map = if self.is_of_fleet() { maps.get(namespace) } else { maps.values().next() };
             let Some(map) = map.filter(|_| is_new && long(machine.changed)) else { continue };
             let is_it = |(key, entry): (&String, &Entry)| {
-                key.starts_with(&format!("{namespace}.")) && entry.cpu == node.cpu && entry.memory <= node.memory
+                key.starts_with(&format!("{namespace}."))
+                    && self.have_one_template(&entry.group, &machine.group)
+                    && entry.memory <= node.memory
             };
             if !map.iter().any(is_it) {
                 found.push(format!("Node {name} {node:?} of {} isn't remembered: {map:?}", machine.group));
@@ -158,13 +158,20 @@ impl Ledger {
         }
     }
 
-    /// Returns the least memory that is remembered of Nodes with so many CPUs in a namespace, unless templates have
-    /// changed.
-    pub(crate) fn remembered(&self, namespace: &str, cpu: u32) -> Option<u64> {
-        let entries = self.memory.entries.values().flatten();
-        let is_it = |key: &str, entry: &Entry| key.starts_with(&format!("{namespace}.")) && entry.cpu == cpu.to_string();
-        let of = entries.filter(|(key, entry)| is_it(key, entry)).map(|(_, entry)| entry.memory);
-        of.min().filter(|_| !self.memory.templates_differ)
+    /// Returns the least memory that is remembered of Nodes of a group's template, unless templates have changed.
+    pub(crate) fn remembered(&self, group: &str) -> Option<u64> {
+        let entries = self.memory.entries.values().flatten().map(|(_, entry)| entry);
+        let of = entries.filter(|entry| self.have_one_template(&entry.group, group));
+        of.map(|entry| entry.memory).min().filter(|_| !self.memory.templates_differ)
+    }
+
+    /// Returns true if two groups are in one namespace and have the same infrastructure template.
+    fn have_one_template(&self, group: &str, other: &str) -> bool {
+        let place = |id: &str| {
+            let name = &self.groups.get(id)?.template["spec"]["infrastructureRef"]["name"];
+            Some((split(id)?.1.to_owned(), name.as_str()?.to_owned()))
+        };
+        place(group).is_some_and(|it| Some(it) == place(other))
     }
 }
 

@@ -291,8 +291,11 @@ impl Ledger {
         for pause in self.pauses.iter_mut().filter(is_meant) {
             pause.ended = now;
         }
-        // The copy reads only now what arrived before the silence.
+        // The copy reads only now what has arrived meanwhile, before a silence too.
         for watch in self.watches.open.values_mut().filter(|watch| watch.copy == copy) {
+            for (at, _) in watch.reached.iter_mut().filter(|(at, _)| *at >= since) {
+                *at = now;
+            }
             watch.silent_since = watch.silent_since.map(|silent| silent.max(now));
         }
     }

@@ -44,8 +44,8 @@ impl World {
             self.start_actor(|port| kinds::run(port, seed, namespaces, script.clone()))?;
         }
         if self.plan.remember {
-            let namespaces = namespaces(&self.clusters);
-            self.start_actor(|port| memory::run(port, seed, namespaces, script.clone()))?;
+            let groups = all.iter().flatten().cloned().collect();
+            self.start_actor(|port| memory::run(port, seed, groups, script.clone()))?;
         }
         if self.plan.fleet {
             for (number, groups) in all.iter().enumerate() {

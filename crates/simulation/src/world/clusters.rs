@@ -49,7 +49,6 @@ pub(super) fn objects(clusters: &[Cluster], plan: &Plan) -> Vec<Value> {
         clusters.iter().flat_map(|cluster| setup::objects(&cluster.groups)).collect()
     };
     if plan.remember {
-        objects.iter_mut().for_each(memory::without_capacity);
         objects.extend(namespaces(clusters).into_iter().map(memory::config_map));
     }
     objects

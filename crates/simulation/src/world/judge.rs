@@ -144,7 +144,7 @@ impl World {
         let mut found = Vec::new();
         for group in &self.clusters[cluster].groups {
             let ledger = self.ledger.of(cluster);
-            let most = ledger.remembered(group.namespace, group.cpu).filter(|_| ledger.size(&group.id()) == Some(0));
+            let most = ledger.remembered(&group.id()).filter(|_| ledger.size(&group.id()) == Some(0));
             let Some(most) = most else { continue };
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
