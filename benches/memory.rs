@@ -175,7 +175,11 @@ async fn resource_list(UrlPath((group, _)): UrlPath<(String, String)>) -> String
         json!({"name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(), "kind": kind,
             "namespaced": true, "verbs": ["list", "watch"]})
     };
-    let kinds = if group == GROUP { &["Cluster", "MachineDeployment", "MachineSet", "Machine"][..] } else { &["AWSMachineTemplate"] };
+    let kinds = if group == GROUP {
+        &["Cluster", "MachineDeployment", "MachineSet", "Machine"][..]
+    } else {
+        &["AWSMachineTemplate"]
+    };
     let kinds: Vec<_> = kinds.iter().map(resource).collect();
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/v1beta2"), "resources": kinds})
         .to_string()
@@ -251,7 +255,8 @@ impl Api {
     /// Returns objects of a resource as JSON, each between `before` and `after`.
     fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
         let Templates { infrastructure, deployment, set, machine, node } = &self.templates;
-        let config_map = r#"{"metadata":{"name":"remembered-nodes","namespace":"team-a","uid":"uid","resourceVersion":"1"}}"#;
+        let config_map =
+            r#"{"metadata":{"name":"remembered-nodes","namespace":"team-a","uid":"uid","resourceVersion":"1"}}"#;
         let (template, per_group) = match plural {
             "awsmachinetemplates" => (infrastructure.as_str(), 1),
             "configmaps" => (config_map, 1),

@@ -57,11 +57,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Returns the binary.
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// Creates the runner of this binary, which keeps its files in a directory.
     #[must_use]
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {

@@ -143,7 +143,11 @@ fn slices_of(driver: &Driver, node: &str) -> Vec<ResourceSlice> {
         spec: Some(ResourceSliceSpec {
             driver: Some(driver.name.clone()),
             node_name: Some(node.to_owned()),
-            pool: Some(ResourcePool { name: Some(node.to_owned()), generation: None, resource_slice_count: Some(count) }),
+            pool: Some(ResourcePool {
+                name: Some(node.to_owned()),
+                generation: None,
+                resource_slice_count: Some(count),
+            }),
             devices: devices.to_vec(),
             ..ResourceSliceSpec::default()
         }),

@@ -105,12 +105,7 @@ fn fleet(port: &Port, places: Vec<Place>) -> Option<Serve> {
 }
 
 /// Returns the options of the program, which serves one Cluster or a fleet.
-fn options(
-    name: &str,
-    scale: ScaleOptions,
-    serve: Serve,
-    remember: Vec<ObjectKey>,
-) -> anyhow::Result<ProviderOptions> {
+fn options(name: &str, scale: ScaleOptions, serve: Serve, remember: Vec<ObjectKey>) -> anyhow::Result<ProviderOptions> {
     const MAX_STALENESS: Duration = Duration::from_secs(60);
     let rules = Rules { errors: scale.error_rules(Grace::default()), ..Rules::new(Scope::All) };
     let (trust_domain, reading) = match &serve {

@@ -6,11 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{
-        groups::Group,
-        machines::Machine,
-        testbed::Testbed,
-    },
+    controllers::{groups::Group, machines::Machine, testbed::Testbed},
     wait::{SOON, eventually},
 };
 use k8s_pb::api::core::v1::Node;

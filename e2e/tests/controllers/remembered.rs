@@ -5,7 +5,7 @@ use e2e::{
     autoscaling::Settings,
     controllers::{
         groups::Group,
-        testbed::{POLL_INTERVAL, REMEMBERED, TIMEOUT, Testbed},
+        testbed::{NODE_POOL, POLL_INTERVAL, REMEMBERED, TIMEOUT, Testbed},
     },
     objects::{Contract, Place},
     provider::Provider,
@@ -61,7 +61,10 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     let node = template(&provider, &of_sister.context("no group of the second Cluster")?).await?;
     let labels = node.metadata.context("no metadata")?.labels;
     let capacity = node.status.context("no status")?.capacity;
-    ensure!(capacity.contains_key(GPU) && labels.get("team").is_some_and(|team| team == "db"), "{capacity:?}, {labels:?}");
+    ensure!(
+        capacity.contains_key(GPU) && labels.get("team").is_some_and(|team| team == "db"),
+        "{capacity:?}, {labels:?}"
+    );
 
     let neighbour = testbed.neighbour().await?;
     testbed.grant_memory(neighbour.user()).await?;
@@ -143,7 +146,9 @@ async fn create_class(testbed: &Testbed) -> Result<()> {
         testbed.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec })).await?;
     }
     let machines = "LoopbackMachineTemplate";
-    for (name, cpu, gpu, team) in [("gpu", "4", Some("1"), "db"), ("changed", "16", None, "db"), ("other", "8", None, "web")] {
+    for (name, cpu, gpu, team) in
+        [("gpu", "4", Some("1"), "db"), ("changed", "16", None, "db"), ("other", "8", None, "web")]
+    {
         let mut capacity = testbed.capacity(cpu);
         if let Some(gpu) = gpu {
             capacity[GPU] = json!(gpu);
@@ -181,7 +186,7 @@ async fn create_cluster(testbed: &Testbed, name: &str) -> Result<String> {
         json!({
             "class": class,
             "name": class,
-            "metadata": { "labels": { "pool": class }, "annotations": { MIN: "0", MAX: "1" } },
+            "metadata": { "labels": { "pool": class, NODE_POOL: testbed.mark() }, "annotations": { MIN: "0", MAX: "1" } },
         })
     };
     let cluster = json!({

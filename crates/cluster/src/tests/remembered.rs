@@ -125,13 +125,20 @@ async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
     let api = from_zero();
     api.put("configmaps", "remembered-nodes", &json!({}));
     put_settled_node(&api, "workers", "a", "8Gi");
-    let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": "i-0", "topologyKeys": [], "allocatable": {"count": 25}}]);
-    answer(&api, "/apis/storage.k8s.io/v1/csinodes/a", 200, &json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}}));
+    let drivers =
+        json!([{"name": "ebs.csi.aws.com", "nodeID": "i-0", "topologyKeys": [], "allocatable": {"count": 25}}]);
+    answer(
+        &api,
+        "/apis/storage.k8s.io/v1/csinodes/a",
+        200,
+        &json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}}),
+    );
     let slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
         "spec": {"driver": "gpu.nvidia.com", "devices": [{"name": "gpu-0"}]},
     });
-    let list = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [slice]});
+    let list =
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [slice]});
     let list = list.to_string();
     api.answer_by("/apis/resource.k8s.io/v1/resourceslices", move |uri| {
         let is_of_node = uri.query().is_some_and(|query| query.contains("fieldSelector=spec.nodeName%3Da"));

@@ -281,7 +281,9 @@ fn the_volumes_and_devices_of_a_node_are_remembered_without_what_is_its_own() {
 #[test]
 fn a_group_has_the_volumes_and_devices_that_are_remembered_unless_an_annotation_states_them() {
     let mut group = deployment("workers");
-    for (name, value) in [("cluster-api-autoscaler-node-group-min-size", "0"), ("cluster-api-autoscaler-node-group-max-size", "5")] {
+    for (name, value) in
+        [("cluster-api-autoscaler-node-group-min-size", "0"), ("cluster-api-autoscaler-node-group-max-size", "5")]
+    {
         group.annotations.insert(format!("cluster.x-k8s.io/{name}").into(), value.into());
     }
     let entry = entry("settled").offering(&Offers::of(&csi_node(25), &[slice("a")]));
@@ -315,7 +317,9 @@ fn a_driver_with_many_devices_has_several_slices() {
     assert_eq!(sizes, [128, 128, 44]);
     let names: BTreeSet<_> = slices.iter().map(|slice| slice.metadata.as_ref().unwrap().name.clone()).collect();
     assert_eq!(names.len(), 3);
-    assert!(slices.iter().all(|slice| slice.spec.as_ref().unwrap().pool.as_ref().unwrap().resource_slice_count == Some(3)));
+    assert!(
+        slices.iter().all(|slice| slice.spec.as_ref().unwrap().pool.as_ref().unwrap().resource_slice_count == Some(3))
+    );
 }
 
 #[rstest]
@@ -411,9 +415,11 @@ fn what_was_set_aside_makes_room_before_entries_do() {
 
 #[test]
 fn an_entry_that_is_too_long_loses_what_is_alike_in_devices_first() {
-    let alike = (0..20).map(|number| (format!("{{\"attributes\":{{\"a\":{{\"string\":\"{number:0600}\"}}}}}}"), 1)).collect();
+    let alike =
+        (0..20).map(|number| (format!("{{\"attributes\":{{\"a\":{{\"string\":\"{number:0600}\"}}}}}}"), 1)).collect();
     let devices = BTreeMap::from([("gpu.example.com".to_owned(), Devices { count: 20, alike })]);
-    let long = Entry { offers: Some(Offers { devices, ..Offers::default() }), ..entry("kubernetes.io/os=linux team=db") };
+    let long =
+        Entry { offers: Some(Offers { devices, ..Offers::default() }), ..entry("kubernetes.io/os=linux team=db") };
     let own = BTreeMap::from([(key("a"), Arc::new(long))]);
     let mut data = BTreeMap::new();
     written(&mut data, plan(&Content::default(), &own, &BTreeSet::new()));

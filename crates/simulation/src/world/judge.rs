@@ -149,7 +149,9 @@ impl World {
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
                 match copy.memory_of_template(cluster, &group.id()) {
-                    Some(memory) if memory > most => found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id())),
+                    Some(memory) if memory > most => {
+                        found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id()))
+                    }
                     Some(_) | None => {}
                 }
             }
