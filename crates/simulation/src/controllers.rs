@@ -189,20 +189,20 @@ impl Driver {
             machines += 1;
             let trouble = if entropy::now() < until { trouble } else { 0 };
             let draw = |trouble| Fate { with_kubeadm, ..fate(&mut chance.of("fate", 0, machines), trouble) };
-            let (mut fate, plain) = (draw(trouble), draw(0));
+            let (mut drawn, usual) = (draw(trouble), draw(0));
             let decision = Decision { what: "fate", actor: actors, ordinal: machines };
-            if fate != plain && left_out.contains(&decision) {
-                fate = plain;
-            } else if fate != plain {
+            if drawn != usual && left_out.contains(&decision) {
+                drawn = usual;
+            } else if drawn != usual {
                 struck.lock().push(decision);
             }
             if differ {
-                fate.missing_memory = chance.of("memory", 0, machines).u32(0..4) * 128;
+                drawn.missing_memory = chance.of("memory", 0, machines).u32(0..4) * 128;
             }
             if let Some(shortage) = shortage.as_ref().filter(|shortage| shortage.meets(machine)) {
-                fate.behaviour = shortage.behaviour;
+                drawn.behaviour = shortage.behaviour;
             }
-            fate
+            drawn
         };
         let workload = concern.map_or(api, |(concern, _)| &concern.workload);
         let controllers = Controllers::new(api, workload, Clock::real(), options, Box::new(fates));

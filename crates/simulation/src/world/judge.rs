@@ -150,7 +150,7 @@ impl World {
                 let Member::Copy(copy) = member else { continue };
                 match copy.memory_of_template(cluster, &group.id()) {
                     Some(memory) if memory > most => {
-                        found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id()))
+                        found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id()));
                     }
                     Some(_) | None => {}
                 }
