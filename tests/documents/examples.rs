@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{read, root, yaml};
 
-pub(crate) const EXAMPLES: [&str; 14] = [
+pub(crate) const EXAMPLES: [&str; 17] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
     // Checked in tests/program/explain.rs, with their output.
@@ -38,6 +38,10 @@ pub(crate) const EXAMPLES: [&str; 14] = [
     "examples/prices.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
+    // Checked in crates/whatif/tests.
+    "examples/whatif/dump.yaml",
+    "examples/whatif/huge.yaml",
+    "examples/whatif/job.yaml",
 ];
 
 #[test]
