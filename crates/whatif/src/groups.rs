@@ -180,7 +180,7 @@ pub(crate) fn models(
     }
     let durations = durations(groups, nodes);
     let of_all = median(durations.values().flatten().copied().collect());
-    let (mut models, mut notes) = (Models::new(), Vec::new());
+    let (mut models, mut unknown) = (Models::new(), Vec::new());
     for (group, size) in &groups.sizes {
         let nodes = by_group.get(group).map(Vec::as_slice).unwrap_or_default();
         let of_group = served.get(&id_of(group));
@@ -197,7 +197,7 @@ pub(crate) fn models(
                      capacity.cluster-autoscaler.kubernetes.io/cpu and memory"
                 );
             }
-            notes.push(if *size > 0 {
+            unknown.push(if *size > 0 {
                 format!("the {size} Nodes of {group}, which is no node group: the manifests don't have them")
             } else {
                 format!("new Nodes of {group}: nothing states what they are like, so that it doesn't scale from zero")
@@ -212,7 +212,7 @@ pub(crate) fn models(
             models.insert(key, model.clone());
         }
     }
-    Ok((models, notes))
+    Ok((models, unknown))
 }
 
 /// The steps of a Machine: until its Node joins, and from then until it is Ready.
@@ -307,23 +307,21 @@ fn model_of_template(node: &wire::Node) -> Model {
 
 /// Returns what a Node of a group costs per hour, as the program answers it; `None` if it has no price.
 pub(crate) async fn price(caller: &Caller, id: &str, node: Option<&Value>, served: &Served) -> Option<f64> {
-    let node = match node {
-        Some(node) => ExternalGrpcNode {
+    let node = if let Some(node) = node {
+        ExternalGrpcNode {
             name: node.name().to_owned(),
             provider_id: node.text("/spec/providerID").unwrap_or_default().to_owned(),
             labels: node.texts("/metadata/labels").into_iter().collect(),
             annotations: node.texts("/metadata/annotations").into_iter().collect(),
-        },
-        None => {
-            let template = served.template.as_ref()?;
-            let metadata = template.metadata.clone().unwrap_or_default();
-            ExternalGrpcNode {
-                // As Cluster Autoscaler names the Nodes that it simulates.
-                name: format!("template-node-for-{id}-1"),
-                provider_id: String::new(),
-                labels: metadata.labels.into_iter().collect(),
-                annotations: metadata.annotations.into_iter().collect(),
-            }
+        }
+    } else {
+        let metadata = served.template.as_ref()?.metadata.clone().unwrap_or_default();
+        ExternalGrpcNode {
+            // As Cluster Autoscaler names the Nodes that it simulates.
+            name: format!("template-node-for-{id}-1"),
+            provider_id: String::new(),
+            labels: metadata.labels.into_iter().collect(),
+            annotations: metadata.annotations.into_iter().collect(),
         }
     };
     let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });

@@ -197,7 +197,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
         Value::Null => {}
         Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
             if let Some(Value::Array(items)) = map.remove("items") {
-                items.into_iter().for_each(|item| flatten(item, objects));
+                for item in items {
+                    flatten(item, objects);
+                }
             }
         }
         other => objects.push(other),
@@ -284,17 +286,14 @@ fn latest(objects: Vec<Value>) -> Vec<Value> {
                 metadata.insert("name".to_owned(), json!(format!("{}{FIRST}", prefix.as_str().unwrap_or_default())));
             }
         }
-        match by_identity.get(&identity(&object)) {
-            Some(&at) => {
-                if object.uid().is_empty() && !kept[at].uid().is_empty() {
-                    object["metadata"]["uid"] = kept[at]["metadata"]["uid"].clone();
-                }
-                kept[at] = object;
+        if let Some(&at) = by_identity.get(&identity(&object)) {
+            if object.uid().is_empty() && !kept[at].uid().is_empty() {
+                object["metadata"]["uid"] = kept[at]["metadata"]["uid"].clone();
             }
-            None => {
-                by_identity.insert(identity(&object), kept.len());
-                kept.push(object);
-            }
+            kept[at] = object;
+        } else {
+            by_identity.insert(identity(&object), kept.len());
+            kept.push(object);
         }
     }
     kept
@@ -438,27 +437,23 @@ fn choose_cluster(objects: &mut Vec<Value>, chosen: Option<&str>) -> anyhow::Res
         Some((object.namespace().to_owned(), name.to_owned()))
     };
     let clusters: BTreeSet<(String, String)> = objects.iter().filter_map(name_of).collect();
-    let cluster = match chosen {
-        Some(text) => {
-            let (namespace, name) =
-                text.split_once('/').ok_or_else(|| anyhow!("--cluster {text}: it has to be NAMESPACE/NAME"))?;
-            let key = (namespace.to_owned(), name.to_owned());
-            ensure!(clusters.contains(&key), "--cluster {text}: no Machine or group of the manifests is of it");
-            key
-        }
-        None => {
-            let mut all = clusters.iter();
-            match (all.next(), all.next()) {
-                (None, _) => return Ok(None),
-                (Some(only), None) => only.clone(),
-                (Some(_), Some(_)) => {
-                    let names: Vec<_> =
-                        clusters.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
-                    bail!(
-                        "the manifests have the Clusters {}: choose one by --cluster, and dump the Nodes of that one",
-                        names.join(", ")
-                    );
-                }
+    let cluster = if let Some(text) = chosen {
+        let (namespace, name) =
+            text.split_once('/').ok_or_else(|| anyhow!("--cluster {text}: it has to be NAMESPACE/NAME"))?;
+        let key = (namespace.to_owned(), name.to_owned());
+        ensure!(clusters.contains(&key), "--cluster {text}: no Machine or group of the manifests is of it");
+        key
+    } else {
+        let mut all = clusters.iter();
+        match (all.next(), all.next()) {
+            (None, _) => return Ok(None),
+            (Some(only), None) => only.clone(),
+            (Some(_), Some(_)) => {
+                let names: Vec<_> = clusters.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+                bail!(
+                    "the manifests have the Clusters {}: choose one by --cluster, and dump the Nodes of that one",
+                    names.join(", ")
+                );
             }
         }
     };

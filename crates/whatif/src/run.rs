@@ -287,6 +287,7 @@ impl Clusters {
             timeline: Vec::new(),
             began: None,
             spoke: Instant::now(),
+            step_took: Duration::ZERO,
             moved: Moved { digest: 0, at: Instant::now(), loops: 0 },
         };
         scene.play(served, not_simulated, say).await
@@ -302,7 +303,7 @@ impl Clusters {
         match &options.player {
             Player::Binary(binary) => {
                 let provider = self.program.grpc_address().to_string();
-                Ok(Playing::Binary(start_autoscaler(binary, flags, kubeconfig, &provider, places)?))
+                Ok(Playing::Binary(Box::new(start_autoscaler(binary, flags, kubeconfig, &provider, places)?)))
             }
             Player::Driver => {
                 let url = self.sandbox.workload().url().parse().context("the API in memory has no URL")?;
@@ -361,7 +362,7 @@ enum Scheduling {
 
 /// Cluster Autoscaler, or who plays it.
 enum Playing {
-    Binary(Process),
+    Binary(Box<Process>),
     Driver(JoinHandle<()>),
 }
 
@@ -383,6 +384,9 @@ struct Moved {
     loops: u64,
 }
 
+/// The owner of pending Pods, the words of Cluster Autoscaler and of the scheduler, and what isn't simulated.
+type Reasons = (String, Option<String>, Option<String>, Vec<String>);
+
 /// A run in progress.
 struct Scene<'a> {
     clusters: &'a Clusters,
@@ -398,6 +402,8 @@ struct Scene<'a> {
     /// The end of Cluster Autoscaler's first loop.
     began: Option<Instant>,
     spoke: Instant,
+    /// The duration of the last step.
+    step_took: Duration,
     moved: Moved,
 }
 
@@ -490,6 +496,7 @@ impl Scene<'_> {
             let waiting = observer::pending(&state).len();
             say(Progress::Note(format!("{} of simulated time, {waiting} Pods without a Node", clock(seconds))));
         }
+        self.step_took = now.elapsed();
         Ok((state, groups))
     }
 
@@ -498,7 +505,8 @@ impl Scene<'_> {
         let mut changes = self.clusters.workload().subscribe();
         changes.borrow_and_update();
         let _ = timeout(PAUSES.0, changes.changed()).await;
-        tokio::time::sleep(PAUSES.1).await;
+        // Cluster Autoscaler needs the cores too.
+        tokio::time::sleep(PAUSES.1.max(self.step_took * 2)).await;
     }
 
     /// Returns the simulated time that has passed.
@@ -594,7 +602,7 @@ impl Scene<'_> {
     }
 
     fn pending(&mut self, state: &State) -> Vec<Pending> {
-        let mut rows: HashMap<(String, Option<String>, Option<String>, Vec<String>), Vec<String>> = HashMap::new();
+        let mut rows: HashMap<Reasons, Vec<String>> = HashMap::new();
         for pod in observer::pending(state) {
             let of = pod.controller().map_or_else(
                 || pod.title(),

@@ -88,8 +88,7 @@ impl Scheduler {
             let owner = pod.controller().and_then(|owner| owner["uid"].as_str()).unwrap_or_else(|| pod.uid());
             let owner = format!("{owner} {}", pod["spec"]["priority"]);
             let why = match (&facts.needs, in_vain.get(&owner)) {
-                (Err(why), _) => why.clone(),
-                (Ok(_), Some(why)) => why.clone(),
+                (Err(why), _) | (Ok(_), Some(why)) => why.clone(),
                 (Ok(needs), None) => match place(needs, &facts.ports, &mut free) {
                     Ok(node) => {
                         let binding = json!({"target": {"kind": "Node", "name": node}});
@@ -276,7 +275,7 @@ fn share_left(needs: &PodNeeds, free: &Free) -> f64 {
         let all = amount(&free.facts.node.allocatable);
         if all > 0.0 { (amount(&free.node.allocatable) - amount(&needs.requests)) / all } else { 0.0 }
     };
-    (share(CPU) + share(MEMORY)) / 2.0
+    f64::midpoint(share(CPU), share(MEMORY))
 }
 
 impl PodFacts {

@@ -140,7 +140,7 @@ impl Workloads {
                 by_owner.entry(uid).or_default().push(pod);
             }
         }
-        self.deployments(api);
+        Self::deployments(api);
         for kind in ["replicasets", "replicationcontrollers"] {
             let resource = if kind == "replicasets" { apps(kind) } else { Resource::core(kind) };
             for set in list(api, &resource) {
@@ -182,7 +182,7 @@ impl Workloads {
     }
 
     /// Gives each Deployment's size to its newest ReplicaSet. A rollout isn't simulated.
-    fn deployments(&mut self, api: &Api) {
+    fn deployments(api: &Api) {
         let sets = list(api, &apps("replicasets"));
         for deployment in list(api, &apps("deployments")) {
             let owned = sets.iter().filter(|set| set.controller().is_some_and(|it| it["uid"] == deployment.uid()));
@@ -211,7 +211,7 @@ impl Workloads {
         let mut active: Vec<_> = pods.iter().filter(|pod| is_active(pod)).collect();
         for _ in active.len()..wanted {
             let name = self.name(set.name());
-            self.create(api, set, name, |_| {});
+            self.create(api, set, &name, |_| {});
         }
         if active.len() > wanted {
             let mut beside: HashMap<&str, usize> = HashMap::new();
@@ -252,7 +252,7 @@ impl Workloads {
             let present = pods.iter().find(|pod| ordinal(pod) == Some(number));
             if present.is_none() {
                 let claims = set.list("/spec/volumeClaimTemplates").to_vec();
-                self.create(api, set, format!("{}-{number}", set.name()), |pod| add_claims(pod, &claims));
+                self.create(api, set, &format!("{}-{number}", set.name()), |pod| add_claims(pod, &claims));
             }
             let runs = present.is_some_and(|pod| pod["status"]["phase"] == "Running" && !pod.is_deleting());
             if !in_parallel && !runs {
@@ -280,7 +280,7 @@ impl Workloads {
         let duration = job.annotation(DURATION).map(str::to_owned);
         for _ in active..parallel.min(completions - done) {
             let name = self.name(job.name());
-            self.create(api, job, name, |pod| {
+            self.create(api, job, &name, |pod| {
                 if let Some(duration) = &duration {
                     pod["metadata"]["annotations"][DURATION] = json!(duration);
                 }
@@ -291,10 +291,7 @@ impl Workloads {
     fn daemons(&mut self, api: &Api, set: &Arc<Value>, pods: &[&Arc<Value>], state: &State) {
         let mut there: BTreeSet<&str> = BTreeSet::new();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
-            match node_of(pod).or_else(|| chosen_node(pod)) {
-                Some(node) => drop(there.insert(node)),
-                None => continue,
-            }
+            there.extend(node_of(pod).or_else(|| chosen_node(pod)));
         }
         let mut model = None;
         for node in &state.nodes {
@@ -308,7 +305,7 @@ impl Workloads {
                 Some((known, belongs)) if *known == seen => *belongs,
                 _ => {
                     let model = model.get_or_insert_with(|| {
-                        let mut pod = pod_of(set, String::new());
+                        let mut pod = pod_of(set, "");
                         tolerate_as_daemon(&mut pod);
                         pod
                     });
@@ -319,7 +316,7 @@ impl Workloads {
             };
             if belongs {
                 let name = self.name(set.name());
-                self.create(api, set, name, |pod| {
+                self.create(api, set, &name, |pod| {
                     tolerate_as_daemon(pod);
                     choose_node(pod, node.name());
                 });
@@ -373,7 +370,7 @@ impl Workloads {
         format!("{owner}-{}", suffix(self.names))
     }
 
-    fn create(&self, api: &Api, owner: &Value, name: String, change: impl FnOnce(&mut Value)) {
+    fn create(&self, api: &Api, owner: &Value, name: &str, change: impl FnOnce(&mut Value)) {
         let mut pod = pod_of(owner, name);
         change(&mut pod);
         self.priorities.admit(&mut pod);
@@ -411,7 +408,7 @@ fn duration_of(pod: &Value) -> Option<Duration> {
 }
 
 /// Returns a new Pod of a controller's template.
-fn pod_of(owner: &Value, name: String) -> Value {
+fn pod_of(owner: &Value, name: &str) -> Value {
     let template = &owner["spec"]["template"];
     json!({
         "apiVersion": "v1",
