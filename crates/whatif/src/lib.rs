@@ -4,6 +4,7 @@
 //! The answer is as good as what is simulated. What isn't must be named in the report, and must never be guessed.
 
 mod args;
+mod fit;
 mod flags;
 mod groups;
 mod live;

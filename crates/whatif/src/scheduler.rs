@@ -1,7 +1,8 @@
 //! A small scheduler: resources, node selector, required node affinity, taints, host ports and the number of Pods. It
 //! leaves out every Pod that needs more than that, and says so; it must never bind a Pod that kube-scheduler would not.
 //!
-//! Among the Nodes that fit it takes those without a taint `PreferNoSchedule`, then the one with the most that is free.
+//! Among the Nodes that fit it takes those without a taint `PreferNoSchedule`, then the one with the best score of
+//! resources.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,8 +11,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::PodSpec;
 use rules::{
-    EmptyNode, Obstacle, PodNeeds, Quantity, Requests, Taint, TaintEffect,
-    fit::obstacles,
+    Quantity, Requests, Taint, TaintEffect,
     resource_list::{CPU, MEMORY, PODS},
 };
 use sandbox::api::{Api, LabelSelector, Resource};
@@ -19,13 +19,14 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
+    fit::{EmptyNode, Obstacle, PodNeeds, obstacles},
     object::{Object, is_finished},
     state::{State, node_of, set_condition},
 };
 
 /// What the scheduler can't do, for everybody to read.
 pub(crate) const LIMITS: &str = "the scheduler here knows resources, node selectors, required node affinity, taints, host \
-     ports and the number of Pods; it scores Nodes by what is free alone, and preempts nothing. --scheduler takes \
+     ports and the number of Pods; it scores Nodes by their resources alone, and preempts nothing. --scheduler takes \
      kube-scheduler";
 
 /// The scheduler that Pods have unless they name another.
@@ -218,12 +219,12 @@ fn place(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &mut [Free]) -
             *why.entry(reason).or_default() += 1;
             continue;
         }
-        let (is_avoided, left) = (one.facts.is_avoided, share_left(needs, one));
+        let (is_avoided, score) = (one.facts.is_avoided, score(needs, one));
         let is_better = best.is_none_or(|(was_avoided, most, _)| {
-            (was_avoided && !is_avoided) || (was_avoided == is_avoided && left > most)
+            (was_avoided && !is_avoided) || (was_avoided == is_avoided && score > most)
         });
         if is_better {
-            best = Some((is_avoided, left, at));
+            best = Some((is_avoided, score, at));
         }
     }
     let Some((.., at)) = best else {
@@ -268,14 +269,16 @@ fn reason(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &Free) -> Opt
     }
 }
 
-/// Returns the share of CPU and memory that stays free on a Node with the Pod, as `NodeResourcesLeastAllocated` scores it.
-fn share_left(needs: &PodNeeds, free: &Free) -> f64 {
+/// Returns the score of a Node for a Pod, by the two of kube-scheduler's plugins that look at resources: the share of CPU
+/// and memory that stays free (`NodeResourcesFit`), and how equal both shares are (`NodeResourcesBalancedAllocation`).
+fn score(needs: &PodNeeds, free: &Free) -> f64 {
     let share = |resource: &str| {
         let amount = |amounts: &Requests| amounts.get(resource).map_or(0.0, |quantity| quantity.to_f64());
         let all = amount(&free.facts.node.allocatable);
         if all > 0.0 { (amount(&free.node.allocatable) - amount(&needs.requests)) / all } else { 0.0 }
     };
-    f64::midpoint(share(CPU), share(MEMORY))
+    let (cpu, memory) = (share(CPU), share(MEMORY));
+    f64::midpoint(cpu, memory) + 1.0 - (cpu - memory).abs() / 2.0
 }
 
 impl PodFacts {
