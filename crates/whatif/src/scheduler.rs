@@ -37,6 +37,8 @@ pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 pub(crate) struct Scheduler {
     pods: HashMap<String, (String, Arc<PodFacts>)>,
     nodes: HashMap<String, (String, Arc<NodeFacts>)>,
+    /// The order in which pending Pods were first seen, by their uids.
+    arrivals: HashMap<String, usize>,
 }
 
 /// What decides where a Pod can run.
@@ -71,10 +73,10 @@ impl Scheduler {
         if pending.is_empty() {
             return;
         }
-        pending.sort_by_cached_key(|pod| {
+        self.note_arrivals(&mut pending);
+        pending.sort_by_key(|pod| {
             let priority = pod.number("/spec/priority").unwrap_or_default();
-            let created = pod.text("/metadata/creationTimestamp").unwrap_or_default().to_owned();
-            (std::cmp::Reverse(priority), created, pod.namespace().to_owned(), pod.name().to_owned())
+            (std::cmp::Reverse(priority), self.arrivals.get(pod.uid()).copied())
         });
         let mut free = self.free(state);
         let keep_off = self.keep_off(state);
@@ -106,6 +108,18 @@ impl Scheduler {
             });
             set_condition(workload, &pods, pod, &condition, None);
             in_vain.insert(owner, why);
+        }
+    }
+
+    /// Numbers the Pods that are seen for the first time: times of objects are whole seconds, and names have no order.
+    fn note_arrivals(&mut self, pending: &mut [&Arc<Value>]) {
+        pending.sort_by_cached_key(|pod| {
+            let created = pod.text("/metadata/creationTimestamp").unwrap_or_default().to_owned();
+            (created, pod.text("/metadata/resourceVersion").and_then(|text| text.parse::<u64>().ok()))
+        });
+        for pod in pending {
+            let next = self.arrivals.len();
+            self.arrivals.entry(pod.uid().to_owned()).or_insert(next);
         }
     }
 
