@@ -15,11 +15,12 @@ use page::state::{CheckState, Selection, State};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
-    Sandbox, SandboxOptions, Settings, Times,
+    Contract, Sandbox, SandboxOptions, Settings, Times,
     api::{Resource, Selection as Everything},
     fleet::Fleet,
     read_manifests,
 };
+use serde_json::json;
 use service::listen::Shutdown;
 
 use super::{
@@ -149,11 +150,50 @@ async fn show(
     writeln!(out, "\nReady in {} ms. The node groups, and what is none:\n", took.as_millis())?;
     print_groups(server, out)?;
     writeln!(out)?;
+    if let Some(binary) = &options.autoscaler {
+        return with_autoscaler(binary, options.once, sandbox, server, out).await;
+    }
     scenario::run(&mut client, sandbox, out).await?;
     if !options.once {
         print_next(sandbox, server, out)?;
     }
     Ok(())
+}
+
+/// The CPU of a Pod: more than half of what a Node has.
+const LARGE_POD: &str = "3";
+/// One Pod more than there are Nodes.
+const LARGE_PODS: usize = 4;
+
+/// Runs a Cluster Autoscaler, and creates Pods for which there is no Node.
+async fn with_autoscaler(
+    binary: &Path,
+    once: bool,
+    sandbox: &Sandbox,
+    server: &App,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
+    writeln!(out, "{LARGE_PODS} Pods ask for {LARGE_POD} CPUs each, with {} running:\n", binary.display())?;
+    let provider = server.grpc_address().to_string();
+    let mut live = whatif::Live::start(binary, sandbox, Contract::default(), &provider)?;
+    let began = Instant::now();
+    let pod = |number| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("large-{number}"), "namespace": "default"},
+            "spec": {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": LARGE_POD}}}]},
+        })
+    };
+    let mut failed = None;
+    let mut say = |what: &str| {
+        let printed = writeln!(out, "  {:5.1} s  {what}", began.elapsed().as_secs_f64()).and_then(|()| out.flush());
+        failed = failed.take().or(printed.err());
+    };
+    live.place((1..=LARGE_PODS).map(pod).collect(), &mut say).await?;
+    if !once {
+        say("all Pods have a Node; following until Ctrl-C");
+        live.follow(&mut say).await?;
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Waits until the infrastructure templates are known too, but only for a short time. The program itself waits for none

@@ -31,6 +31,10 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u8).range(0..=90))]
     pub(crate) ill: u8,
 
+    /// Run this binary of Cluster Autoscaler, 1.33 or later: Pods that wait for a Node make a group grow
+    #[arg(long, value_name = "BINARY", conflicts_with_all = ["clusters", "api_only"])]
+    pub(crate) autoscaler: Option<PathBuf>,
+
     /// End after the demonstration
     #[arg(long, conflicts_with = "api_only")]
     pub(crate) once: bool,

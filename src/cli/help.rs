@@ -54,8 +54,8 @@ Examples:
   capi-autoscaler-provider explain md/team-a/workers --cluster team-a/prod
   # Without any cluster: manifests, before they are applied
   capi-autoscaler-provider explain -f manifests/
-  # Would this pod fit a new Node?
-  kubectl get machinedeployments,devmachinetemplates -A -o yaml | capi-autoscaler-provider explain -f - --pod job.yaml";
+  # A dump; whatif says which Pods would fit
+  kubectl get machinedeployments,devmachinetemplates -A -o yaml | capi-autoscaler-provider explain -f -";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:

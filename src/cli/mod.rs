@@ -77,8 +77,7 @@ pub enum Command {
     /// Reads the same clusters as serve, or manifests (--manifests) without a cluster.
     ///
     /// Exit code 0: all is well; paused node groups are no error. 1: a node group has a problem or is excluded by an
-    /// error, a manifest can't be read, or the pod of --pod fits no node group. 2: a wrong call, an unknown ID, or
-    /// clusters or files that can't be read.
+    /// error, or a manifest can't be read. 2: a wrong call, an unknown ID, or clusters or files that can't be read.
     #[command(after_help = help::EXPLAIN_EXAMPLES)]
     Explain(Box<ExplainArgs>),
     /// Check whether serve would work with these flags: clusters, permissions, node groups, certificates

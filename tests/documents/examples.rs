@@ -22,12 +22,11 @@ use serde_json::Value;
 
 use super::{read, root, yaml};
 
-pub(crate) const EXAMPLES: [&str; 14] = [
+pub(crate) const EXAMPLES: [&str; 16] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
     // Checked in tests/program/explain.rs, with their output.
     "examples/explain/dump.yaml",
-    "examples/explain/job.yaml",
     "examples/node-groups/by-annotations.yaml",
     "examples/node-groups/cluster.yaml",
     "examples/node-groups/from-zero-by-annotations.yaml",
@@ -38,6 +37,10 @@ pub(crate) const EXAMPLES: [&str; 14] = [
     "examples/prices.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
+    // Checked in crates/whatif/tests.
+    "examples/whatif/dump.yaml",
+    "examples/whatif/huge.yaml",
+    "examples/whatif/job.yaml",
 ];
 
 #[test]

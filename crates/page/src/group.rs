@@ -12,7 +12,7 @@ use super::{
 };
 use crate::state::explain::{
     Explained, GroupReport,
-    rows::{Row as Line, Tone, rows},
+    rows::{Row as Line, rows},
 };
 use crate::state::{Group, HistoryEntry, Instance, InstanceState, InstanceView, LeftOutObject, Problem, Run, State};
 
@@ -155,14 +155,7 @@ fn explained_line(line: &Line) -> Markup {
     html! {
         tr role="row" {
             th role="rowheader" scope="row" { (Foreign(&line.name)) }
-            (cell("Value", "value", &html! {
-                @match line.tone {
-                    Tone::Plain => (Foreign(&line.value)),
-                    Tone::Good => (labelled(Severity::Good, &line.value)),
-                    Tone::Odd => (labelled(Severity::Odd, &line.value)),
-                    Tone::Bad => (labelled(Severity::Bad, &line.value)),
-                }
-            }))
+            (cell("Value", "value", &Foreign(&line.value)))
             (cell("Where it comes from", "aside", &Foreign(&line.from)))
         }
     }

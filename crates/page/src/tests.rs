@@ -140,7 +140,6 @@ fn hostile() -> (State, Explained) {
         drivers: vec![],
         problems: problems(),
         notes: vec![text()],
-        fits: vec![],
     };
     let informer =
         InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };

@@ -10,7 +10,6 @@ pub mod drivers;
 pub mod duration;
 pub mod evaluate;
 pub mod failure;
-pub mod fit;
 mod id;
 pub mod instance;
 pub mod labels;
@@ -46,7 +45,6 @@ pub use drivers::{Driver, DriverKind};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, Excluded, Exclusion, InfrastructureState, Rules, evaluate};
 pub use failure::{TERMINAL, Terminal};
-pub use fit::{EmptyNode, Obstacle};
 pub use id::GroupId;
 pub use instance::{
     DeleteConditions, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView, PoolView,
@@ -57,7 +55,7 @@ pub use node_claim::NodeClaim;
 pub use observed::{Amounts, ObservedResources, RealNodes, Remembered};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
-pub use pod::{PodNeeds, PodResources, Requests};
+pub use pod::{PodResources, Requests};
 pub use price::{GroupPrice, Price, PriceList, UnitPrices};
 pub use problem::{Problem, ProblemKind};
 pub use provenance::{ObservedNode, Source, Sourced, SourcedMap, Stated, TemplateName};

@@ -1,5 +1,6 @@
-//! The requirements of a pod on a Node, by the scheduler's rules for one pod and one Node, and the parts of the pod
-//! that those rules don't cover. This file must never guess at what only a cluster knows.
+//! A pod's requests to a Node, summed as the scheduler does: concurrent containers, sequential init containers,
+//! sidecars beside both, the pod's own resources, and overhead. This file must never count anything that the
+//! scheduler doesn't.
 
 use std::collections::BTreeMap;
 
@@ -12,108 +13,6 @@ use crate::{
     problem::Clipped,
     resource_list::{CPU, MEMORY},
 };
-
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
-
-/// The requirements of a pod on a Node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodNeeds {
-    /// The requested resources.
-    pub requests: Requests,
-    /// `spec.nodeSelector`: labels that the Node must have.
-    pub node_selector: BTreeMap<String, String>,
-    /// The required node affinity: one of these terms must match. `None` if the pod has none; an empty list matches
-    /// no Node.
-    pub affinity: Option<Vec<api::NodeSelectorTerm>>,
-    /// Its tolerations.
-    pub tolerations: Vec<api::Toleration>,
-}
-
-/// The reason why a pod's requirements are unknown.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub enum BadPod {
-    /// An amount is invalid.
-    #[error(transparent)]
-    Request(#[from] BadRequest),
-    /// A comparison is unknown.
-    #[error("{place}: operator {operator:?} isn't known here: use one of {}", known.join(", "))]
-    Operator {
-        /// The requirement or toleration.
-        place: String,
-        /// The comparison.
-        operator: String,
-        /// The known ones.
-        known: &'static [&'static str],
-    },
-}
-
-impl TryFrom<&api::PodSpec> for PodNeeds {
-    type Error = BadPod;
-
-    fn try_from(spec: &api::PodSpec) -> Result<Self, BadPod> {
-        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-        let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
-        let needs = Self {
-            requests: of_spec(spec)?,
-            node_selector: spec.node_selector.clone().unwrap_or_default(),
-            affinity: required.map(|selector| selector.node_selector_terms.clone()),
-            tolerations: spec.tolerations.clone().unwrap_or_default(),
-        };
-        for term in needs.affinity.iter().flatten() {
-            for requirement in term.match_expressions.iter().chain(&term.match_fields).flatten() {
-                let place = || format!("node affinity, {:?}", requirement.key);
-                check_operator(&requirement.operator, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], place)?;
-            }
-        }
-        for toleration in &needs.tolerations {
-            let operator = toleration.operator.as_deref().filter(|operator| !operator.is_empty()).unwrap_or("Equal");
-            let place = || format!("toleration of {:?}", toleration.key.as_deref().unwrap_or_default());
-            check_operator(operator, &["Equal", "Exists"], place)?;
-        }
-        Ok(needs)
-    }
-}
-
-fn check_operator(
-    operator: &str,
-    known: &'static [&'static str],
-    place: impl FnOnce() -> String,
-) -> Result<(), BadPod> {
-    if known.contains(&operator) {
-        return Ok(());
-    }
-    Err(BadPod::Operator { place: place(), operator: operator.to_owned(), known })
-}
-
-/// Returns the factors that also decide where the pod can run, but that these rules ignore: other pods on the Node, and
-/// the parts of the spec that reach beyond one pod and one Node.
-#[must_use]
-pub fn not_looked_at(spec: &api::PodSpec) -> Vec<&'static str> {
-    let affinity = spec.affinity.as_ref();
-    let volumes =
-        spec.volumes.iter().flatten().any(|volume| {
-            volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
-        });
-    let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
-    let parts = [
-        (true, "the share of DaemonSets"),
-        (
-            affinity.is_some_and(|affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some()),
-            "affinity to other pods",
-        ),
-        (spec.topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty()), "topology spread"),
-        (volumes, "volumes (their zone, their node affinity and how many a Node takes)"),
-        (spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()), "resource claims"),
-        (spec.runtime_class_name.is_some(), "what its RuntimeClass adds"),
-        (spec.node_name.is_some(), "spec.nodeName, which passes the scheduler by"),
-        (scheduler.is_some_and(|name| name != DEFAULT_SCHEDULER), "the rules of its own scheduler"),
-    ];
-    parts.into_iter().filter(|(is_there, _)| *is_there).map(|(_, part)| part).collect()
-}
-
-// A pod's requests to a Node, summed as the scheduler does: concurrent containers, sequential init containers,
-// sidecars beside both, the pod's own resources, and overhead. This file must never count anything that the
-// scheduler doesn't.
 
 /// Amounts, by the name of the resource.
 pub type Requests = BTreeMap<String, Quantity>;
@@ -156,15 +55,7 @@ pub struct BadRequest {
     rule: String,
 }
 
-/// Returns a pod's requests to a Node, without the resource `pods`, of which it takes one.
-///
-/// # Errors
-/// When an amount is no quantity, or is negative.
-pub(crate) fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
-    Ok(PodResources::try_from(spec)?.requests())
-}
-
-/// Returns the same for a pod that is received over gRPC.
+/// Returns the requests of a pod that is received over gRPC, without the resource `pods`, of which it takes one.
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.

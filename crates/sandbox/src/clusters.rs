@@ -209,12 +209,12 @@ mod tests {
     use super::*;
     use crate::{
         api::{PatchKind, Subresource},
-        settings::{Contract, Times},
+        settings::Times,
     };
 
     async fn started(clusters: usize) -> Clusters {
         let options = ClustersOptions {
-            settings: Settings { contract: Contract::V1Beta2, times: Times::ZERO },
+            settings: Settings { times: Times::ZERO, ..Settings::default() },
             clock: Clock::real(),
             management: SocketAddr::from(([127, 0, 0, 1], 0)),
             clusters,

@@ -71,7 +71,7 @@ impl Fleet {
         variation: &Variation,
     ) -> Result<u64, LoadError> {
         let now = management.clock().now();
-        let settings = Settings { contract, times: Times::ZERO };
+        let settings = Settings { contract, times: Times::ZERO, models: None };
         let made = variation.uids;
         let mut maker = Maker { fleet: self, variation, now, settings, names: Names::default(), made };
         let cluster = maker.cluster();
@@ -287,7 +287,7 @@ mod tests {
         let clock = Clock::driven(Timestamp::UNIX_EPOCH);
         let (management, workload) = (Api::new(clock.clone()), Api::new(clock.clone()));
         define_cluster_api(&management, contract).unwrap();
-        let settings = Settings { contract, times: Times::default() };
+        let settings = Settings { contract, ..Settings::default() };
         let mut controllers = Controllers::live(&management, Workloads::Shared(workload.clone()), clock, settings);
         let fleet = Fleet { groups: 3, machines: 4, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };
         fleet.build(&management, &workload, contract).unwrap();

@@ -23,5 +23,5 @@ pub use api::{ManifestError, read_manifests};
 pub use controllers::CapiVersion;
 pub use definitions::define_cluster_api;
 pub use sandbox::{Sandbox, SandboxOptions, StartError};
-pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
+pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, GroupKey, Model, Models, Settings, Times};
 pub use simulation::Simulation;

@@ -35,6 +35,8 @@ pub struct SandboxOptions {
     pub workload: SocketAddr,
     /// The initial objects: Nodes are loaded into the workload cluster, everything else into the management cluster.
     pub manifests: Vec<Value>,
+    /// Further initial objects of the workload cluster.
+    pub workload_manifests: Vec<Value>,
     /// The initial fleet.
     pub fleet: Option<Fleet>,
     /// True if the Machines that the manifests require exist from the start, whatever the times say.
@@ -51,6 +53,7 @@ impl Default for SandboxOptions {
             management: any,
             workload: any,
             manifests: Vec::new(),
+            workload_manifests: Vec::new(),
             fleet: None,
             settled: true,
         }
@@ -91,10 +94,12 @@ impl Sandbox {
     /// Starts both APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster refers to the workload
     /// API.
     pub async fn start(options: SandboxOptions) -> Result<Self, StartError> {
-        let SandboxOptions { settings, clock, management, workload, manifests, fleet, settled } = options;
+        let SandboxOptions { settings, clock, management, workload, manifests, workload_manifests, fleet, settled } =
+            options;
         let management = serve("management", Api::new(clock.clone()), management).await?;
         let workload = serve("workload", Api::new(clock.clone()), workload).await?;
         define_cluster_api(management.api(), settings.contract)?;
+        workload.api().define_workload_kinds();
         management.api().load_values(definitions::of_providers(&manifests))?;
         if let Some(fleet) = &fleet {
             fleet.build(management.api(), workload.api(), settings.contract)?;
@@ -104,6 +109,7 @@ impl Sandbox {
         let simulation = Simulation::start(management.api(), Workloads::Shared(workload.api().clone()), clock, first);
         let (nodes, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|object| object.kind() == "Node");
         workload.api().load_values(nodes)?;
+        workload.api().load_values(workload_manifests)?;
         management.api().load_values(others)?;
         simulation.settle().await;
         simulation.set_times(times);

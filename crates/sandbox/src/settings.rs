@@ -1,6 +1,8 @@
 //! The settings of a sandbox: its times, and the Cluster API contract version in which its objects are stored.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Map, Value};
 
 /// The label of a Machine's template that selects the behaviour of its Machines: see [`Behaviour`].
 pub const BEHAVIOUR_LABEL: &str = "sandbox.capi-autoscaler-provider.io/machines";
@@ -12,6 +14,86 @@ pub struct Settings {
     pub contract: Contract,
     /// The durations of the steps.
     pub times: Times,
+    /// The Nodes of each group, where its objects don't decide them. Then only Machines of these groups become Nodes.
+    pub models: Option<Arc<Models>>,
+}
+
+/// A group of Machines: kind, namespace and name of a MachineDeployment, MachineSet or MachinePool.
+pub type GroupKey = (String, String, String);
+
+/// What new Nodes are like, by their group.
+pub type Models = BTreeMap<GroupKey, Model>;
+
+/// What the new Nodes of a group are like.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    /// The labels besides those of its Machine.
+    pub labels: Map<String, Value>,
+    /// The taints, as in `spec.taints`.
+    pub taints: Vec<Value>,
+    /// `status.capacity`
+    pub capacity: Map<String, Value>,
+    /// `status.allocatable`
+    pub allocatable: Map<String, Value>,
+    /// `status.nodeInfo`
+    pub info: Map<String, Value>,
+    /// The durations of the steps; `None` for those of all groups.
+    pub times: Option<Times>,
+}
+
+/// What decides the Nodes of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum NodeSource<'a> {
+    /// Its annotations and its infrastructure template.
+    Objects,
+    /// Its model.
+    Model(&'a Model),
+    /// Nothing: other groups have models, and no Node of this one joins.
+    Nothing,
+}
+
+impl Settings {
+    /// Returns what decides the Nodes of the first of these groups that has a model.
+    pub(crate) fn node_source(&self, groups: impl FnOnce() -> Vec<GroupKey>) -> NodeSource<'_> {
+        let Some(models) = &self.models else { return NodeSource::Objects };
+        groups().iter().find_map(|group| models.get(group)).map_or(NodeSource::Nothing, NodeSource::Model)
+    }
+
+    /// Returns the durations of the steps of the first of these groups that has a model.
+    pub(crate) fn times_of(&self, groups: impl FnOnce() -> Vec<GroupKey>) -> Times {
+        match self.node_source(groups) {
+            NodeSource::Model(model) => model.times.unwrap_or(self.times),
+            NodeSource::Objects | NodeSource::Nothing => self.times,
+        }
+    }
+}
+
+impl Model {
+    /// Makes a Node that registers like those of its group.
+    pub(crate) fn apply(&self, node: &mut Value) {
+        for (key, value) in &self.labels {
+            node["metadata"]["labels"][key] = value.clone();
+        }
+        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let is_there = |taints: &[Value], taint: &Value| {
+            taints.iter().any(|one| one["key"] == taint["key"] && one["effect"] == taint["effect"])
+        };
+        for taint in &self.taints {
+            if !is_there(&taints, taint) {
+                taints.push(taint.clone());
+            }
+        }
+        if !taints.is_empty() {
+            node["spec"]["taints"] = Value::Array(taints);
+        }
+        for (field, values) in
+            [("capacity", &self.capacity), ("allocatable", &self.allocatable), ("nodeInfo", &self.info)]
+        {
+            if !values.is_empty() {
+                node["status"][field] = Value::Object(values.clone());
+            }
+        }
+    }
 }
 
 /// The contract versions of Cluster API. Both are served; this is the one in which the controllers write.

@@ -8,7 +8,7 @@ use crate::{
     api::Api,
     clock::Clock,
     engine::{Controller, Controllers, Workloads},
-    settings::{Settings, Times},
+    settings::{Models, Settings, Times},
 };
 
 /// The number of rounds of steps that are taken before the task yields.
@@ -20,6 +20,8 @@ enum Command {
     Settle(oneshot::Sender<()>),
     /// Use these times from now on.
     Times(Times),
+    /// Make Nodes of these models from now on.
+    Models(Models),
     /// End.
     End,
 }
@@ -51,6 +53,12 @@ impl Simulation {
     pub fn set_times(&self, times: Times) {
         // A simulation that has ended needs no times.
         let _ = self.0.send(Command::Times(times));
+    }
+
+    /// Changes what new Nodes are like. Machines that have waited for a model become Nodes.
+    pub fn set_models(&self, models: Models) {
+        // A simulation that has ended makes no Nodes.
+        let _ = self.0.send(Command::Models(models));
     }
 
     /// Ends the controllers, and waits until they have ended.
@@ -87,6 +95,7 @@ async fn follow(mut controllers: Controllers, clock: Clock, mut commands: mpsc::
             command = commands.recv() => match command {
                 Some(Command::Settle(done)) => waiting.push(done),
                 Some(Command::Times(times)) => controllers.set_times(times),
+                Some(Command::Models(models)) => controllers.set_models(models),
                 Some(Command::End) | None => return,
             },
             is_served = any_changed(&mut changes) => if !is_served { return },

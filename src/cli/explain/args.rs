@@ -24,11 +24,6 @@ pub struct ExplainArgs {
     #[arg(long, short, help_heading = help::SELECTION)]
     pub all: bool,
 
-    /// Does this Pod, or the pod template of this Deployment or Job, fit an empty Node of each group? - for standard
-    /// input
-    #[arg(long, value_name = "FILE|-", help_heading = help::SELECTION)]
-    pub pod: Option<String>,
-
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = help::OUTPUT)]
     pub output: Output,

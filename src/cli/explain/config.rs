@@ -17,8 +17,6 @@ pub(in crate::cli) struct ExplainConfig {
     pub(super) selection: Selection,
     /// The sources that replace the clusters, if there are any.
     pub(super) manifests: Vec<ManifestSource>,
-    /// The file of the pod.
-    pub(super) pod: Option<String>,
     pub(super) output: Output,
     pub(super) color: Color,
     pub(super) timeout: Duration,
@@ -41,8 +39,8 @@ impl TryFrom<ExplainArgs> for ExplainConfig {
         }
         let manifests: Vec<_> = args.manifests.iter().map(|source| ManifestSource::from(source.as_str())).collect();
         let stdin = manifests.iter().filter(|source| **source == ManifestSource::Stdin).count();
-        if stdin + usize::from(args.pod.as_deref() == Some("-")) > 1 {
-            return Err(wrong("--manifests and --pod", "-", "standard input can be read only once"));
+        if stdin > 1 {
+            return Err(wrong("--manifests", "-", "standard input can be read only once"));
         }
         let selection = Selection { ids: args.ids, namespace, all: args.all };
         let mut warnings = Vec::new();
@@ -52,7 +50,6 @@ impl TryFrom<ExplainArgs> for ExplainConfig {
             timeout: duration(&args.timeout).map_err(|reason| wrong("--timeout", &args.timeout, &reason))?,
             selection,
             manifests,
-            pod: args.pod,
             output: args.output,
             color: args.color,
             warnings,

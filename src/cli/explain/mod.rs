@@ -7,7 +7,6 @@ mod config;
 mod live;
 mod manifests;
 mod node;
-mod pod;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -27,7 +26,7 @@ use super::{
 };
 use app::prices::PriceFile;
 use index::{Detail, Index, Served};
-use page::state::explain::{Explained, Pod, Report, SCHEMA_VERSION, explained};
+use page::state::explain::{Explained, Report, SCHEMA_VERSION, explained};
 use rules::{GroupId, text::visible};
 
 /// The result of reading clusters or manifests, besides the index.
@@ -71,8 +70,7 @@ impl ExplainConfig {
 
     fn findings(&mut self) -> anyhow::Result<Findings> {
         self.load_prices()?;
-        let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
-        if self.manifests.is_empty() { self.of_clusters(&pods) } else { self.of_manifests(&pods) }
+        if self.manifests.is_empty() { self.of_clusters() } else { self.of_manifests() }
     }
 
     fn load_prices(&mut self) -> anyhow::Result<()> {
@@ -83,34 +81,33 @@ impl ExplainConfig {
         Ok(())
     }
 
-    fn of_manifests(&self, pods: &[Pod]) -> anyhow::Result<Findings> {
+    fn of_manifests(&self) -> anyhow::Result<Findings> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
         let IndexFeed { index, unreadable, notes } =
             manifests::fed(&manifests, self.index.rules.clone(), &self.index.remember);
         let broken = manifests.broken.len() + unreadable.len();
         let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
-        self.explain(&index, ReadResult { notes, warnings, broken, skipped: manifests.skipped }, pods)
+        self.explain(&index, ReadResult { notes, warnings, broken, skipped: manifests.skipped })
     }
 
-    fn of_clusters(&self, pods: &[Pod]) -> anyhow::Result<Findings> {
+    fn of_clusters(&self) -> anyhow::Result<Findings> {
         let runtime = tokio::runtime::Runtime::new().context("can't run")?;
         runtime.block_on(async {
             let live = live::read(self.index.clone(), self.timeout).await?;
-            let explained = self.explain(live.index(), ReadResult::default(), pods);
+            let explained = self.explain(live.index(), ReadResult::default());
             live.end().await;
             explained
         })
     }
 
-    fn explain(&self, index: &Index, read: ReadResult, pods: &[Pod]) -> anyhow::Result<Findings> {
+    fn explain(&self, index: &Index, read: ReadResult) -> anyhow::Result<Findings> {
         let mut snapshot = index.snapshot(None, Detail::Counts);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();
         let chosen = self.selection.chosen(&ids)?;
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
-            pods: pods.to_vec(),
             warnings: read.warnings,
             skipped: read.skipped,
             ..Report::default()
@@ -118,7 +115,7 @@ impl ExplainConfig {
         let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
-            match explained(group, notes, &self.index.rules.keys, pods) {
+            match explained(group, notes, &self.index.rules.keys) {
                 Some(Explained::Group(group)) => report.groups.push(*group),
                 // A user who names an object wants to know why it is left out, whatever the reason.
                 Some(Explained::LeftOut(object))
@@ -165,11 +162,9 @@ impl Findings {
             1 => Some(format!("1 {one}")),
             count => Some(format!("{count} {many}")),
         };
-        let homeless: Vec<_> = self.report.homeless().collect();
         let parts = [
             of(self.report.invalid(), "node group is invalid", "node groups are invalid"),
             of(self.broken, "object can't be read", "objects can't be read"),
-            (!homeless.is_empty()).then(|| format!("no Node of these groups would fit {}", homeless.join(", "))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
         ensure!(parts.is_empty(), "{}", visible(&parts.join("; ")));

@@ -29,8 +29,7 @@ fn try_explained(objects: &[Value], flags: &[&str]) -> anyhow::Result<Findings> 
     let path = directory.path().join("fleet.json");
     fs::write(&path, json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).unwrap();
     let config = config(&[&["-f", path.to_str().unwrap()], flags].concat()).unwrap();
-    let pods = config.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
-    config.of_manifests(&pods)
+    config.of_manifests()
 }
 
 fn explained(objects: &[Value], flags: &[&str]) -> Findings {
@@ -328,15 +327,12 @@ fn the_namespace_is_that_of_manifests_which_name_none() {
 
 /// Explains the example of the documentation.
 fn example(flags: &[&str]) -> Findings {
-    let file = |name: &str| format!("{}/examples/explain/{name}", env!("CARGO_MANIFEST_DIR"));
-    let (dump, job) = (file("dump.yaml"), file("job.yaml"));
-    let config = config(&[&["-f", &dump, "--pod", &job], flags].concat()).unwrap();
-    let pods = pod::read(config.pod.as_deref().unwrap()).unwrap();
-    config.of_manifests(&pods).unwrap()
+    let dump = format!("{}/examples/explain/dump.yaml", env!("CARGO_MANIFEST_DIR"));
+    config(&[&["-f", &dump], flags].concat()).unwrap().of_manifests().unwrap()
 }
 
 #[test]
-fn explain_shows_the_overhead_learned_from_a_node_and_whether_a_pod_fits() {
+fn explain_shows_the_overhead_learned_from_a_node() {
     insta::assert_snapshot!(example(&[]).render(Output::Text, false).unwrap());
 }
 
@@ -350,12 +346,6 @@ fn nodes_in_several_zones_are_the_reason_why_none_is_sent() {
         }}})
     };
     insta::assert_snapshot!(text_of(&[pool, known_template(), node("a", "eu-1a"), node("b", "eu-1b")], &[]));
-}
-
-#[test]
-fn a_pod_that_fits_nowhere_is_an_error() {
-    let error = example(&["system"]).verdict().unwrap_err().to_string();
-    assert_eq!(error, "no Node of these groups would fit Job team-a/train");
 }
 
 #[test]
@@ -422,13 +412,13 @@ fn prices_of_a_file_are_reported() {
     config.manifests = vec![manifests::ManifestSource::Path(
         format!("{}/examples/explain/dump.yaml", env!("CARGO_MANIFEST_DIR")).into(),
     )];
-    let report = config.of_manifests(&[]).unwrap().report;
+    let report = config.of_manifests().unwrap().report;
     let price = report.groups[0].price_per_hour.as_ref().unwrap();
     assert_eq!(price.source.as_str(), "price file");
 }
 
 #[rstest]
-#[case::stdin_twice(&["-f", "-", "--pod", "-"], "only once")]
+#[case::stdin_twice(&["-f", "-", "-f", "-"], "only once")]
 #[case::namespace(&["-n", "Team"], "--namespace: \"Team\"")]
 #[case::timeout(&["--timeout", "0s"], "--timeout: \"0s\"")]
 #[case::scope(&["--cluster", "a/b", "--all-clusters"], "exclude each other")]

@@ -7,8 +7,8 @@ use anstyle::Style;
 
 use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
 use page::state::explain::{
-    GroupReport, Pod, Report,
-    rows::{Row, Tone, plain, rows, short, shown},
+    GroupReport, Report,
+    rows::{Row, plain, rows, short},
 };
 use page::state::{LeftOutObject, Problem};
 use rules::FromZero;
@@ -28,7 +28,6 @@ pub(super) fn text(report: &Report, coloured: bool) -> String {
     if blocks.is_empty() {
         blocks.push("no node groups: --all shows what is excluded on purpose\n".to_owned());
     }
-    blocks.extend(report.pods.iter().map(|pod| paint.pod(pod)));
     blocks.join("\n")
 }
 
@@ -67,19 +66,6 @@ impl Paint {
         text
     }
 
-    fn pod(&self, pod: &Pod) -> String {
-        let requests = pod.needs.requests.iter();
-        let requests: Vec<_> =
-            requests.map(|(name, amount)| format!("{}={}", plain(name), shown(name, &amount.to_string()))).collect();
-        let asks = if requests.is_empty() { "nothing".to_owned() } else { requests.join(", ") };
-        let beyond = pod.not_looked_at.join(", ");
-        format!(
-            "{} asks for {asks}\n{}\n",
-            self.with(Style::new().bold(), &plain(&pod.name)),
-            self.with(DIM, &format!("  not looked at: {beyond}"))
-        )
-    }
-
     /// Writes the lines of a block below its heading: values, problems and notes.
     fn lines<'a>(
         &self,
@@ -98,14 +84,8 @@ impl Paint {
         for row in rows {
             let name = if row.name == before { "" } else { &row.name };
             before = &row.name;
-            let value = match row.tone {
-                Tone::Plain => row.value.clone(),
-                Tone::Good => self.with(GOOD, &row.value),
-                Tone::Odd => self.with(ODD, &row.value),
-                Tone::Bad => self.with(BAD, &row.value),
-            };
             let behind = if row.from.is_empty() { String::new() } else { gap(values, &row.value) };
-            let _ = writeln!(text, "  {name}{}{value}{behind}{}", gap(names, name), self.with(DIM, &row.from));
+            let _ = writeln!(text, "  {name}{}{}{behind}{}", gap(names, name), row.value, self.with(DIM, &row.from));
         }
         for (name, message) in &problems {
             let _ = writeln!(text, "  {}{}{message}", self.with(BAD.bold(), name), gap(names, name));

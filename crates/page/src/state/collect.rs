@@ -117,8 +117,7 @@ impl StateSource {
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);
-        let explained =
-            snapshot.groups.first().and_then(|group| explained(group, &[], self.served.cluster.keys(), &[]));
+        let explained = snapshot.groups.first().and_then(|group| explained(group, &[], self.served.cluster.keys()));
         (self.of(&snapshot), explained)
     }
 

@@ -439,27 +439,32 @@ pub(crate) const NODE_ADDRESS: &str = "node address ";
 /// A placeholder for a path: kind and name of the object that an Event is about.
 pub(crate) const EVENT_OBJECT: &str = "event object";
 
-/// A core kind in v1.
-struct CoreKind {
-    group: &'static str,
-    kind: &'static str,
-    short: &'static [&'static str],
-    categories: &'static [&'static str],
-    namespaced: bool,
-    status: bool,
-    selectable: &'static [&'static str],
+/// A kind of Kubernetes itself.
+pub(super) struct CoreKind {
+    pub(super) group: &'static str,
+    pub(super) kind: &'static str,
+    /// The served versions, the stored one first.
+    pub(super) versions: &'static [&'static str],
+    pub(super) short: &'static [&'static str],
+    pub(super) categories: &'static [&'static str],
+    pub(super) namespaced: bool,
+    pub(super) status: bool,
+    pub(super) scale: bool,
+    pub(super) selectable: &'static [&'static str],
     /// Heading, path and priority of the columns between name and age.
-    columns: &'static [(&'static str, &'static str, i64)],
-    rules: Rules,
+    pub(super) columns: &'static [(&'static str, &'static str, i64)],
+    pub(super) rules: Rules,
 }
 
-const PLAIN: CoreKind = CoreKind {
+pub(super) const PLAIN: CoreKind = CoreKind {
     group: "",
     kind: "",
+    versions: &["v1"],
     short: &[],
     categories: &[],
     namespaced: true,
     status: false,
+    scale: false,
     selectable: &[],
     columns: &[],
     rules: Rules::CORE,
@@ -580,23 +585,33 @@ const RETURNED: Rules = Rules { delete_returns_object: true, ..Rules::CORE };
 
 /// Returns the core kinds.
 pub(crate) fn core_kinds() -> impl Iterator<Item = KindSpec> {
-    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    CORE_KINDS.into_iter().map(move |core| {
-        let columns = core
+    CORE_KINDS.into_iter().map(KindSpec::from)
+}
+
+impl From<CoreKind> for KindSpec {
+    fn from(core: CoreKind) -> Self {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        let columns: Vec<_> = core
             .columns
             .iter()
-            .map(|(name, path, priority)| Column { priority: *priority, ..Column::text(name, path) });
-        let version = VersionSpec { status: core.status, columns: columns.collect(), ..VersionSpec::new("v1") };
-        KindSpec {
+            .map(|(name, path, priority)| Column { priority: *priority, ..Column::text(name, path) })
+            .collect();
+        let version = |name: &&str| VersionSpec {
+            status: core.status,
+            scale: core.scale.then(ScalePaths::default),
+            columns: columns.clone(),
+            ..VersionSpec::new(name)
+        };
+        Self {
             short_names: owned(core.short),
             categories: owned(core.categories),
             namespaced: core.namespaced,
-            versions: vec![version],
+            versions: core.versions.iter().map(version).collect(),
             selectable_fields: owned(core.selectable),
             rules: core.rules,
-            ..KindSpec::new(core.group, "v1", core.kind)
+            ..Self::new(core.group, "v1", core.kind)
         }
-    })
+    }
 }
 
 /// Fills in the defaults of a kind.

@@ -16,12 +16,14 @@ mod managed;
 mod manifests;
 mod object;
 mod patch;
+mod pods;
 mod refusal;
 mod scale;
 mod selector;
 mod store;
 #[cfg(test)]
 mod tests;
+mod workload_kinds;
 mod write;
 
 pub use collect::{DeleteOptions, Deleted};
@@ -119,6 +121,14 @@ impl Api {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// Defines the kinds of a workload cluster that Cluster Autoscaler and kube-scheduler list besides the core kinds.
+    pub fn define_workload_kinds(&self) {
+        let mut store = self.shared.store.write();
+        for kind in workload_kinds::workload_kinds() {
+            store.define(kind);
+        }
     }
 
     /// Defines a kind, or replaces its definition.

@@ -64,6 +64,34 @@ impl LabelSelector {
             .map(Self)
     }
 
+    /// Reads a selector as objects have it, with `matchLabels` and `matchExpressions`. Returns `None` if there is none,
+    /// or one that isn't understood: it selects nothing.
+    #[must_use]
+    pub fn of_object(selector: &Value) -> Option<Self> {
+        let selector = selector.as_object()?;
+        let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+        let mut requirements: Vec<Requirement> = labels
+            .map(|(key, value)| {
+                Some(Requirement { key: key.clone(), rule: Rule::In(vec![value.as_str()?.to_owned()]) })
+            })
+            .collect::<Option<_>>()?;
+        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let values = || {
+                let values = expression["values"].as_array().into_iter().flatten();
+                values.filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            let rule = match expression["operator"].as_str()? {
+                "In" => Rule::In(values()),
+                "NotIn" => Rule::NotIn(values()),
+                "Exists" => Rule::Exists,
+                "DoesNotExist" => Rule::Absent,
+                _ => return None,
+            };
+            requirements.push(Requirement { key: expression["key"].as_str()?.to_owned(), rule });
+        }
+        Some(Self(requirements))
+    }
+
     /// Returns true if the object's labels match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {

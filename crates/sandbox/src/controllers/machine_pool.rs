@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock::after,
-    settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
+    settings::{BEHAVIOUR_LABEL, Behaviour, Contract, GroupKey, NodeSource, Times},
 };
 
 /// The times at which the steps of a MachinePool were due.
@@ -78,7 +78,7 @@ fn resize(
     behaviour: Behaviour,
     context: &mut Context<'_>,
 ) -> Vec<String> {
-    let Times { bootstrap, provision, drain, terminate, .. } = context.settings.times;
+    let Times { bootstrap, provision, drain, terminate, .. } = context.settings.times_of(|| group_of(pool));
     let listed = pool["spec"]["providerIDList"].as_array().into_iter().flatten();
     let mut ids: Vec<_> = listed.filter_map(Value::as_str).map(str::to_owned).collect();
     let wanted = usize::try_from(pool.number("/spec/replicas")).unwrap_or_default();
@@ -120,7 +120,8 @@ fn nodes(
     behaviour: Behaviour,
     context: &Context<'_>,
 ) {
-    let (times, now) = (context.settings.times, context.now);
+    let (times, now) = (context.settings.times_of(|| group_of(pool)), context.now);
+    let source = context.settings.node_source(|| group_of(pool));
     for node in inputs.nodes {
         let id = node.text("/spec/providerID").unwrap_or_default();
         if !ids.iter().any(|listed| listed == id) {
@@ -143,7 +144,7 @@ fn nodes(
         {
             continue;
         }
-        let Some(listed) = steps.listed.get(id) else { continue };
+        let Some(listed) = steps.listed.get(id).filter(|_| source != NodeSource::Nothing) else { continue };
         let joins = after(*listed, times.join);
         if now < joins {
             plan.look_again(joins);
@@ -153,8 +154,17 @@ fn nodes(
         if !times.ready.is_zero() {
             steps.joined.insert(id.clone(), joins);
         }
-        plan.create(Side::Workload, node_of(pool, id, inputs.template).object(times.ready.is_zero(), now));
+        let mut node = node_of(pool, id, inputs.template).object(times.ready.is_zero(), now);
+        if let NodeSource::Model(model) = source {
+            model.apply(&mut node);
+        }
+        plan.create(Side::Workload, node);
     }
+}
+
+/// Returns the group of a pool's Nodes.
+fn group_of(pool: &Value) -> Vec<GroupKey> {
+    vec![("MachinePool".to_owned(), pool.namespace().to_owned(), pool.name().to_owned())]
 }
 
 /// Returns the name of the Node of a machine.

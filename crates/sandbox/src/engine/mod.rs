@@ -39,13 +39,13 @@ pub use crate::controllers::{
     machine_pool::PoolWays,
 };
 use crate::{
-    api::{Api, Resource},
+    api::{Api, Resource, Selection},
     clock::Clock,
     controllers::{
-        CapiVersion, Side, machine, machine_deployment, machine_pool,
+        CapiVersion, Side, keys, machine, machine_deployment, machine_pool,
         object::{Names, Object as _},
     },
-    settings::{Contract, Settings, Times},
+    settings::{Contract, GroupKey, Models, Settings, Times},
 };
 
 /// The settings of the controllers.
@@ -253,10 +253,23 @@ impl Controllers {
         self.options.settings.times = times;
     }
 
+    /// Changes what new Nodes are like, and looks again at all that may have waited for a model.
+    pub(crate) fn set_models(&mut self, models: Models) {
+        self.options.settings.models = Some(Arc::new(models));
+        for controller in [Controller::MachinePool, Controller::Kubelet] {
+            let resource = controller.of().resource(self.options.settings.contract);
+            let objects = self.management.list(&resource, &Selection::default()).unwrap_or_default();
+            for object in objects {
+                self.members[controller as usize].queue.add(key_of(&object));
+            }
+        }
+    }
+
     /// Returns the fate of a Machine.
     fn fate(&self, machine: &Value) -> Fate {
         let decided = self.fate_of.get(machine.uid()).copied();
-        decided.unwrap_or_else(|| Fate::of_label(machine, self.options.settings.times))
+        decided
+            .unwrap_or_else(|| Fate::of_label(machine, self.options.settings.times_of(|| groups_of_machine(machine))))
     }
 
     /// Returns the version of Cluster API whose behaviour they have.
@@ -405,6 +418,14 @@ type Parked = BTreeMap<ObjectKey, BTreeSet<ObjectKey>>;
 /// Returns the key of an object's Cluster.
 fn cluster_key(object: &Value) -> Option<ObjectKey> {
     Some((object.namespace().to_owned(), object.text("/spec/clusterName")?.to_owned()))
+}
+
+/// Returns the groups that a Machine may be of, the one that is scaled first.
+fn groups_of_machine(machine: &Value) -> Vec<GroupKey> {
+    let key = |kind: &str, name: &str| (kind.to_owned(), machine.namespace().to_owned(), name.to_owned());
+    let deployment = machine.label(keys::DEPLOYMENT_NAME).map(|name| key("MachineDeployment", name));
+    let owner = machine.controller().and_then(|owner| Some(key(owner["kind"].as_str()?, owner["name"].as_str()?)));
+    deployment.into_iter().chain(owner).collect()
 }
 
 /// Returns the key of the MachineSet that controls a Machine.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Controllers,
+    Controllers, groups_of_machine,
     kind::{Act, Controller, Fault, Kind, Observed, Step},
     member::{CACHE_TIMEOUT, Member, ObjectKey, Run, key_of},
     others::Server,
@@ -21,6 +21,7 @@ use crate::{
         CapiVersion, Context, Plan, Side, Write, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
         node::Hardware, object::Object as _,
     },
+    settings::NodeSource,
 };
 
 impl Controllers {
@@ -153,12 +154,20 @@ impl Controllers {
         // A label may change; the times are those of the beginning.
         server.fate.behaviour = fate.behaviour;
         let node = member.node(machine, server.id());
+        let source = self.options.settings.node_source(|| groups_of_machine(machine));
+        if node.is_none() && seen.is_some() && source == NodeSource::Nothing {
+            return Plan::default();
+        }
         let make = |is_ready| {
             let owner = owning_set(machine).and_then(|key| member.get(Kind::MachineSet, &key));
             let reference = owner.as_ref().and_then(|owner| owner.pointer("/spec/template/spec/infrastructureRef"));
             let template = reference.and_then(|reference| referred(&self.management, reference, &key.0));
             let hardware = Hardware::of(owner.as_deref(), template.as_deref()).without_memory(fate.missing_memory);
-            machine::node_of(machine, hardware).registered(is_ready, fate.with_kubeadm, now)
+            let mut node = machine::node_of(machine, hardware).registered(is_ready, fate.with_kubeadm, now);
+            if let NodeSource::Model(model) = source {
+                model.apply(&mut node);
+            }
+            node
         };
         let plan = server.plan(node.as_ref(), make, now);
         if seen.is_none() && node.is_none() && plan.again.is_none() {

@@ -61,6 +61,17 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
             _ => unknown(api, resource),
         };
     }
+    if let Route::Binding { namespace, name } = &received.route {
+        let binding = posted(received)?;
+        writer(server, received)?.bind(namespace, name, &binding)?;
+        return Ok(success());
+    }
+    if let Route::Eviction { namespace, name } = &received.route {
+        let eviction = posted(received)?;
+        let options = options_of(received, &eviction["deleteOptions"])?;
+        server.api.evict(namespace, name, &options)?;
+        return Ok(success());
+    }
     let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
     if received.route == Route::AccessReview {
         return access_review(server, &received.parts, parse_object(received).ok());
@@ -80,7 +91,12 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::Schema { group, version } => discovery::schemas_of(api, group, version),
         Route::Resources { group, version } => discovery::resources(api, group, version),
         Route::OldSchemas => return Ok(typed(200, discovery::OLD_TYPE, discovery::old_schemas())),
-        Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
+        Route::AccessReview
+        | Route::Collection { .. }
+        | Route::Object { .. }
+        | Route::Binding { .. }
+        | Route::Eviction { .. }
+        | Route::Nowhere => None,
     };
     Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
 }
@@ -205,11 +221,25 @@ fn shown(server: &Server, target: &Target, form: Form, include: Include, code: u
     }
 }
 
+/// Returns the body of a request that creates something.
+fn posted(received: &Received) -> Result<Value, Refusal> {
+    if received.parts.method == Method::POST { parse_object(received) } else { Err(Refusal::method_not_allowed()) }
+}
+
+/// Returns the answer to a request that creates no object of its own.
+fn success() -> Answer {
+    json_answer(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+}
+
 fn delete_options(received: &Received) -> Result<DeleteOptions, Refusal> {
     let body = if received.body.is_empty() { json!({}) } else { parse_object(received)? };
     if !body.is_object() {
         return Err(Refusal::bad_request("the body must be DeleteOptions"));
     }
+    options_of(received, &body)
+}
+
+fn options_of(received: &Received, body: &Value) -> Result<DeleteOptions, Refusal> {
     let policy = received.query.get("propagationPolicy").or_else(|| body["propagationPolicy"].as_str());
     if let Some(other) = policy.filter(|&policy| policy != "Background") {
         let why = "the sandbox deletes dependents in the background alone";

@@ -34,6 +34,10 @@ pub(super) enum Route {
     Collection { resource: Resource, namespace: String },
     /// One object, or a subresource of it; `None` for one that isn't supported.
     Object { resource: Resource, namespace: String, name: String, subresource: Option<Subresource> },
+    /// The binding of a Pod to a Node.
+    Binding { namespace: String, name: String },
+    /// The eviction of a Pod.
+    Eviction { namespace: String, name: String },
     /// A path that doesn't exist.
     Nowhere,
 }
@@ -83,6 +87,12 @@ impl Route {
             ["selfsubjectaccessreviews"] if group == "authorization.k8s.io" => Self::AccessReview,
             ["namespaces", name, "status"] if group.is_empty() => object("namespaces", "", name, "status"),
             ["namespaces", name] if group.is_empty() => object("namespaces", "", name, ""),
+            ["namespaces", namespace, "pods", name, "binding"] if group.is_empty() => {
+                Self::Binding { namespace: (*namespace).to_owned(), name: (*name).to_owned() }
+            }
+            ["namespaces", namespace, "pods", name, "eviction"] if group.is_empty() => {
+                Self::Eviction { namespace: (*namespace).to_owned(), name: (*name).to_owned() }
+            }
             ["namespaces", namespace, plural] => {
                 Self::Collection { resource: resource(plural), namespace: (*namespace).to_owned() }
             }

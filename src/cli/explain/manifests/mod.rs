@@ -14,8 +14,9 @@ use std::fmt;
 
 use anyhow::bail;
 
+#[cfg(test)]
+pub(super) use self::documents::documents;
 pub(super) use self::{
-    documents::documents,
     feed::{IndexFeed, fed},
     source::ManifestSource,
 };

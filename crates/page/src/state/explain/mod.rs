@@ -6,14 +6,12 @@ pub mod rows;
 
 use std::collections::BTreeMap;
 
-use k8s_pb::api::core::v1 as wire;
-use prost::Message as _;
 use rules::capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use rules::{
-    Driver, EmptyNode, Exclusion, FromZero, NodeTemplate, Overrides, PodNeeds, Price, Problem, Source, Sourced, fit,
+    Driver, Exclusion, FromZero, NodeTemplate, Overrides, Price, Problem, Source, Sourced,
     resource_list::{CPU, MEMORY},
 };
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{LeftOutObject, collect};
 use index::{GroupSnapshot, Served};
@@ -31,9 +29,6 @@ pub struct Report {
     pub groups: Vec<GroupReport>,
     /// The objects that aren't node groups, by id.
     pub left_out: Vec<LeftOutObject>,
-    /// The pods whose fit is reported with each group.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pods: Vec<Pod>,
     /// Problems of the manifests besides those of the groups: objects that can't be read, or occur twice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -84,39 +79,6 @@ pub struct GroupReport {
     pub problems: Vec<Problem>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
-    /// The fit of each pod on an empty Node of the group.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub fits: Vec<FitReport>,
-}
-
-/// A pod whose fit is reported with each group.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Pod {
-    /// Kind, namespace and name of the given object.
-    #[serde(rename = "pod")]
-    pub name: String,
-    /// Its requests and constraints; only the requests are written.
-    #[serde(rename = "requests", serialize_with = "requests")]
-    pub needs: PodNeeds,
-    /// The parts of its spec that aren't considered.
-    pub not_looked_at: Vec<&'static str>,
-}
-
-fn requests<S: Serializer>(needs: &PodNeeds, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(needs.requests.iter().map(|(resource, amount)| (resource, amount.to_string())))
-}
-
-/// The fit of a pod on an empty Node of a group.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FitReport {
-    /// The pod, by its [name](Pod::name).
-    pub pod: String,
-    /// `None` if nothing is known of the Node.
-    pub fits: Option<bool>,
-    /// The reasons why it doesn't fit.
-    pub missing: Vec<String>,
 }
 
 impl Report {
@@ -125,14 +87,6 @@ impl Report {
     pub fn invalid(&self) -> usize {
         let groups = self.groups.iter().filter(|group| group.invalid).count();
         groups + self.left_out.iter().filter(|object| object.invalid).count()
-    }
-
-    /// Returns the pods that fit no Node of any group.
-    pub fn homeless(&self) -> impl Iterator<Item = &str> {
-        let fits = |pod: &Pod| {
-            self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.name && fit.fits == Some(true))
-        };
-        self.pods.iter().filter(move |pod| !fits(pod)).map(|pod| pod.name.as_str())
     }
 }
 
@@ -148,9 +102,9 @@ pub enum Explained {
 /// Reports on an object of the index; `None` if the object is gone. `notes` are facts that the caller knows and the
 /// index lacks.
 #[must_use]
-pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
+pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys) -> Option<Explained> {
     let reason = match &snapshot.standing {
-        Ok(served) => return Some(Explained::Group(Box::new(group(snapshot, served, notes, keys, pods)))),
+        Ok(served) => return Some(Explained::Group(Box::new(group(snapshot, served, notes, keys)))),
         Err(excluded) => excluded.reason,
     };
     let mut object = collect::left_out(snapshot, Vec::new()).filter(|_| reason != Exclusion::Gone)?;
@@ -163,14 +117,12 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
     Some(Explained::LeftOut(Box::new(object)))
 }
 
-fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Keys, pods: &[Pod]) -> GroupReport {
+fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Keys) -> GroupReport {
     let definition = &served.definition;
     let not_from_zero = match &definition.template {
         Some(_) => None,
         None => Some(not_from_zero(snapshot.object.as_deref())),
     };
-    // This program has encoded these bytes, so they decode; a failure counts as an unknown Node.
-    let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
     GroupReport {
         id: snapshot.id.to_string(),
         cluster: snapshot.object.as_deref().map(|object| object.cluster_name.to_string()).unwrap_or_default(),
@@ -188,7 +140,6 @@ fn group(snapshot: &GroupSnapshot, served: &Served, notes: &[String], keys: &Key
         drivers: definition.drivers.clone(),
         problems: definition.problems.clone(),
         notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
-        fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
     }
 }
 
@@ -216,13 +167,4 @@ fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Sourced<Strin
         (name, Sourced::new(value, source))
     };
     collect::options(overrides).into_iter().map(option).collect()
-}
-
-fn fits(pod: &Pod, node: Option<&wire::Node>) -> FitReport {
-    let missing = node.map(|node| fit::obstacles(&pod.needs, &EmptyNode::from(node)));
-    FitReport {
-        pod: pod.name.clone(),
-        fits: missing.as_ref().map(Vec::is_empty),
-        missing: missing.into_iter().flatten().map(|obstacle| obstacle.to_string()).collect(),
-    }
 }

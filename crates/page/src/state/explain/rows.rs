@@ -9,7 +9,7 @@ use rules::capi::CAPACITY_PREFIX;
 use rules::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use rules::{Driver, DriverKind, NodeTemplate, Quantity, Source, Sourced, Stated};
 
-use super::{FitReport, GroupReport};
+use super::GroupReport;
 use rules::text::visible;
 
 /// The short form of the long prefix that many annotation keys share.
@@ -25,19 +25,6 @@ const LABELS: [(&str, &str); 5] = [
 /// The resources that every Node has, in the order of their lines.
 const RESOURCES: [(&str, &str); 4] = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL_STORAGE, "disk"), (PODS, "pods")];
 
-/// The assessment of a value.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tone {
-    /// A value like any other.
-    Plain,
-    /// A good value.
-    Good,
-    /// A value that isn't known, or a "no" that isn't a fault.
-    Odd,
-    /// A wrong value.
-    Bad,
-}
-
 /// A line: a name, a value and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Row {
@@ -45,15 +32,13 @@ pub struct Row {
     pub name: String,
     /// The value.
     pub value: String,
-    /// The assessment of the value.
-    pub tone: Tone,
     /// The source of the value; may be empty.
     pub from: String,
 }
 
 impl Row {
     fn new(name: &str, value: impl Into<String>, from: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), value: value.into(), tone: Tone::Plain, from: from.into() }
+        Self { name: name.to_owned(), value: value.into(), from: from.into() }
     }
 }
 
@@ -69,7 +54,6 @@ pub fn rows(group: &GroupReport) -> Vec<Row> {
     let price = group.price_per_hour.iter();
     rows.extend(price.map(|it| Row::new("price", format!("{}/h", it.value), from(it, plain))));
     rows.extend(group.drivers.iter().map(driver));
-    rows.extend(group.fits.iter().flat_map(fit));
     rows
 }
 
@@ -105,18 +89,6 @@ fn driver(driver: &Driver) -> Row {
         DriverKind::Csi => ("csi-driver", "volumes"),
     };
     Row::new(name, format!("{} {what} of {}", driver.count, plain(&driver.name)), source(&driver.source))
-}
-
-fn fit(fit: &FitReport) -> Vec<Row> {
-    let (value, tone) = match fit.fits {
-        Some(true) => ("fits", Tone::Good),
-        Some(false) => ("doesn't fit", Tone::Bad),
-        None => ("not known", Tone::Odd),
-    };
-    let row = Row { tone, ..Row::new("pod", value, plain(&fit.pod)) };
-    let missing = fit.missing.iter().map(|missing| Row::new(&row.name, format!("- {}", plain(missing)), ""));
-    let missing: Vec<_> = missing.collect();
-    std::iter::once(row).chain(missing).collect()
 }
 
 /// Formats the source of a resource: the source of its capacity, and the source of its overhead.

@@ -34,7 +34,8 @@ impl World {
     fn live_of(contract: Contract, times: Times) -> Self {
         Self::of(contract, |management, clock| {
             let workload = Api::new(clock.clone());
-            let (workloads, settings) = (Workloads::Shared(workload.clone()), Settings { contract, times });
+            let (workloads, settings) =
+                (Workloads::Shared(workload.clone()), Settings { contract, times, models: None });
             (workload, Controllers::live(management, workloads, clock.clone(), settings))
         })
     }

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::api::core::v1 as api;
-use prost::Message as _;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -132,35 +131,24 @@ fn a_taint_that_only_prefers_keeps_nobody_away() {
     assert_eq!(in_the_way(&json!({"containers": []}), &node), ["taint: the pod doesn't tolerate gone:NoExecute"]);
 }
 
+#[rstest]
+#[case::operator(affinity(&json!([{"matchExpressions": [{"key": "zone", "operator": "Near"}]}])), &["\"zone\"", "\"Near\"", "DoesNotExist"])]
+#[case::toleration(
+    json!({"containers": [], "tolerations": [{"key": "a", "operator": "Like"}]}), &["toleration of \"a\"", "\"Like\""]
+)]
+#[case::request(
+    json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "x"}}}]}), &["container \"a\"", "\"x\""]
+)]
+fn an_unusable_requirement_of_a_pod_is_an_error_that_names_it(#[case] pod: Value, #[case] parts: &[&str]) {
+    let spec: api::PodSpec = serde_json::from_value(pod).unwrap();
+    let said = PodNeeds::try_from(&spec).unwrap_err().to_string();
+    for part in parts {
+        assert!(said.contains(part), "{part:?} isn't in {said:?}");
+    }
+}
+
 #[test]
-fn the_node_is_read_as_cluster_autoscaler_gets_it() {
-    let amount = |text: &str| k8s_pb::apimachinery::pkg::api::resource::Quantity { string: Some(text.to_owned()) };
-    let sent = wire::Node {
-        metadata: Some(k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-            name: Some("one".to_owned()),
-            labels: [("zone".to_owned(), "a".to_owned())].into(),
-            ..Default::default()
-        }),
-        spec: Some(wire::NodeSpec {
-            taints: vec![wire::Taint {
-                key: Some("gpu".to_owned()),
-                effect: Some("NoSchedule".to_owned()),
-                ..Default::default()
-            }],
-            ..Default::default()
-        }),
-        status: Some(wire::NodeStatus {
-            capacity: [("cpu".to_owned(), amount("4"))].into(),
-            allocatable: [("cpu".to_owned(), amount("3"))].into(),
-            ..Default::default()
-        }),
-    };
-    let read = EmptyNode::from(&wire::Node::decode(sent.encode_to_vec().as_slice()).unwrap());
-    let expected = EmptyNode {
-        name: "one".to_owned(),
-        labels: [("zone".to_owned(), "a".to_owned())].into(),
-        taints: vec!["gpu:NoSchedule".parse().unwrap()],
-        allocatable: [("cpu".to_owned(), Quantity::from_units(3))].into(),
-    };
-    assert_eq!(read, expected);
+fn a_pod_without_wishes_needs_nothing() {
+    let spec: api::PodSpec = serde_json::from_value(json!({"containers": [{"name": "a"}]})).unwrap();
+    assert_eq!(PodNeeds::try_from(&spec).unwrap(), PodNeeds::default());
 }

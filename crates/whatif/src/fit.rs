@@ -3,58 +3,84 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
-use k8s_pb::api::core::v1 as wire;
-
-use super::{
-    PodNeeds, Quantity, Requests, Taint, TaintEffect,
+use anyhow::bail;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration};
+use rules::{
+    PodResources, Quantity, Requests, Taint, TaintEffect,
     resource_list::{CPU, PODS},
 };
 
 /// The only field that a node affinity can name.
 const NAME_FIELD: &str = "metadata.name";
 
-/// A Node without pods.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct EmptyNode {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its taints.
-    pub taints: Vec<Taint>,
-    /// Its allocatable resources.
-    pub allocatable: Requests,
+/// The requirements of a pod on a Node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PodNeeds {
+    /// The requested resources.
+    pub(crate) requests: Requests,
+    /// `spec.nodeSelector`: labels that the Node must have.
+    pub(crate) node_selector: BTreeMap<String, String>,
+    /// The required node affinity: one of these terms must match. `None` if the pod has none; an empty list matches
+    /// no Node.
+    pub(crate) affinity: Option<Vec<NodeSelectorTerm>>,
+    /// Its tolerations.
+    pub(crate) tolerations: Vec<Toleration>,
 }
 
-/// Converts the Node that Cluster Autoscaler receives. Unreadable parts are skipped: this program wrote the Node.
-impl From<&wire::Node> for EmptyNode {
-    fn from(node: &wire::Node) -> Self {
-        let metadata = node.metadata.clone().unwrap_or_default();
-        let taint = |taint: &wire::Taint| {
-            Some(Taint {
-                key: taint.key.clone()?,
-                value: taint.value.clone().unwrap_or_default(),
-                effect: taint.effect.as_deref()?.parse().ok()?,
-            })
+impl TryFrom<&PodSpec> for PodNeeds {
+    type Error = anyhow::Error;
+
+    fn try_from(spec: &PodSpec) -> Result<Self, anyhow::Error> {
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+        let needs = Self {
+            requests: PodResources::try_from(spec)?.requests(),
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            affinity: required.map(|selector| selector.node_selector_terms.clone()),
+            tolerations: spec.tolerations.clone().unwrap_or_default(),
         };
-        let allocatable = node.status.as_ref().map(|status| &status.allocatable);
-        Self {
-            name: metadata.name.unwrap_or_default(),
-            labels: metadata.labels,
-            taints: node.spec.iter().flat_map(|spec| &spec.taints).filter_map(taint).collect(),
-            allocatable: allocatable
-                .into_iter()
-                .flatten()
-                .filter_map(|(resource, amount)| Some((resource.clone(), amount.string.as_deref()?.parse().ok()?)))
-                .collect(),
+        for term in needs.affinity.iter().flatten() {
+            for requirement in term.match_expressions.iter().chain(&term.match_fields).flatten() {
+                let place = || format!("node affinity, {:?}", requirement.key);
+                check_operator(&requirement.operator, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], place)?;
+            }
         }
+        for toleration in &needs.tolerations {
+            let operator = toleration.operator.as_deref().filter(|operator| !operator.is_empty()).unwrap_or("Equal");
+            let place = || format!("toleration of {:?}", toleration.key.as_deref().unwrap_or_default());
+            check_operator(operator, &["Equal", "Exists"], place)?;
+        }
+        Ok(needs)
     }
+}
+
+fn check_operator(
+    operator: &str,
+    known: &'static [&'static str],
+    place: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if known.contains(&operator) {
+        return Ok(());
+    }
+    bail!("{}: operator {operator:?} isn't known here: use one of {}", place(), known.join(", "))
+}
+
+/// A Node without pods.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct EmptyNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its labels.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub(crate) taints: Vec<Taint>,
+    /// Its allocatable resources.
+    pub(crate) allocatable: Requests,
 }
 
 /// A reason why a pod doesn't fit an empty Node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Obstacle {
+pub(crate) enum Obstacle {
     /// The pod requests more of a resource than the Node has.
     Resource {
         /// The resource.
@@ -81,7 +107,7 @@ pub enum Obstacle {
 
 /// The reason why a term of a node affinity doesn't match.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Unmet {
+pub(crate) enum Unmet {
     /// The term has no requirement and so matches no Node.
     Empty,
     /// The Node's label or name doesn't meet a requirement.
@@ -94,8 +120,7 @@ pub enum Unmet {
 }
 
 /// Returns all obstacles; none if the pod fits the Node.
-#[must_use]
-pub fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
+pub(crate) fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
     let mut obstacles = Vec::new();
     let one = (PODS.to_owned(), Quantity::from_units(1));
     for (resource, asked) in needs.requests.iter().chain([(&one.0, &one.1)]) {

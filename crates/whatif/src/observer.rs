@@ -1,0 +1,333 @@
+//! Notes what happens: sizes, Nodes, Pods, and what Cluster Autoscaler says in Events.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use sandbox::{
+    GroupKey,
+    api::{Api, Resource},
+};
+use serde_json::Value;
+
+use crate::{
+    groups::{Groups, id_of},
+    object::{Object, is_finished, is_ready},
+    report::Removed,
+    scheduler::is_pending,
+    state::{State, list, node_of},
+};
+
+/// The component that Cluster Autoscaler's Events name.
+const AUTOSCALER: &str = "cluster-autoscaler";
+/// The number of names that a line has.
+const NAMED: usize = 3;
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Observer {
+    sizes: BTreeMap<GroupKey, i64>,
+    /// The largest size of each group.
+    most: BTreeMap<GroupKey, i64>,
+    nodes: BTreeMap<String, Seen>,
+    pods: BTreeMap<String, Life>,
+    events: HashMap<String, String>,
+    /// The words that were said of each Pod already.
+    said: BTreeSet<(String, String)>,
+    /// What Cluster Autoscaler said of each Pod last, by its uid, with the revision of the Event.
+    verdicts: HashMap<String, (u64, String)>,
+    /// What it said of the removal of each Node.
+    reasons: HashMap<String, String>,
+    removed: Vec<Removed>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    group: Option<GroupKey>,
+    is_ready: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Life {
+    Waits,
+    HasNode,
+    HasEnded,
+}
+
+impl Observer {
+    /// Takes the present state as the beginning.
+    pub(crate) fn new(state: &State, groups: &Groups) -> Self {
+        let mut observer = Self::default();
+        observer.note_sizes(groups);
+        observer.note_nodes(state, groups);
+        observer.note_pods(state);
+        observer.removed.clear();
+        observer
+    }
+
+    /// Returns what has happened since the last call.
+    pub(crate) fn look(&mut self, workload: &Api, state: &State, groups: &Groups) -> Vec<String> {
+        let mut said = self.note_events(workload);
+        said.extend(self.note_sizes(groups));
+        said.extend(self.note_nodes(state, groups));
+        said.extend(self.note_pods(state));
+        said
+    }
+
+    /// Returns what Cluster Autoscaler said of a Pod last.
+    pub(crate) fn verdict(&self, pod: &Value) -> Option<&str> {
+        self.verdicts.get(pod.uid()).map(|(_, text)| text.as_str())
+    }
+
+    /// Returns the Nodes that have gone.
+    pub(crate) fn removed(&self) -> Vec<Removed> {
+        let reason = |removed: &Removed| self.reasons.get(&removed.node).cloned();
+        self.removed.iter().map(|removed| Removed { reason: reason(removed), ..removed.clone() }).collect()
+    }
+
+    /// Returns the largest size that a group had.
+    pub(crate) fn most(&self, group: &GroupKey) -> Option<i64> {
+        self.most.get(group).copied()
+    }
+
+    fn note_sizes(&mut self, groups: &Groups) -> Vec<String> {
+        let mut said = Vec::new();
+        for (group, size) in &groups.sizes {
+            let most = self.most.entry(group.clone()).or_default();
+            *most = (*most).max(*size);
+            match self.sizes.insert(group.clone(), *size) {
+                Some(before) if before != *size => said.push(format!("{}: size {before} → {size}", id_of(group))),
+                Some(_) | None => {}
+            }
+        }
+        said
+    }
+
+    fn note_nodes(&mut self, state: &State, groups: &Groups) -> Vec<String> {
+        let mut now = BTreeMap::new();
+        for node in &state.nodes {
+            let known = self.nodes.get(node.name()).and_then(|seen| seen.group.clone());
+            let group = groups.of_node.get(node.name()).cloned().or(known);
+            now.insert(node.name().to_owned(), Seen { group, is_ready: is_ready(node) });
+        }
+        let (mut ready, mut gone): (Lines, Lines) = (Lines::default(), Lines::default());
+        for (name, seen) in &now {
+            if seen.is_ready && self.nodes.get(name).is_none_or(|before| !before.is_ready) {
+                ready.add(of(seen), name);
+            }
+        }
+        for (name, seen) in self.nodes.iter().filter(|(name, _)| !now.contains_key(*name)) {
+            gone.add(of(seen), name);
+            self.removed.push(Removed { node: name.clone(), group: seen.group.as_ref().map(id_of), reason: None });
+        }
+        self.nodes = now;
+        let mut said = ready.lines("is Ready", "are Ready");
+        said.extend(gone.lines("is gone", "are gone"));
+        said
+    }
+
+    fn note_pods(&mut self, state: &State) -> Vec<String> {
+        let mut now = BTreeMap::new();
+        let mut changed: BTreeMap<Life, Vec<String>> = BTreeMap::new();
+        for pod in &state.pods {
+            let life = match (is_finished(pod), node_of(pod)) {
+                (true, _) => Life::HasEnded,
+                (false, Some(_)) => Life::HasNode,
+                (false, None) => Life::Waits,
+            };
+            if self.pods.get(pod.uid()) != Some(&life) {
+                changed.entry(life).or_default().push(format!("{}/{}", pod.namespace(), pod.name()));
+            }
+            now.insert(pod.uid().to_owned(), life);
+        }
+        let gone = self.pods.keys().filter(|uid| !now.contains_key(*uid)).count();
+        self.pods = now;
+        let say = |(life, pods): (Life, Vec<String>)| {
+            let what = match life {
+                Life::Waits => "wait for a Node",
+                Life::HasNode => "have got a Node",
+                Life::HasEnded => "have ended",
+            };
+            format!("{}: {what}", counted(pods.len(), "Pod", &pods))
+        };
+        let mut said: Vec<String> = changed.into_iter().map(say).collect();
+        if gone > 0 {
+            said.push(format!("{gone} Pods are gone"));
+        }
+        said
+    }
+
+    fn note_events(&mut self, workload: &Api) -> Vec<String> {
+        let mut by_message: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+        let mut said = Vec::new();
+        for event in list(workload, &Resource::core("events")) {
+            let component = event.text("/source/component").or_else(|| event.text("/reportingComponent"));
+            let version = event.text("/metadata/resourceVersion").unwrap_or_default();
+            if component != Some(AUTOSCALER) || self.events.get(event.uid()).is_some_and(|known| known == version) {
+                continue;
+            }
+            let is_new = self.events.insert(event.uid().to_owned(), version.to_owned()).is_none();
+            let (reason, message) =
+                (event.text("/reason").unwrap_or_default(), event.text("/message").unwrap_or_default());
+            let object = &event["involvedObject"];
+            let named = |field: &str| object[field].as_str().unwrap_or_default();
+            match named("kind") {
+                "Pod" => {
+                    let revision = version.parse().unwrap_or_default();
+                    let verdict = self.verdicts.entry(named("uid").to_owned()).or_default();
+                    if revision >= verdict.0 && reason != "ScaleDown" {
+                        *verdict = (revision, sorted(message));
+                    }
+                    let message = sorted(message);
+                    if is_new && self.said.insert((named("uid").to_owned(), message.clone())) {
+                        let key = (reason.to_owned(), message);
+                        by_message.entry(key).or_default().insert(format!("{}/{}", named("namespace"), named("name")));
+                    }
+                }
+                "ConfigMap" if is_new => {
+                    if let Some(node) = removed_node(message) {
+                        self.reasons.insert(node.to_owned(), message.to_owned());
+                    }
+                    // The new size is seen itself.
+                    if !message.contains("size set to") {
+                        said.push(format!("Cluster Autoscaler: {message}"));
+                    }
+                }
+                _ if is_new && event["type"] == "Warning" => {
+                    said.push(format!("Cluster Autoscaler: {} {}: {message}", named("kind"), named("name")));
+                }
+                _ => {}
+            }
+        }
+        for ((reason, message), pods) in by_message.into_iter().filter(|((reason, _), _)| reason != "ScaleDown") {
+            let pods: Vec<String> = pods.into_iter().collect();
+            said.push(format!("Cluster Autoscaler: {reason} for {}: {message}", counted(pods.len(), "Pod", &pods)));
+        }
+        said
+    }
+}
+
+/// Returns a message with its reasons in one order: Cluster Autoscaler gives them in any.
+fn sorted(message: &str) -> String {
+    let Some((before, reasons)) = message.split_once("scale-up: ").filter(|(_, reasons)| !reasons.starts_with('['))
+    else {
+        return message.to_owned();
+    };
+    let mut reasons: Vec<&str> = reasons.split(", ").collect();
+    reasons.sort_unstable();
+    format!("{before}scale-up: {}", reasons.join(", "))
+}
+
+/// Returns the Node that a message says is being removed.
+fn removed_node(message: &str) -> Option<&str> {
+    let rest = message.strip_prefix("Scale-down: removing ")?;
+    let (_, rest) = rest.split_once("node ")?;
+    rest.trim_start_matches('"').split(['"', ',', ' ']).next().filter(|name| !name.is_empty())
+}
+
+fn of(seen: &Seen) -> String {
+    seen.group.as_ref().map_or_else(|| "no group".to_owned(), id_of)
+}
+
+/// Names by their group.
+#[derive(Default)]
+struct Lines(BTreeMap<String, Vec<String>>);
+
+impl Lines {
+    fn add(&mut self, group: String, name: &str) {
+        self.0.entry(group).or_default().push(name.to_owned());
+    }
+
+    fn lines(self, one: &str, many: &str) -> Vec<String> {
+        let line = |(group, names): (String, Vec<String>)| {
+            let is = if names.len() == 1 { one } else { many };
+            format!("{group}: {} {is}", counted(names.len(), "Node", &names))
+        };
+        self.0.into_iter().map(line).collect()
+    }
+}
+
+/// Returns `Node a` or `5 Nodes (a, b, c …)`.
+fn counted(count: usize, what: &str, names: &[String]) -> String {
+    if let [name] = names {
+        return format!("{what} {name}");
+    }
+    let more = if count > NAMED { " …" } else { "" };
+    let names = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    format!("{count} {what}s ({names}{more})")
+}
+
+/// Returns a number that changes whenever something has moved.
+pub(crate) fn digest(state: &State, groups: &Groups) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    groups.sizes.hash(&mut hasher);
+    for (_, machine) in &groups.machines {
+        (machine.uid(), machine.is_deleting(), machine.text("/status/nodeRef/name")).hash(&mut hasher);
+    }
+    for node in &state.nodes {
+        (node.name(), is_ready(node), node["spec"]["unschedulable"] == true).hash(&mut hasher);
+        for taint in node.list("/spec/taints") {
+            (taint["key"].as_str(), taint["effect"].as_str()).hash(&mut hasher);
+        }
+    }
+    for pod in &state.pods {
+        (pod.uid(), node_of(pod), is_finished(pod), pod.is_deleting()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Returns the Pods that wait for a Node.
+pub(crate) fn pending(state: &State) -> Vec<&Arc<Value>> {
+    state.pods.iter().filter(|pod| is_pending(pod)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use sandbox::clock::Clock;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("Scale-down: removing empty node \"a-1\"", Some("a-1"))]
+    #[case("Scale-down: removing node a-1, utilization: {0.1}, pods to reschedule: web", Some("a-1"))]
+    #[case("Scale-down: node a-1 removed with drain", None)]
+    fn the_node_of_a_removal_is_known(#[case] message: &str, #[case] node: Option<&str>) {
+        assert_eq!(removed_node(message), node);
+    }
+
+    #[test]
+    fn reasons_have_one_order() {
+        assert_eq!(sorted("pod didn't trigger scale-up: 2 b, 1 a"), "pod didn't trigger scale-up: 1 a, 2 b");
+        assert_eq!(sorted("pod triggered scale-up: [{b 0->1}, {a}]"), "pod triggered scale-up: [{b 0->1}, {a}]");
+    }
+
+    #[test]
+    fn pods_and_what_is_said_of_them_are_counted() {
+        let api = Api::new(Clock::real());
+        let mut observer = Observer::new(&State::read(&api), &Groups::default());
+        let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "n", "uid": name}});
+        let event = |pod: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": pod, "namespace": "n"},
+                "source": {"component": "cluster-autoscaler"}, "reason": "NotTriggerScaleUp", "message": "it can't",
+                "involvedObject": {"kind": "Pod", "namespace": "n", "name": pod, "uid": pod},
+            })
+        };
+        api.load_values(vec![pod("a"), pod("b"), event("a"), event("b")]).unwrap();
+        let state = State::read(&api);
+        assert_eq!(
+            observer.look(&api, &state, &Groups::default()),
+            [
+                "Cluster Autoscaler: NotTriggerScaleUp for 2 Pods (n/a, n/b): it can't",
+                "2 Pods (n/a, n/b): wait for a Node"
+            ]
+        );
+        assert_eq!(observer.verdict(&pod("a")), Some("it can't"));
+        assert!(observer.look(&api, &state, &Groups::default()).is_empty());
+        assert_eq!(pending(&state).len(), 2);
+    }
+}

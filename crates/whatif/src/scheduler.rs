@@ -1,0 +1,524 @@
+//! A small scheduler: resources, node selector, required node affinity, taints, host ports and the number of Pods. It
+//! leaves out every Pod that needs more than that, and says so; it must never bind a Pod that kube-scheduler would not.
+//!
+//! Among the Nodes that fit it takes those without a taint `PreferNoSchedule`, then the one with the best score of
+//! resources.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::PodSpec;
+use rules::{
+    Quantity, Requests, Taint, TaintEffect,
+    resource_list::{CPU, MEMORY, PODS},
+};
+use sandbox::api::{Api, LabelSelector, Resource};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::{
+    fit::{EmptyNode, Obstacle, PodNeeds, obstacles},
+    object::{Object, is_finished},
+    state::{State, node_of, set_condition},
+};
+
+/// What the scheduler can't do, for everybody to read.
+pub(crate) const LIMITS: &str = "the scheduler here knows resources, node selectors, required node affinity, taints, host \
+     ports and the number of Pods; it scores Nodes by their resources alone, and preempts nothing. --scheduler takes \
+     kube-scheduler";
+
+/// The scheduler that Pods have unless they name another.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The scheduler, with what it has read of Pods and Nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    pods: HashMap<String, (String, Arc<PodFacts>)>,
+    nodes: HashMap<String, (String, Arc<NodeFacts>)>,
+    /// The order in which pending Pods were first seen, by their uids.
+    arrivals: HashMap<String, usize>,
+}
+
+/// What decides where a Pod can run.
+#[derive(Debug)]
+struct PodFacts {
+    needs: Result<PodNeeds, String>,
+    ports: BTreeSet<(String, i64)>,
+    /// What it needs beyond the scheduler's rules.
+    beyond: Vec<&'static str>,
+    /// The namespaces and selectors of the Pods that it keeps off its Node or zone.
+    keeps_off: Vec<(Vec<String>, LabelSelector)>,
+}
+
+#[derive(Debug)]
+struct NodeFacts {
+    node: EmptyNode,
+    is_unschedulable: bool,
+    is_avoided: bool,
+}
+
+/// A Node with what is free on it.
+struct Free {
+    facts: Arc<NodeFacts>,
+    node: EmptyNode,
+    ports: BTreeSet<(String, i64)>,
+}
+
+impl Scheduler {
+    /// Binds the pending Pods that fit a Node, and marks the others as unschedulable.
+    pub(crate) fn act(&mut self, workload: &Api, state: &State) {
+        let mut pending: Vec<&Arc<Value>> = state.pods.iter().filter(|pod| is_pending(pod)).collect();
+        if pending.is_empty() {
+            return;
+        }
+        self.note_arrivals(&mut pending);
+        pending.sort_by_key(|pod| {
+            let priority = pod.number("/spec/priority").unwrap_or_default();
+            (std::cmp::Reverse(priority), self.arrivals.get(pod.uid()).copied())
+        });
+        let mut free = self.free(state);
+        let keep_off = self.keep_off(state);
+        // Pods of one controller that find no Node are looked at once.
+        let mut in_vain: HashMap<String, String> = HashMap::new();
+        let pods = Resource::core("pods");
+        for pod in pending {
+            let facts = self.pod(pod);
+            if !facts.beyond.is_empty() || is_kept_off(pod, &keep_off) {
+                continue;
+            }
+            let owner = pod.controller().and_then(|owner| owner["uid"].as_str()).unwrap_or_else(|| pod.uid());
+            let owner = format!("{owner} {}", pod["spec"]["priority"]);
+            let why = match (&facts.needs, in_vain.get(&owner)) {
+                (Err(why), _) | (Ok(_), Some(why)) => why.clone(),
+                (Ok(needs), None) => match place(needs, &facts.ports, &mut free) {
+                    Ok(node) => {
+                        let binding = json!({"target": {"kind": "Node", "name": node}});
+                        // A Pod that has gone needs no Node.
+                        let _ = workload.bind(pod.namespace(), pod.name(), &binding);
+                        continue;
+                    }
+                    Err(why) => why,
+                },
+            };
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+                "lastTransitionTime": time_of(workload),
+            });
+            set_condition(workload, &pods, pod, &condition, None);
+            in_vain.insert(owner, why);
+        }
+    }
+
+    /// Numbers the Pods that are seen for the first time: times of objects are whole seconds, and names have no order.
+    fn note_arrivals(&mut self, pending: &mut [&Arc<Value>]) {
+        pending.sort_by_cached_key(|pod| {
+            let created = pod.text("/metadata/creationTimestamp").unwrap_or_default().to_owned();
+            (created, pod.text("/metadata/resourceVersion").and_then(|text| text.parse::<u64>().ok()))
+        });
+        for pod in pending {
+            let next = self.arrivals.len();
+            self.arrivals.entry(pod.uid().to_owned()).or_insert(next);
+        }
+    }
+
+    /// Returns what a Pod needs beyond the rules of this scheduler; nothing for a Pod that it can place.
+    pub(crate) fn beyond(&mut self, state: &State, pod: &Arc<Value>) -> Vec<&'static str> {
+        let facts = self.pod(pod);
+        let mut beyond = facts.beyond.clone();
+        if is_kept_off(pod, &self.keep_off(state)) {
+            beyond.push("the anti-affinity of other Pods");
+        }
+        beyond
+    }
+
+    fn pod(&mut self, pod: &Arc<Value>) -> Arc<PodFacts> {
+        let version = pod.text("/metadata/resourceVersion").unwrap_or_default();
+        match self.pods.get(pod.uid()) {
+            Some((known, facts)) if known == version => Arc::clone(facts),
+            _ => {
+                let facts = Arc::new(PodFacts::read(pod));
+                self.pods.insert(pod.uid().to_owned(), (version.to_owned(), Arc::clone(&facts)));
+                facts
+            }
+        }
+    }
+
+    fn node(&mut self, node: &Arc<Value>) -> Arc<NodeFacts> {
+        let version = node.text("/metadata/resourceVersion").unwrap_or_default();
+        match self.nodes.get(node.uid()) {
+            Some((known, facts)) if known == version => Arc::clone(facts),
+            _ => {
+                let facts = Arc::new(NodeFacts::read(node));
+                self.nodes.insert(node.uid().to_owned(), (version.to_owned(), Arc::clone(&facts)));
+                facts
+            }
+        }
+    }
+
+    /// Returns all Nodes with what their Pods leave.
+    fn free(&mut self, state: &State) -> Vec<Free> {
+        let mut free: Vec<Free> = Vec::new();
+        let mut by_name: HashMap<&str, usize> = HashMap::new();
+        for node in &state.nodes {
+            let facts = self.node(node);
+            by_name.insert(node.name(), free.len());
+            free.push(Free { node: facts.node.clone(), facts, ports: BTreeSet::new() });
+        }
+        for pod in state.pods.iter().filter(|pod| !is_finished(pod)) {
+            if let Some(&at) = node_of(pod).and_then(|node| by_name.get(node)) {
+                let facts = self.pod(pod);
+                if let Ok(needs) = &facts.needs {
+                    take(&mut free[at].node, needs);
+                }
+                free[at].ports.extend(facts.ports.iter().cloned());
+            }
+        }
+        free
+    }
+
+    /// Returns the Pods that running Pods keep off.
+    fn keep_off(&mut self, state: &State) -> Vec<(Vec<String>, LabelSelector)> {
+        let mut all: Vec<(Vec<String>, LabelSelector)> = Vec::new();
+        for pod in state.pods.iter().filter(|pod| node_of(pod).is_some() && !is_finished(pod)) {
+            if pod.pointer("/spec/affinity/podAntiAffinity").is_none() {
+                continue;
+            }
+            for one in &self.pod(pod).keeps_off {
+                if !all.contains(one) {
+                    all.push(one.clone());
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Returns true for a Pod that waits for a Node.
+pub(crate) fn is_pending(pod: &Value) -> bool {
+    node_of(pod).is_none() && !is_finished(pod) && !pod.is_deleting()
+}
+
+fn is_kept_off(pod: &Value, keep_off: &[(Vec<String>, LabelSelector)]) -> bool {
+    keep_off.iter().any(|(namespaces, selector)| {
+        (namespaces.is_empty() || namespaces.iter().any(|namespace| namespace == pod.namespace()))
+            && selector.matches(pod)
+    })
+}
+
+pub(crate) fn time_of(api: &Api) -> String {
+    api.clock().now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Takes a Pod's requests off a Node.
+fn take(node: &mut EmptyNode, needs: &PodNeeds) {
+    let mut less = |resource: &str, amount: Quantity| {
+        if let Some(left) = node.allocatable.get_mut(resource) {
+            *left = *left - amount;
+        }
+    };
+    for (resource, amount) in &needs.requests {
+        less(resource, *amount);
+    }
+    less(PODS, Quantity::from_units(1));
+}
+
+/// Places a Pod on the best Node, and returns its name, or why none fits, in the words of kube-scheduler.
+fn place(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &mut [Free]) -> Result<String, String> {
+    let mut why: BTreeMap<String, usize> = BTreeMap::new();
+    let mut best: Option<(bool, f64, usize)> = None;
+    for (at, one) in free.iter().enumerate() {
+        if let Some(reason) = reason(needs, ports, one) {
+            *why.entry(reason).or_default() += 1;
+            continue;
+        }
+        let (is_avoided, score) = (one.facts.is_avoided, score(needs, one));
+        let is_better = best.is_none_or(|(was_avoided, most, _)| {
+            (was_avoided && !is_avoided) || (was_avoided == is_avoided && score > most)
+        });
+        if is_better {
+            best = Some((is_avoided, score, at));
+        }
+    }
+    let Some((.., at)) = best else {
+        let reasons: Vec<_> = why.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+        return Err(format!("0/{} nodes are available{reasons}.", free.len()));
+    };
+    take(&mut free[at].node, needs);
+    free[at].ports.extend(ports.iter().cloned());
+    Ok(free[at].node.name.clone())
+}
+
+/// Returns why a Node takes no such Pod: the first reason in the order of kube-scheduler's plugins.
+fn reason(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &Free) -> Option<String> {
+    let tolerates_cordon = || {
+        let cordon = Taint {
+            key: "node.kubernetes.io/unschedulable".to_owned(),
+            value: String::new(),
+            effect: TaintEffect::NoSchedule,
+        };
+        let cordoned = EmptyNode { taints: vec![cordon], ..EmptyNode::default() };
+        !obstacles(needs, &cordoned).iter().any(|obstacle| matches!(obstacle, Obstacle::Taint(_)))
+    };
+    if free.facts.is_unschedulable && !tolerates_cordon() {
+        return Some("node(s) were unschedulable".to_owned());
+    }
+    let found = obstacles(needs, &free.node);
+    let first = |is: fn(&Obstacle) -> bool| found.iter().find(|obstacle| is(obstacle));
+    if let Some(Obstacle::Taint(taint)) = first(|it| matches!(it, Obstacle::Taint(_))) {
+        return Some(format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value));
+    }
+    if first(|it| matches!(it, Obstacle::Selector { .. } | Obstacle::Affinity(_))).is_some() {
+        return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
+    }
+    if ports.iter().any(|port| free.ports.contains(port)) {
+        return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
+    }
+    match first(|it| matches!(it, Obstacle::Resource { .. })) {
+        Some(Obstacle::Resource { resource, .. }) if resource == PODS => Some("Too many pods".to_owned()),
+        Some(Obstacle::Resource { resource, .. }) => Some(format!("Insufficient {resource}")),
+        Some(_) | None => None,
+    }
+}
+
+/// Returns the score of a Node for a Pod, by the two of kube-scheduler's plugins that look at resources: the share of CPU
+/// and memory that stays free (`NodeResourcesFit`), and how equal both shares are (`NodeResourcesBalancedAllocation`).
+fn score(needs: &PodNeeds, free: &Free) -> f64 {
+    let share = |resource: &str| {
+        let amount = |amounts: &Requests| amounts.get(resource).map_or(0.0, |quantity| quantity.to_f64());
+        let all = amount(&free.facts.node.allocatable);
+        if all > 0.0 { (amount(&free.node.allocatable) - amount(&needs.requests)) / all } else { 0.0 }
+    };
+    let (cpu, memory) = (share(CPU), share(MEMORY));
+    f64::midpoint(cpu, memory) + 1.0 - (cpu - memory).abs() / 2.0
+}
+
+impl PodFacts {
+    fn read(pod: &Value) -> Self {
+        match PodSpec::deserialize(&pod["spec"]) {
+            Ok(spec) => Self {
+                needs: PodNeeds::try_from(&spec).map_err(|error| error.to_string()),
+                ports: ports(&spec),
+                beyond: beyond(&spec),
+                keeps_off: keeps_off(pod),
+            },
+            Err(error) => Self {
+                needs: Err(format!("its spec can't be read: {error}")),
+                ports: BTreeSet::new(),
+                beyond: Vec::new(),
+                keeps_off: Vec::new(),
+            },
+        }
+    }
+}
+
+fn ports(spec: &PodSpec) -> BTreeSet<(String, i64)> {
+    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+        let number = port.host_port.or_else(|| spec.host_network.unwrap_or_default().then_some(port.container_port))?;
+        Some((protocol, i64::from(number)))
+    };
+    ports.filter_map(port).filter(|(_, number)| *number > 0).collect()
+}
+
+/// Returns what a Pod needs beyond the rules here. What is only preferred keeps no Pod off a Node.
+fn beyond(spec: &PodSpec) -> Vec<&'static str> {
+    let affinity = spec.affinity.as_ref();
+    let has_pod_affinity = affinity.is_some_and(|affinity| {
+        let to = affinity.pod_affinity.iter().flat_map(|it| &it.required_during_scheduling_ignored_during_execution);
+        let from =
+            affinity.pod_anti_affinity.iter().flat_map(|it| &it.required_during_scheduling_ignored_during_execution);
+        to.chain(from).flatten().count() > 0
+    });
+    let spreads = spec.topology_spread_constraints.iter().flatten().any(|it| it.when_unsatisfiable == "DoNotSchedule");
+    let has_volumes =
+        spec.volumes.iter().flatten().any(|volume| {
+            volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
+        });
+    let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
+    let parts = [
+        (has_pod_affinity, "required affinity to other Pods"),
+        (spreads, "topology spread that must hold"),
+        (has_volumes, "volumes (their zone, and how many a Node takes)"),
+        (spec.resource_claims.iter().flatten().count() > 0, "resource claims"),
+        (spec.runtime_class_name.is_some() && spec.overhead.is_none(), "the overhead of its RuntimeClass"),
+        (scheduler.is_some_and(|name| name != DEFAULT_SCHEDULER), "a scheduler of its own"),
+        (spec.scheduling_gates.iter().flatten().count() > 0, "scheduling gates"),
+    ];
+    parts.into_iter().filter(|(is_there, _)| *is_there).map(|(_, part)| part).collect()
+}
+
+/// Returns the Pods that a Pod keeps off by its required anti-affinity: their namespaces, none for all, and labels.
+fn keeps_off(pod: &Value) -> Vec<(Vec<String>, LabelSelector)> {
+    let terms = pod.list("/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+    let term = |term: &Value| {
+        let selector = LabelSelector::of_object(&term["labelSelector"])?;
+        let named = term.list("/namespaces").iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+        let namespaces = match (term["namespaceSelector"].is_object(), named.is_empty()) {
+            (true, _) => Vec::new(),
+            (false, true) => vec![pod.namespace().to_owned()],
+            (false, false) => named,
+        };
+        Some((namespaces, selector))
+    };
+    terms.iter().filter_map(term).collect()
+}
+
+impl NodeFacts {
+    fn read(node: &Value) -> Self {
+        let taints: Vec<Taint> = node.list("/spec/taints").iter().filter_map(taint).collect();
+        let is_avoided = taints.iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+        Self { is_unschedulable: node["spec"]["unschedulable"] == true, is_avoided, node: empty_node(node, taints) }
+    }
+}
+
+/// Returns a Node without Pods.
+fn empty_node(node: &Value, taints: Vec<Taint>) -> EmptyNode {
+    let amount = |value: &Value| match value {
+        Value::String(text) => text.parse::<Quantity>().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
+    };
+    let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object).into_iter().flatten();
+    EmptyNode {
+        name: node.name().to_owned(),
+        labels: node.texts("/metadata/labels"),
+        taints,
+        allocatable: allocatable.filter_map(|(resource, value)| Some((resource.clone(), amount(value)?))).collect(),
+    }
+}
+
+fn taint(taint: &Value) -> Option<Taint> {
+    Some(Taint {
+        key: taint["key"].as_str()?.to_owned(),
+        value: taint["value"].as_str().unwrap_or_default().to_owned(),
+        effect: taint["effect"].as_str()?.parse().ok()?,
+    })
+}
+
+/// Returns true if a DaemonSet's Pod belongs on a Node: by labels and taints alone, since its Pod waits where resources
+/// are short.
+pub(crate) fn belongs_on(pod: &Value, node: &Value) -> bool {
+    let Ok(spec) = PodSpec::deserialize(&pod["spec"]) else { return false };
+    let Ok(needs) = PodNeeds::try_from(&spec) else { return false };
+    let empty = empty_node(node, node.list("/spec/taints").iter().filter_map(taint).collect());
+    !obstacles(&needs, &empty).iter().any(|obstacle| !matches!(obstacle, Obstacle::Resource { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use sandbox::clock::Clock;
+
+    use super::*;
+
+    fn node(name: &str, cpu: &str, more: &Value) -> Value {
+        let mut node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"disk": name}},
+            "status": {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "3"}},
+        });
+        json_patch::merge(&mut node, more);
+        node
+    }
+
+    fn pod(name: &str, cpu: &str, more: &Value) -> Value {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "n", "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]},
+        });
+        json_patch::merge(&mut pod, &json!({ "spec": more }));
+        pod
+    }
+
+    fn scheduled(objects: Vec<Value>) -> BTreeMap<String, String> {
+        let api = Api::new(Clock::real());
+        api.load_values(objects).unwrap();
+        Scheduler::default().act(&api, &State::read(&api));
+        let said = |pod: &Value| {
+            let message = pod.list("/status/conditions").iter().find_map(|it| it["message"].as_str());
+            node_of(pod).or(message).unwrap_or("left out").to_owned()
+        };
+        State::read(&api).pods.iter().map(|pod| (pod.name().to_owned(), said(pod))).collect()
+    }
+
+    #[test]
+    fn pods_go_where_most_is_free_as_long_as_they_fit() {
+        let nodes = [node("small", "2", &json!({})), node("large", "8", &json!({}))];
+        let pods = ["a", "b", "c"].map(|name| pod(name, "1500m", &json!({})));
+        let found = scheduled(nodes.into_iter().chain(pods).chain([pod("z", "7", &json!({}))]).collect());
+        assert_eq!(found["a"], "large");
+        assert_eq!(found["z"], "0/2 nodes are available: 2 Insufficient cpu.");
+    }
+
+    #[rstest]
+    #[case::fits(json!({}), "node-1")]
+    #[case::too_large(json!({"containers": [{"name": "a", "resources": {"requests": {"memory": "17Gi"}}}]}), "1 Insufficient memory")]
+    #[case::selector(json!({"nodeSelector": {"disk": "none"}}), "1 node(s) didn't match Pod's node affinity/selector")]
+    #[case::extended(json!({"containers": [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}), "Insufficient nvidia.com/gpu")]
+    #[case::claims(json!({"resourceClaims": [{"name": "gpu"}]}), "left out")]
+    #[case::volumes(json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]}), "left out")]
+    #[case::spread(json!({"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}), "left out")]
+    #[case::soft_spread(json!({"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}), "node-1")]
+    #[case::anti_affinity(json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}}}), "left out")]
+    #[case::gated(json!({"schedulingGates": [{"name": "quota"}]}), "left out")]
+    #[case::of_another_scheduler(json!({"schedulerName": "volcano"}), "left out")]
+    fn a_pod_is_bound_marked_or_left_out(#[case] spec: Value, #[case] part: &str) {
+        let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "1", &spec)]);
+        assert!(found["a"].contains(part), "{found:?}");
+    }
+
+    #[rstest]
+    #[case::cordoned(json!({"spec": {"unschedulable": true}}), "1 node(s) were unschedulable")]
+    #[case::tainted(json!({"spec": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}}),
+        "1 node(s) had untolerated taint {a: b}")]
+    #[case::avoided(json!({"spec": {"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}}), "node-1")]
+    fn a_node_takes_a_pod_or_says_why_not(#[case] more: Value, #[case] part: &str) {
+        let found = scheduled(vec![node("node-1", "4", &more), pod("a", "1", &json!({}))]);
+        assert!(found["a"].contains(part), "{found:?}");
+    }
+
+    #[test]
+    fn a_node_with_a_soft_taint_is_taken_last() {
+        let soft = json!({"spec": {"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}});
+        let nodes = vec![node("large", "32", &soft), node("small", "4", &json!({})), pod("a", "1", &json!({}))];
+        assert_eq!(scheduled(nodes)["a"], "small");
+    }
+
+    #[test]
+    fn ports_of_the_host_and_the_number_of_pods_are_counted() {
+        let port = json!({"containers": [{"name": "a", "ports": [{"containerPort": 80, "hostPort": 80}]}]});
+        let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "0", &port), pod("b", "0", &port)]);
+        assert_eq!(
+            found["b"],
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+        );
+        let pods = ["a", "b", "c", "d"].map(|name| pod(name, "0", &json!({})));
+        let found = scheduled(pods.into_iter().chain([node("node-1", "4", &json!({}))]).collect());
+        assert_eq!(found["d"], "0/1 nodes are available: 1 Too many pods.");
+    }
+
+    #[test]
+    fn pods_of_a_higher_priority_come_first() {
+        let urgent = json!({"priority": 100});
+        let objects = vec![node("node-1", "2", &json!({})), pod("a", "2", &json!({})), pod("b", "2", &urgent)];
+        let found = scheduled(objects);
+        assert_eq!(found["b"], "node-1");
+        assert!(found["a"].contains("Insufficient cpu"), "{found:?}");
+    }
+
+    #[test]
+    fn a_pod_that_another_keeps_off_is_left_out() {
+        let keeps = json!({"nodeName": "node-1", "affinity": {"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
+        let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "1", &keeps), pod("b", "1", &json!({}))]);
+        assert_eq!(found["b"], "left out");
+    }
+}

@@ -1,0 +1,89 @@
+//! Whole runs on the examples, with a driver in the place of Cluster Autoscaler's binary.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::{path::Path, time::Duration};
+
+use serde_json::Value;
+use whatif::{Change, Ended, Options, Player, Progress, Report, run};
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/whatif").join(name).display().to_string()
+}
+
+/// Returns the options of a run without the DaemonSet, which the driver doesn't know: it would move its Pods.
+fn options(changes: Vec<Change>) -> Options {
+    let without = Change::remove("daemonset/kube-system/log-agent").unwrap();
+    let changes = [without].into_iter().chain(changes).collect();
+    Options {
+        manifests: vec![example("dump.yaml")],
+        changes,
+        cluster: None,
+        prices: None,
+        until: Duration::from_secs(12 * 3600),
+        speed: 600,
+        machine_time: None,
+        player: Player::Driver,
+        scheduler: None,
+        flags: Vec::new(),
+        logs: None,
+    }
+}
+
+async fn answer(changes: Vec<Change>) -> Report {
+    let mut notes = Vec::new();
+    let report = run(&options(changes), &mut |progress: Progress| notes.push(progress)).await.unwrap();
+    assert_eq!(report.ended, Ended::Quiet, "{report:#?}");
+    report
+}
+
+fn sizes(report: &Report) -> Vec<(&str, i64, i64)> {
+    let short = |id: &'_ str| id.rsplit('/').next().map(str::to_owned);
+    let mut sizes: Vec<_> = report.groups.iter().map(|group| (group.id.as_str(), group.before, group.after)).collect();
+    sizes.sort_by_key(|(id, ..)| short(id));
+    sizes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_scale_a_group_from_zero_and_it_shrinks_when_they_have_ended() {
+    let report = answer(vec![Change::add(&format!("3x{}", example("job.yaml")))]).await;
+    assert!(report.all_run(), "{report:#?}");
+    assert_eq!((report.running, report.finished), (6, 3));
+    let grew = "MachineDeployment/team-a/batch: size 0 → ";
+    assert!(report.timeline.iter().any(|entry| entry.what.starts_with(grew)), "{:#?}", report.timeline);
+    let batch = report.groups.iter().find(|group| group.id.ends_with("/batch")).unwrap();
+    assert_eq!((batch.before, batch.most, batch.after, batch.price_per_hour), (0, 3, 0, Some(0.35)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_no_group_stays_pending_and_the_reason_is_told() {
+    let report = answer(vec![Change::add(&example("huge.yaml"))]).await;
+    assert!(!report.all_run());
+    let [pending] = report.pending.as_slice() else { panic!("{report:#?}") };
+    assert_eq!((pending.of.as_str(), pending.pods.as_slice()), ("Pod shop/huge", &["shop/huge".to_owned()][..]));
+    assert!(pending.scheduler.as_deref().unwrap().contains("3 Insufficient cpu"), "{pending:?}");
+    assert!(sizes(&report).iter().all(|(_, before, after)| before == after), "{report:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_smaller_deployment_lets_nodes_go() {
+    let change = Change::patch(r#"deployment/shop/web={"spec":{"replicas":2}}"#).unwrap();
+    let report = answer(vec![change]).await;
+    assert!(report.all_run(), "{report:#?}");
+    let general = report.groups.iter().find(|group| group.id.ends_with("/general")).unwrap();
+    assert_eq!((general.before, general.after), (3, 1));
+    assert_eq!(report.removed.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_simulated_is_an_error_that_says_what_to_add() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.yaml");
+    let dump: Value = serde_yaml::from_str(&std::fs::read_to_string(example("dump.yaml")).unwrap()).unwrap();
+    let kept: Vec<_> = dump["items"].as_array().unwrap().iter().filter(|object| object["kind"] != "Node").collect();
+    std::fs::write(&path, serde_json::to_string(&serde_json::json!({ "items": kept })).unwrap()).unwrap();
+    let options = Options { manifests: vec![path.display().to_string()], ..options(Vec::new()) };
+    let error = run(&options, &mut |_| {}).await.unwrap_err().to_string();
+    assert!(error.contains("lack the Node general-a of Machine team-a/general-7d5-a, and 2 others"), "{error}");
+    assert!(error.contains("kubectl get nodes"), "{error}");
+}
