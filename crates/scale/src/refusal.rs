@@ -106,6 +106,11 @@ pub(super) fn below_min(id: &GroupId, spared: i32, min: i32) -> ScaleError {
     ))
 }
 
+/// Returns the error of a smaller size whose group was deleted and created again.
+pub(super) fn made_anew(id: &GroupId) -> ScaleError {
+    ScaleError::NotFound(format!("{id}: the object is gone, and its size isn't lowered for another one of this name"))
+}
+
 /// Returns the error of a size write without an answer that can't be told from the writes of others.
 pub(super) fn size_unknown(id: &GroupId, (from, to, now): (i32, i32, i32), error: &CallError) -> ScaleError {
     ScaleError::Unavailable(format!(

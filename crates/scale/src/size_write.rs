@@ -191,6 +191,14 @@ impl<'a> Resize<'a> {
                     return Err(refusal::size_unknown(id, (from, to, seen.replicas), &error));
                 }
             }
+            if seen.uid != version.uid {
+                if !matches!(aim, Aim::Raise { .. }) {
+                    // Its Machines were of the former object.
+                    return Err(refusal::made_anew(id));
+                }
+                // What was written was of the former object, so nothing is under way any more for a caller that has left.
+                self.unanswered = None;
+            }
             if matches!(error, CallError::Rejected(_)) && seen.replicas == from {
                 if self.was_rejected {
                     return Err(self.unless_written(refusal::rejected(id, to, &error)));

@@ -4,6 +4,7 @@
 
 use std::{path::Path, time::Duration};
 
+use rstest::rstest;
 use serde_json::Value;
 use whatif::{Change, Ended, Options, Player, Progress, Report, run};
 
@@ -53,6 +54,30 @@ async fn jobs_scale_a_group_from_zero_and_it_shrinks_when_they_have_ended() {
     assert!(report.timeline.iter().any(|entry| entry.what.starts_with(grew)), "{:#?}", report.timeline);
     let batch = report.groups.iter().find(|group| group.id.ends_with("/batch")).unwrap();
     assert_eq!((batch.before, batch.most, batch.after, batch.price_per_hour), (0, 3, 0, Some(0.35)));
+}
+
+/// Three Jobs of 6 CPUs, what changes of the group of 8 CPUs, the most Nodes that it has, and whether the group of 16 CPUs
+/// grows too.
+#[rstest]
+#[case::max(r#"{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size":"1"}"#, 1, true)]
+#[case::taint(r#"{"capacity.cluster-autoscaler.kubernetes.io/taints":"other=team:NoSchedule"}"#, 0, true)]
+#[case::instance_type(
+    r#"{"capacity.cluster-autoscaler.kubernetes.io/cpu":"16","capacity.cluster-autoscaler.kubernetes.io/memory":"64Gi"}"#,
+    2,
+    false
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_group_is_answered_for_as_changed(
+    #[case] annotations: &str,
+    #[case] most: i64,
+    #[case] others: bool,
+) {
+    let change = format!(r#"md/team-a/batch={{"metadata":{{"annotations":{annotations}}}}}"#);
+    let jobs = Change::add(&format!("3x{}", example("job.yaml")));
+    let report = answer(vec![Change::patch(&change).unwrap(), jobs]).await;
+    assert!(report.all_run(), "{report:#?}");
+    let of = |name: &str| report.groups.iter().find(|group| group.id.ends_with(name)).unwrap().most;
+    assert_eq!((of("/batch"), of("/large") > 0, report.finished), (most, others, 3), "{report:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -207,6 +207,22 @@ async fn a_machine_that_was_made_anew_under_its_name_stays() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec![]));
 }
 
+/// Its Machines were those of the former object.
+#[tokio::test]
+async fn the_size_of_a_group_that_was_made_anew_is_not_lowered() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH scale", Fault::CutBefore);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let delete = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    world.api.make_group_anew(4);
+    world.api.release();
+    let error = delete.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("the object is gone"), "{error}");
+    assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec!["b".to_owned()]));
+}
+
 #[tokio::test]
 async fn fifty_deletes_at_once_are_fifty_calls_and_one_size() {
     let names: Vec<String> = (0..60).map(|number| format!("m{number:02}")).collect();

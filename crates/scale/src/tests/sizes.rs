@@ -267,6 +267,22 @@ async fn the_size_of_a_group_that_was_made_anew_is_decided_anew() {
 }
 
 #[tokio::test]
+async fn the_size_of_a_group_that_was_made_anew_is_not_written_for_a_caller_that_has_left() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    increase.abort();
+    assert!(increase.await.unwrap_err().is_cancelled());
+    world.api.make_group_anew(2);
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.calls()), (2, vec!["PATCH scale".to_owned(), "GET group".to_owned()]));
+}
+
+#[tokio::test]
 async fn a_lost_answer_and_another_size_since_is_not_decided_again() {
     let world = World::new(2, &[]);
     world.api.fault("PATCH scale", Fault::CutAfter);
