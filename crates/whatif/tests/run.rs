@@ -62,7 +62,7 @@ async fn jobs_scale_a_group_from_zero_and_it_shrinks_when_they_have_ended() {
 #[case::max(r#"{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size":"1"}"#, 1, true)]
 #[case::taint(r#"{"capacity.cluster-autoscaler.kubernetes.io/taints":"other=team:NoSchedule"}"#, 0, true)]
 #[case::instance_type(
-    r#"{"capacity.cluster-autoscaler.kubernetes.io/cpu":"16","capacity.cluster-autoscaler.kubernetes.io/memory":"64Gi"}"#,
+    r#"{"capacity.cluster-autoscaler.kubernetes.io/cpu":"12","capacity.cluster-autoscaler.kubernetes.io/memory":"48Gi"}"#,
     2,
     false
 )]
