@@ -5,6 +5,7 @@
 //! own, since they stop it.
 
 mod deletes;
+mod devices;
 mod faults;
 mod fleets;
 mod instances;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         templates::status_capacity_is_found_whatever_its_plural,
         templates::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         templates::a_kind_installed_later_is_found,
+        devices::slices_that_are_made_are_decoded_and_valid,
         sizes::a_size_whose_answer_is_lost_is_known_to_be_written,
         sizes::a_size_set_by_someone_else_is_not_written_over,
         sizes::a_manager_that_keeps_putting_a_size_back_is_named,
