@@ -5,7 +5,6 @@ use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use scale::traces::OtlpEndpoint;
-use service::listen::{GrpcAddress, HostName, LogLevels, TlsFiles};
+use service::listen::{GrpcAddress, HostName, TlsFiles};
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]
@@ -66,8 +65,6 @@ pub struct Config {
     pub remember: Vec<ObjectKey>,
     /// The operator's options for writes.
     pub scale: ScaleOptions,
-    /// The log filter, which the admin listener shows and changes; `None` if this program doesn't own the log.
-    pub log: Option<Arc<dyn LogLevels>>,
     /// Settings that are allowed but deserve attention, to be logged at the start.
     pub warnings: Vec<String>,
 }
@@ -140,7 +137,6 @@ impl Config {
             prices: index.prices,
             remember: index.remember,
             scale: ScaleOptions::default(),
-            log: None,
             warnings: Vec::new(),
         }
     }

@@ -8,7 +8,6 @@ mod default_limits;
 mod floods;
 mod grpc;
 mod hostile_grpc;
-mod log_level;
 mod pages;
 mod shutdown;
 mod tls;
