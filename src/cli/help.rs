@@ -39,6 +39,15 @@ Examples:
   # Of another replica, for a script
   capi-autoscaler-provider clusters --server http://127.0.0.1:9081 -o json";
 
+pub(super) const LOG_LEVEL_EXAMPLES: &str = "\
+Examples:
+  # Show the present level
+  capi-autoscaler-provider log-level
+  # Show each call of Cluster Autoscaler, until the next start
+  capi-autoscaler-provider log-level info,service=debug
+  # Back to the default
+  capi-autoscaler-provider log-level info";
+
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   # Why does this node group have these resources?

@@ -11,6 +11,7 @@ mod help;
 mod index_config;
 mod live_index;
 mod log;
+mod log_level;
 mod printing;
 mod serve;
 mod usage;
@@ -20,7 +21,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
@@ -36,6 +37,7 @@ pub use generate::{CompletionsArgs, ManArgs};
 use groups::GroupsArgs;
 pub use index_config::{ClusterArgs, IndexArgs};
 pub use log::{LogArgs, LogFormat};
+use log_level::LogLevelArgs;
 pub use printing::Color;
 use serve::OneCluster;
 pub use serve::{FleetArgs, Reflection, ServeArgs, TlsArgs};
@@ -67,6 +69,9 @@ pub enum Command {
     /// List the Clusters of a running server of a fleet
     #[command(after_help = help::CLUSTERS_EXAMPLES)]
     Clusters(ClustersArgs),
+    /// Show or change the log level of a running server
+    #[command(after_help = help::LOG_LEVEL_EXAMPLES)]
+    LogLevel(LogLevelArgs),
     /// Explain what Cluster Autoscaler is told about each node group, and why
     ///
     /// Reads the same clusters as serve, or manifests (--manifests) without a cluster.
@@ -119,11 +124,12 @@ impl Cli {
         match self.command {
             Command::Serve(args) => {
                 let config = Config::try_from(*args)?;
-                self.log.init()?;
-                serve::run(config).map_err(CliError::ServerFailed)?;
+                let log = Arc::new(self.log.init()?);
+                serve::run(Config { log: Some(log), ..config }).map_err(CliError::ServerFailed)?;
             }
             Command::Groups(args) => args.run()?,
             Command::Clusters(args) => args.run()?,
+            Command::LogLevel(args) => args.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => args.run()?,
             Command::Completions(args) => args.run()?,

@@ -54,7 +54,11 @@ fn each_subcommand_has_three_examples_that_can_be_typed() {
                 Command::Check(args) => serve::OneCluster::try_from(args.serve).err(),
                 Command::Explain(args) => super::ExplainConfig::try_from(*args).err(),
                 Command::Watch(args) => super::WatchConfig::try_from(*args).err(),
-                Command::Groups(_) | Command::Clusters(_) | Command::Completions(_) | Command::Man(_) => None,
+                Command::Groups(_)
+                | Command::Clusters(_)
+                | Command::LogLevel(_)
+                | Command::Completions(_)
+                | Command::Man(_) => None,
             };
             assert_eq!(wrong, None, "{example:?}");
         }

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod autoscaler_loop;
-mod check;
 mod command_line;
 mod explain;
 mod fleets;

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use scale::traces::OtlpEndpoint;
-use service::listen::{GrpcAddress, HostName, TlsFiles};
+use service::listen::{GrpcAddress, HostName, LogLevels, TlsFiles};
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]
@@ -65,6 +66,8 @@ pub struct Config {
     pub remember: Vec<ObjectKey>,
     /// The operator's options for writes.
     pub scale: ScaleOptions,
+    /// The log filter, which the admin listener shows and changes; `None` if this program doesn't own the log.
+    pub log: Option<Arc<dyn LogLevels>>,
     /// Settings that are allowed but deserve attention, to be logged at the start.
     pub warnings: Vec<String>,
 }
@@ -137,6 +140,7 @@ impl Config {
             prices: index.prices,
             remember: index.remember,
             scale: ScaleOptions::default(),
+            log: None,
             warnings: Vec::new(),
         }
     }

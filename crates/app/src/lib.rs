@@ -40,8 +40,8 @@ use rules::{PriceList, Rules};
 use scale::traces::{OtlpEndpoint, TraceMetrics, Traces};
 use service::listen::{
     AllowedHosts, Certificates, Check, Checks, ClientFiles, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
-    SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router, new_registry,
-    probe_router, serve_http, serve_many_on_own_thread, serve_on_own_thread, standard_services,
+    SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router, log_level_router,
+    new_registry, probe_router, serve_http, serve_many_on_own_thread, serve_on_own_thread, standard_services,
 };
 
 /// The time limit for running calls and commands after a shutdown request. The rest of [`service::listen::GRACE`] is left for
@@ -279,7 +279,7 @@ fn serve_checks(
     pages
 }
 
-/// Serves the status page, the debug state and the metrics.
+/// Serves the status page, the debug state and the metrics, and the control of the log.
 fn serve_admin(
     listener: TcpListener,
     state: Arc<Source>,
@@ -288,7 +288,11 @@ fn serve_admin(
     ended: &CancellationToken,
 ) -> JoinHandle<io::Result<()>> {
     let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts.clone() };
-    tokio::spawn(serve_http(listener, admin_router(state, registry, hosts), ended.clone()))
+    let mut pages = admin_router(state, registry, hosts.clone());
+    if let Some(log) = &config.log {
+        pages = pages.merge(log_level_router(Arc::clone(log), hosts));
+    }
+    tokio::spawn(serve_http(listener, pages, ended.clone()))
 }
 
 /// Takes a sample of all sizes every minute until a shutdown request, for the graphs of the status page.

@@ -168,12 +168,6 @@ impl Program {
         drop(self.process);
     }
 
-    /// Waits until it has ended.
-    #[must_use]
-    pub fn wait(self) -> ExitStatus {
-        self.process.wait()
-    }
-
     /// Returns the log so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -1,13 +1,10 @@
-//! A client of a server's admin listener, which reads its state. Each error names its remedy.
+//! A client of a server's admin listener: reads its state, and changes its log. Each error names its remedy.
 
 use std::{error::Error as StdError, fmt, io, str::FromStr, time::Duration};
 
 use anyhow::{anyhow, bail, ensure};
 use axum::body::Body;
-use http::{
-    StatusCode, Uri,
-    uri::{Authority, InvalidUri},
-};
+use http::{Method, Request, StatusCode, Uri, uri::Authority};
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -20,7 +17,7 @@ use crate::cli::usage::{UsageError, wrong};
 use connect::ClusterRef;
 use page::state::{FleetState, SCHEMA_VERSION, State};
 use rules::text::visible;
-use service::listen::{CLUSTERS_PATH, STATE_PATH};
+use service::listen::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, STATE_PATH};
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
 const MAX_ANSWER: usize = 256 << 20;
@@ -86,13 +83,13 @@ impl Client {
     pub(in crate::cli) async fn state(&self, cluster: Option<&ClusterRef>, instances: bool) -> anyhow::Result<State> {
         let mut query = form_urlencoded::Serializer::new(format!("instances={instances}"));
         query.extend_pairs(cluster.map(|cluster| ("cluster", cluster.to_string())));
-        let body = self.ask(STATE_PATH, &query.finish()).await?;
+        let body = self.ask(Method::GET, (STATE_PATH, &query.finish()), String::new()).await?;
         self.read_versioned(&body)
     }
 
     /// Returns the Clusters of a server that serves a fleet.
     pub(in crate::cli) async fn clusters(&self) -> anyhow::Result<FleetState> {
-        let body = self.ask(CLUSTERS_PATH, "").await?;
+        let body = self.ask(Method::GET, (CLUSTERS_PATH, ""), String::new()).await?;
         self.read_versioned(&body)
     }
 
@@ -107,6 +104,12 @@ impl Client {
         self.read(body)
     }
 
+    /// Returns the filter of the server's log, after it was changed to `filter` if there is one.
+    pub(in crate::cli) async fn log_level(&self, filter: Option<String>) -> anyhow::Result<LogLevel> {
+        let method = if filter.is_some() { Method::PUT } else { Method::GET };
+        self.read(&self.ask(method, (LOG_LEVEL_PATH, ""), filter.unwrap_or_default()).await?)
+    }
+
     fn read<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> anyhow::Result<T> {
         serde_json::from_slice(body).map_err(|error| {
             anyhow!(
@@ -118,9 +121,9 @@ impl Client {
     }
 
     /// Returns the body of a successful answer.
-    async fn ask(&self, path: &str, query: &str) -> anyhow::Result<Vec<u8>> {
+    async fn ask(&self, method: Method, (path, query): (&str, &str), body: String) -> anyhow::Result<Vec<u8>> {
         let (server, limit) = (&self.server, self.timeout);
-        let answer = timeout(limit, self.exchange(&format!("{path}?{query}"))).await;
+        let answer = timeout(limit, self.exchange(method, &format!("{path}?{query}"), body)).await;
         let (status, body) =
             answer.map_err(|_| anyhow!("no answer from {server} within {limit:?}: --timeout allows more"))??;
         ensure!(
@@ -136,11 +139,12 @@ impl Client {
         Ok(body)
     }
 
-    async fn exchange(&self, path: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+    async fn exchange(&self, method: Method, path: &str, body: String) -> anyhow::Result<(StatusCode, Vec<u8>)> {
         let server = &self.server;
         let broken = |error: &(dyn StdError + 'static)| anyhow!("can't ask {server}: {}", chain(error));
-        let uri = format!("{server}{path}").parse::<Uri>().map_err(|error: InvalidUri| broken(&error))?;
-        let response = self.http.get(uri).await.map_err(|error| {
+        let request = Request::builder().method(method).uri(format!("{server}{path}"));
+        let request = request.body(Body::from(body)).map_err(|error| broken(&error))?;
+        let response = self.http.request(request).await.map_err(|error| {
             if !is_refused(&error) {
                 return broken(&error);
             }

@@ -1,4 +1,4 @@
-//! Tests of the lines of the log, and of those that no filter shows. Each test has its own log.
+//! Tests of log filters, of lines that no filter shows, and of changes at runtime. Each test has its own log.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,9 +8,15 @@ use regex::Regex;
 use rstest::rstest;
 use testkit::CapturedLog;
 use tracing::subscriber::with_default;
-use tracing_subscriber::registry;
+use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
-use super::*;
+use super::{
+    LogControl, LogFormat,
+    filter::{OURS, may_be_shown},
+    lines::{Form, Lines},
+    parse,
+};
+use service::listen::LogLevels as _;
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
@@ -20,7 +26,7 @@ fn foreign_text_in_a_log_event_starts_no_line_and_keeps_no_bidi_or_control_chara
     let lines = fmt::layer().without_time().with_ansi(false);
     let lines = lines.with_writer(move || Lines { form: Form::Text, to: writer.clone() });
     let theirs = "no such host\n ERROR forged: all is lost\r\u{202e}\u{2066}\u{2028}";
-    with_default(registry().with(lines), || {
+    with_default(tracing_subscriber::registry().with(lines), || {
         tracing::info!(field = theirs, display = %theirs, debug = ?theirs, "{theirs}");
         tracing::info!("the next one");
     });
@@ -32,37 +38,22 @@ fn foreign_text_in_a_log_event_starts_no_line_and_keeps_no_bidi_or_control_chara
     assert!(said.lines().nth(1).is_some_and(|line| line.ends_with("the next one")), "{said:?}");
 }
 
-#[rstest]
-#[case::as_it_is("INFO x: Größe a=\"b\"\n", "INFO x: Größe a=\"b\"\n")]
-#[case::a_forged_line("a\n2026 INFO x: forged\n", "a\\n2026 INFO x: forged\n")]
-#[case::only_newlines("\n\n\n", "\\n\\n\n")]
-#[case::colours_of_the_log(
-    "\u{1b}[32m INFO\u{1b}[0m \u{1b}[1;2mx\u{1b}[m\n",
-    "\u{1b}[32m INFO\u{1b}[0m \u{1b}[1;2mx\u{1b}[m\n"
-)]
-#[case::what_clears_the_screen("a\u{1b}[2Jb\n", "a\\u{1b}[2Jb\n")]
-#[case::a_title("a\u{1b}]0;title\u{7}\n", "a\\u{1b}]0;title\\u{7}\n")]
-#[case::half_a_colour("a\u{1b}[32", "a\\u{1b}[32")]
-fn an_event_is_one_line(#[case] event: &str, #[case] expected: &str) {
-    assert_eq!(one_line(event), expected);
-}
-
-#[test]
-fn json_stays_the_same_value() {
-    let event = serde_json::to_string(&["a\u{202e}b\nc"]).unwrap() + "\n";
-    let mut lines = Lines { form: Form::Json, to: Vec::new() };
-    lines.write_all(event.as_bytes()).unwrap();
-    let written = String::from_utf8(lines.to).unwrap();
-    assert_eq!(written, "[\"a\\u202eb\\nc\"]\n");
-    assert_eq!(serde_json::from_str::<Vec<String>>(&written).unwrap(), ["a\u{202e}b\nc"]);
+/// Returns a log with this filter, its captured text, and its control.
+fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, CapturedLog, LogControl) {
+    let said = CapturedLog::default();
+    let (layer, handle) = reload::Layer::<_, Registry>::new(parse(filter).unwrap());
+    let writer = said.clone();
+    let lines = fmt::layer().without_time().with_ansi(false).with_writer(move || writer.clone());
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(layer.and(may_be_shown())));
+    let control =
+        LogControl::new(filter.to_owned(), move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+    (subscriber, said, control)
 }
 
 #[test]
 fn no_filter_shows_what_libraries_send_or_get() {
-    let said = CapturedLog::default();
-    let writer = said.clone();
-    let lines = fmt::layer().without_time().with_ansi(false).with_writer(move || writer.clone());
-    with_default(registry().with(lines.with_filter(parse("trace").unwrap().and(may_be_shown()))), || {
+    let (subscriber, said, _control) = log("trace");
+    with_default(subscriber, || {
         tracing::trace!("of this program");
         tracing::trace!(target: "h2::codec", "a header");
         tracing::warn!(target: "kube_client::client", "the body of a Secret");
@@ -87,6 +78,38 @@ fn no_filter_shows_what_libraries_send_or_get() {
 #[case::json_on_a_terminal(LogFormat::Json, true, false)]
 fn people_read_text_and_programs_json(#[case] format: LogFormat, #[case] terminal: bool, #[case] text: bool) {
     assert_eq!(format.is_text(terminal), text);
+}
+
+#[test]
+fn a_change_is_in_force_at_once_and_is_said() {
+    let (subscriber, said, control) = log("info");
+    let _default = tracing::subscriber::set_default(subscriber);
+    tracing::debug!("before");
+    control.change("debug").unwrap();
+    tracing::debug!("after");
+    let text = said.take();
+    assert!(!text.contains("before"), "{text}");
+    assert!(text.contains("the log level changes from=\"info\" to=\"debug\""), "{text}");
+    assert!(text.contains("after"), "{text}");
+
+    control.change(" error ").unwrap();
+    tracing::info!("quiet");
+    let text = said.take();
+    assert!(text.contains("to=\"error\""), "the end of the lines is said too: {text}");
+    assert!(!text.contains("quiet"), "{text}");
+    control.change("info").unwrap();
+    assert!(said.take().contains("from=\"error\" to=\"info\""));
+    assert_eq!(control.level().filter, "info");
+}
+
+#[rstest]
+#[case::a_typing_error("inof", "\"inof\" is no level")]
+#[case::nothing(" ", "there is no filter")]
+fn a_change_that_makes_no_sense_changes_nothing(#[case] filter: &str, #[case] part: &str) {
+    let (_, _, control) = log("info");
+    let why = control.change(filter).unwrap_err();
+    assert!(why.contains(part), "{why}");
+    assert_eq!(control.level().filter, "info");
 }
 
 /// The crates whose sources log, by folder.

@@ -125,6 +125,7 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
         prices: index.prices,
         remember: index.remember,
         scale,
+        log: None,
         warnings,
     })
 }

@@ -1,8 +1,8 @@
 //! The admin listener: the status page for people, and for their tools `/debug/state`, the whole live state, and
 //! `/debug/clusters`, the Clusters of a fleet. It has the metrics too, for those who forward this port alone. It shows
 //! more than probes do (names of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag says
-//! otherwise, and never answers a request that a page of another site makes. It must hold no secrets and change
-//! nothing, and knows nothing of the pages' content.
+//! otherwise, and never answers a request that a page of another site makes. It must hold no secrets, change nothing but
+//! the log filter (log_level.rs), and knows nothing of the pages' content.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub const STATE_PATH: &str = "/debug/state";
 /// The path of the Clusters of a fleet.
 pub const CLUSTERS_PATH: &str = "/debug/clusters";
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// The pages of the admin listener: the data for programs, and the status pages for people.
 pub trait AdminPages: Send + Sync {

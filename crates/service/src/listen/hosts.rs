@@ -96,7 +96,7 @@ impl AllowedHosts {
 }
 
 /// Returns true for a name or an address of loopback.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let is_address = || bare(host).parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
     host.eq_ignore_ascii_case("localhost") || is_address()

@@ -1,10 +1,17 @@
 //! Probes and metrics over HTTP: `/livez`, `/readyz` (`?verbose`), `/metrics`. They need no credentials, so they may
 //! show names and reasons, and must never show the content of an object or a request, or change anything.
 
-use std::{fmt::Write as _, io, net::TcpListener, pin::pin, sync::Arc, time::Instant};
+use std::{
+    fmt::Write as _,
+    io,
+    net::{SocketAddr, TcpListener},
+    pin::pin,
+    sync::Arc,
+    time::Instant,
+};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Bytes,
     extract::{RawQuery, State},
     http::{
@@ -40,6 +47,10 @@ use super::{
 const MAX_HEADER_BYTES: usize = 16 << 10;
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The address of the client, an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerAddress(pub(super) SocketAddr);
 
 /// Returns the probes and metrics. Other paths answer 404, and methods other than GET and HEAD answer 405.
 pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
@@ -90,7 +101,7 @@ pub(super) async fn serve_within(
                         );
                     }
                     let (router, shutdown) = (router.clone(), shutdown.clone());
-                    connections.spawn(serve_connection(stream, router, limits, (place, shutdown)));
+                    connections.spawn(serve_connection((stream, PeerAddress(peer)), router, limits, (place, shutdown)));
                 }
                 Err(error) => {
                     warn!(%error, "can't accept an HTTP connection");
@@ -112,11 +123,12 @@ pub(super) async fn serve_within(
 /// Serves one connection. axum's own server doesn't limit the time that a client may take to send a request or read the
 /// answer.
 async fn serve_connection(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, PeerAddress),
     router: Router,
     limits: Limits,
     (place, shutdown): (Place, CancellationToken),
 ) {
+    let router = router.layer(Extension(peer));
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write));
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();

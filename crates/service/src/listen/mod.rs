@@ -11,6 +11,7 @@ mod grpc;
 mod health;
 mod hosts;
 mod http;
+mod log_level;
 mod metrics;
 mod shutdown;
 mod tls;
@@ -29,6 +30,7 @@ pub use grpc::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_o
 pub use health::{Health, ReflectionError, cloud_provider, standard_services};
 pub use hosts::{AllowedHosts, HostName, HostNameError};
 pub use http::{http_router, probe_router, serve_http};
+pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use tls::{
