@@ -7,6 +7,8 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod fleet;
+#[path = "fleet/pages.rs"]
+mod pages;
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,16 +21,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::{Fleet, FleetOptions, InformerMetrics};
-use connect::{Clients, Proxies, WorkloadSource};
-use index::{Detail, GroupMetrics, GroupSeries, Index};
+use cluster::Fleet;
+use index::{Detail, GroupSeries, Index};
 use jiff::Timestamp;
 use page::state::{Selection, Source};
 use rules::GroupId;
 use scale::ScaleMetrics;
 use service::RpcMetrics;
-use service::listen::{AdminPages as _, ReadinessMetrics, StatusAnswer, bind, http_router, new_registry, serve_http};
-use shared_informer::Spawner;
+use service::listen::{AdminPages as _, StatusAnswer, bind, http_router, serve_http};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
@@ -77,19 +77,12 @@ fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
 
 /// Serves the metrics of an index as the program does.
 fn serve_metrics(fleet: &Fleet, series: GroupSeries, runtime: &Handle) -> SocketAddr {
-    let registry = new_registry();
-    let checks = Arc::new(fleet.clone());
-    {
-        let index = Arc::clone(fleet.only().expect("a workload cluster").index());
-        let mut registry = registry.write();
-        registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
-        registry.register_collector(Box::new(GroupMetrics::new(index, series)));
-        registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
-        let _ = (RpcMetrics::register(&mut registry), ScaleMetrics::register(&mut registry));
-    }
+    let registry = pages::registry(fleet, series);
+    let _ = (RpcMetrics::register(&mut registry.write()), ScaleMetrics::register(&mut registry.write()));
     let listener = bind("127.0.0.1:0".parse().expect("an address"), "--http-listen").expect("a listener");
     let address = listener.local_addr().expect("an address");
-    runtime.spawn(serve_http(listener, http_router(checks, registry), CancellationToken::new()));
+    let router = http_router(Arc::new(fleet.clone()), registry);
+    runtime.spawn(serve_http(listener, router, CancellationToken::new()));
     address
 }
 
@@ -105,19 +98,11 @@ fn scrape(address: SocketAddr) -> usize {
 
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let (served, workload) = {
-        // The client has no server: the bench fills the index itself.
-        let _context = runtime.enter();
-        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
-        let options = FleetOptions::of_one(fleet::rules(), Duration::from_secs(120));
-        Fleet::start_one(clients, WorkloadSource::Management, options, &Spawner::from(runtime.handle()))
-    };
+    let (served, workload) = pages::filled(runtime.handle(), GROUPS, MACHINES_PER_GROUP);
     let index = workload.index();
-    fleet::fill(index, GROUPS, MACHINES_PER_GROUP);
-    let pages = Source::alone(served.clone(), Timestamp::now());
-    let source = pages.only().expect("a workload cluster");
-    let page = |path: &str, query: &str| match pages.page(path, query) {
+    let status = Source::alone(served.clone(), Timestamp::now());
+    let source = status.only().expect("a workload cluster");
+    let page = |path: &str, query: &str| match status.page(path, query) {
         StatusAnswer::Found(html) => html,
         StatusAnswer::Missing(html) | StatusAnswer::Wrong(html) => panic!("{html}"),
     };

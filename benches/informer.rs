@@ -46,7 +46,7 @@ use sandbox::{
     http::ApiServer,
 };
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
 use testkit::{Piped, memory_of};
 use tokio::{runtime::Runtime, sync::Notify};
@@ -81,16 +81,12 @@ struct Arguments {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Variant {
     Machine,
-    MachinePages,
-    Text,
     Json,
     ReflectorMachine,
     Reflector,
-    ReflectorStreamed,
     ReflectorMetadata,
     GoUnstructured,
-    GoUnstructuredStreamed,
-    GoTypedStreamed,
+    GoTyped,
     GoMetadata,
 }
 
@@ -98,15 +94,12 @@ impl Variant {
     fn title(self) -> &'static str {
         match self {
             Self::Machine => "this informer, slim typed Machine",
-            Self::MachinePages => "the same, lists in pages",
-            Self::Text => "this informer, the JSON's text",
             Self::Json => "this informer, serde_json::Value",
             Self::ReflectorMachine => "kube's reflector, slim typed Machine",
-            Self::Reflector => "kube's reflector, DynamicObject",
-            Self::ReflectorStreamed | Self::GoUnstructuredStreamed => "the same, streamed lists",
+            Self::Reflector => "kube's reflector, DynamicObject, streamed",
             Self::ReflectorMetadata => "kube's reflector, metadata only",
-            Self::GoUnstructured => "client-go, unstructured",
-            Self::GoTypedStreamed => "client-go, typed Machine, streamed",
+            Self::GoUnstructured => "client-go, unstructured, streamed",
+            Self::GoTyped => "client-go, typed Machine, streamed",
             Self::GoMetadata => "client-go, metadata only",
         }
     }
@@ -122,18 +115,10 @@ impl Variant {
     /// the follower.
     fn of_client_go(self) -> Option<(&'static str, bool)> {
         match self {
-            Self::GoUnstructured => Some(("unstructured", false)),
-            Self::GoUnstructuredStreamed => Some(("unstructured", true)),
-            Self::GoTypedStreamed => Some(("typed", true)),
+            Self::GoUnstructured => Some(("unstructured", true)),
+            Self::GoTyped => Some(("typed", true)),
             Self::GoMetadata => Some(("metadata", false)),
-            Self::Machine
-            | Self::MachinePages
-            | Self::Text
-            | Self::Json
-            | Self::ReflectorMachine
-            | Self::Reflector
-            | Self::ReflectorStreamed
-            | Self::ReflectorMetadata => None,
+            Self::Machine | Self::Json | Self::ReflectorMachine | Self::Reflector | Self::ReflectorMetadata => None,
         }
     }
 }
@@ -371,36 +356,24 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");
     let context = Context::new(DEFAULT_GROUP);
     let machine = Machine::projection(&context);
-    let streamed = Settings::default();
-    let paged = Settings { streaming_lists: false, ..Settings::default() };
-    let kube_api = || Api::all_with(client.clone(), &resource);
     let lists = watcher::Config::default();
     match variant {
-        Variant::Machine => inform(client.clone(), resource.clone(), machine, streamed, objects, began).await,
-        Variant::MachinePages => inform(client.clone(), resource, machine, paged, objects, began).await,
-        Variant::Text => {
-            let text = Projection::<Box<RawValue>>::serde();
-            inform(client.clone(), resource.clone(), text, streamed, objects, began).await;
-        }
-        Variant::Json => inform(client.clone(), resource, Projection::<Value>::serde(), streamed, objects, began).await,
+        Variant::Machine => inform(client, resource, machine, objects, began).await,
+        Variant::Json => inform(client, resource, Projection::<Value>::serde(), objects, began).await,
         Variant::ReflectorMachine => {
-            let api = Api::<SlimMachine>::all_with(client.clone(), &resource);
+            let api = Api::<SlimMachine>::all_with(client, &resource);
             let events = watcher(api, lists.streaming_lists()).modify(SlimMachine::forget_unread);
             reflect(reflector(Writer::new(resource), events), objects, began).await;
         }
         Variant::Reflector => {
-            let events = watcher::<DynamicObject>(kube_api(), lists);
-            reflect(reflector(Writer::new(resource), events), objects, began).await;
-        }
-        Variant::ReflectorStreamed => {
-            let events = watcher::<DynamicObject>(kube_api(), lists.streaming_lists());
-            reflect(reflector(Writer::new(resource), events), objects, began).await;
+            let api = Api::<DynamicObject>::all_with(client, &resource);
+            reflect(reflector(Writer::new(resource), watcher(api, lists.streaming_lists())), objects, began).await;
         }
         Variant::ReflectorMetadata => {
-            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &resource);
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
             reflect(reflector(Writer::new(resource), watcher(api, lists)), objects, began).await;
         }
-        Variant::GoUnstructured | Variant::GoUnstructuredStreamed | Variant::GoTypedStreamed | Variant::GoMetadata => {
+        Variant::GoUnstructured | Variant::GoTyped | Variant::GoMetadata => {
             panic!("e2e/client-go follows in this way")
         }
     }
@@ -410,11 +383,10 @@ async fn inform<T: Send + Sync + 'static>(
     client: Client,
     resource: ApiResource,
     projection: Projection<T>,
-    settings: Settings,
     objects: usize,
     began: Instant,
 ) {
-    let factory = Factory::new(client, tokio::runtime::Handle::current(), settings);
+    let factory = Factory::new(client, tokio::runtime::Handle::current(), Settings::default());
     let informer: Informer<T> = factory.informer(Query::all(resource), projection);
     let (updated, news) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (counted, reported) = (Arc::clone(&updated), Arc::clone(&news));

@@ -1,8 +1,8 @@
 //! Reads. First on the index alone, in a fleet and in one five times as large: the cost of an answer must grow with the
 //! answer and not with the fleet. Then one loop of a Cluster Autoscaler over a real connection to the service, with 200
 //! groups of 5,000 Machines and 200 empty ones, beside as many empty calls, and the same where the empty ones have what is
-//! remembered of Nodes; server and client are in one process on two threads. It fails when a template's median costs more than 1.5 times that of an empty call. `cargo test` makes each read
-//! once.
+//! remembered of Nodes; server and client are in one process on two threads. It fails when a template's median costs more
+//! than 1.5 times that of an empty call. `cargo test` makes each read once.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]

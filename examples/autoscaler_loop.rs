@@ -1,4 +1,4 @@
-//! Makes the calls of an idle Cluster Autoscaler's loop, in order and number, to any external gRPC cloud provider, and
+//! Makes the calls of an idle loop of Cluster Autoscaler 1.35 or later, in order and number, to any external gRPC cloud provider, and
 //! times each call beside the same number of empty ones on the same connection.
 //!
 //! ```console
@@ -15,9 +15,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use proto::{
-    ExternalGrpcNode, InstanceStatus, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
+    ExternalGrpcNode, InstanceStatus, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
     NodeGroupForNodeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
     NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient, instance_status::InstanceState,
 };
@@ -28,6 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Cluster Autoscaler doesn't cache the answer that a Node has no group, and asks again in each step of its loop.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
 const TARGET_SIZES: usize = 3;
+/// The options that it asks for each Node. Versions before 1.35 ask for four.
+const OPTIONS: usize = 6;
 
 /// Play the loop of a Cluster Autoscaler that has nothing to do against a provider, and time each call
 #[derive(Clone, Debug, Parser)]
@@ -46,58 +48,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) loops: usize,
 
-    /// The Cluster Autoscaler to play: 1.33 and 1.34 ask for 4 options of each Node, later ones for 6; 1.33 sends the
-    /// old fields, 1.34 (from 1.34.2 on) both, later ones the new fields
-    #[arg(long, value_name = "VERSION", default_value = "1.36")]
-    pub(crate) ca_version: CaVersion,
-
     /// How many calls of the loop to make before as many calls of Refresh, which are empty
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) block: usize,
 }
 
-/// Which Cluster Autoscaler is played.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum CaVersion {
-    #[value(name = "1.33")]
-    V1_33,
-    #[value(name = "1.34")]
-    V1_34,
-    #[value(name = "1.35")]
-    V1_35,
-    #[value(name = "1.36")]
-    V1_36,
-}
-
-impl CaVersion {
-    /// Returns the number of `NodeGroupGetOptions` calls about each Node.
-    fn options(self) -> usize {
-        match self {
-            Self::V1_33 | Self::V1_34 => 4,
-            Self::V1_35 | Self::V1_36 => 6,
-        }
-    }
-
-    /// Returns Cluster Autoscaler's own defaults, in the fields that the version sends.
-    fn defaults(self) -> NodeGroupAutoscalingOptions {
-        let (old, new) = match self {
-            Self::V1_33 => (true, false),
-            Self::V1_34 => (true, true),
-            Self::V1_35 | Self::V1_36 => (false, true),
-        };
-        let old = |minutes: i64| old.then_some(MetaDuration { duration: minutes * 60_000_000_000 });
-        let new = |minutes: i64| new.then_some(prost_types::Duration { seconds: minutes * 60, nanos: 0 });
-        NodeGroupAutoscalingOptions {
-            scale_down_utilization_threshold: 0.5,
-            scale_down_gpu_utilization_threshold: 0.5,
-            scale_down_unneeded_time: old(10),
-            scale_down_unready_time: old(20),
-            max_node_provision_time: old(15),
-            scale_down_unneeded_duration: new(10),
-            scale_down_unready_duration: new(20),
-            max_node_provision_duration: new(15),
-            ..NodeGroupAutoscalingOptions::default()
-        }
+/// Returns Cluster Autoscaler's own defaults, as versions since 1.35 send them.
+fn defaults() -> NodeGroupAutoscalingOptions {
+    let minutes = |minutes: i64| Some(prost_types::Duration { seconds: minutes * 60, nanos: 0 });
+    NodeGroupAutoscalingOptions {
+        scale_down_utilization_threshold: 0.5,
+        scale_down_gpu_utilization_threshold: 0.5,
+        scale_down_unneeded_duration: minutes(10),
+        scale_down_unready_duration: minutes(20),
+        max_node_provision_duration: minutes(15),
+        ..NodeGroupAutoscalingOptions::default()
     }
 }
 
@@ -158,9 +123,8 @@ impl Report {
 
     /// Returns a table for people.
     pub(crate) fn table(&self, args: &Args) -> String {
-        let version = args.ca_version.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         let mut text = format!(
-            "Cluster Autoscaler {version}, {} groups, {} Nodes ({} of a group), {} loops\n\n{:<28}{:>9}{:>10}{:>10}{:>12}{:>12}\n",
+            "{} groups, {} Nodes ({} of a group), {} loops\n\n{:<28}{:>9}{:>10}{:>10}{:>12}{:>12}\n",
             self.groups,
             self.nodes,
             self.grouped_nodes,
@@ -281,10 +245,10 @@ impl Caller<'_> {
             let request = ask(NodeGroupTemplateNodeInfoRequest { id: id.clone() });
             self.call("NodeGroupTemplateNodeInfo", client.node_group_template_node_info(request)).await?;
         }
-        let defaults = self.args.ca_version.defaults();
+        let defaults = defaults();
         for index in 0..nodes.len() {
             let Some(id) = group_of.get(&index) else { continue };
-            for _ in 0..self.args.ca_version.options() {
+            for _ in 0..OPTIONS {
                 let request = NodeGroupAutoscalingOptionsRequest { id: String::clone(id), defaults: Some(defaults) };
                 self.call("NodeGroupGetOptions", client.node_group_get_options(ask(request))).await?;
             }

@@ -20,10 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    api::{Api, Misbehaviour, TEMPLATE_GROUP, TEMPLATE_KIND, TEMPLATES, bounds, templates_event, tenants_event},
-    program::Addresses,
-};
+use crate::api::{Api, Misbehaviour, TEMPLATE_GROUP, TEMPLATE_KIND, TEMPLATES, bounds, templates_event, tenants_event};
 
 /// The numbers of objects, kinds, groups of one template, connections and scrapes at full size.
 const OBJECTS: f64 = 1_000.0;
@@ -56,26 +53,19 @@ pub(crate) enum Attack {
     RepeatingWatch,
 }
 
-impl Attack {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Objects,
-        Self::Kinds,
-        Self::Template,
-        Self::Connections,
-        Self::Scrapes,
-        Self::EndlessPages,
-        Self::LongMachines,
-        Self::LongNodes,
-        Self::LongBoth,
-        Self::GrowingBody,
-        Self::RepeatingWatch,
-    ];
-}
-
 impl fmt::Display for Attack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.to_possible_value().expect("none is skipped").get_name())
     }
+}
+
+/// The listeners of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) probe: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 /// An attack, and the program under attack.

@@ -16,20 +16,21 @@
 
 mod api;
 mod attack;
-mod program;
 mod reads;
 #[path = "../serving/mod.rs"]
 mod serving;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
+use testkit::free_address;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     api::{Api, GROUPS, MACHINES},
-    attack::{Attack, World},
+    attack::{Addresses, Attack, World},
     reads::{Reader, Times},
+    serving::Serving,
 };
 
 /// The max ratio of the p99 of a read under attack to the p99 without.
@@ -56,11 +57,19 @@ struct Args {
 
 fn main() {
     let args = Args::parse();
-    let attacks = args.attack.map_or_else(|| Attack::ALL.to_vec(), |attack| vec![attack]);
+    let attacks = args.attack.map_or_else(|| Attack::value_variants().to_vec(), |attack| vec![attack]);
     println!("attack             reads without        reads under attack   p99     memory  what else");
     println!("                  median     p99         median     p99      ratio   peak");
     let missed: Vec<_> = attacks.into_iter().flat_map(|attack| run(attack, args.scale)).collect();
     assert!(missed.is_empty(), "{}", missed.join("; "));
+}
+
+/// Starts the program against an API server.
+fn start(api: SocketAddr) -> (Serving, Addresses) {
+    let [grpc, http, probe, admin] = [(); 4].map(|()| free_address());
+    let flags = [("--listen", grpc), ("--probe-listen", probe), ("--admin-listen", admin)];
+    let flags = flags.map(|(flag, address)| format!("{flag}={address}"));
+    (Serving::start(api, http, &flags), Addresses { grpc, http, probe, admin })
 }
 
 /// Runs one attack, and returns the violated limits.
@@ -71,7 +80,7 @@ fn run(attack: Attack, scale: f64) -> Vec<String> {
     let runtime = runtime.expect("a runtime");
     let api = Arc::new(Api::default());
     let address = runtime.block_on(Arc::clone(&api).serve());
-    let (serving, addresses) = program::start(address);
+    let (serving, addresses) = start(address);
     runtime.block_on(serving.wait_until_ready(GROUPS * MACHINES));
     let world = Arc::new(World::new(attack, scale, api, addresses));
     let mut reader = Reader::connect(addresses.grpc);

@@ -109,7 +109,7 @@ impl Args {
 
     /// Returns true if anything is measured in turns.
     fn has_turns(&self) -> bool {
-        Part::IN_TURNS.into_iter().any(|part| self.has(part))
+        Part::in_turns().any(|part| self.has(part))
     }
 }
 
@@ -168,7 +168,7 @@ impl<'a> Fleet<'a> {
         let mut turns = Turns::start(&self.world, &self.program, args);
         turns.until_served();
         figures::print_heading();
-        let parts = Part::IN_TURNS.into_iter().filter(|part| args.has(*part));
+        let parts = Part::in_turns().filter(|part| args.has(*part));
         parts
             .flat_map(|part| {
                 let compared = match part {

@@ -28,18 +28,10 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The parts with calls in turns without and with an attack or ailment.
-    pub(crate) const IN_TURNS: [Self; 9] = [
-        Self::Dead,
-        Self::Silent,
-        Self::Slow,
-        Self::Hostile,
-        Self::EndlessWatch,
-        Self::Secret,
-        Self::Annotations,
-        Self::EndlessClient,
-        Self::EndlessClients,
-    ];
+    /// Returns the parts with calls in turns without and with an attack or ailment.
+    pub(crate) fn in_turns() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied().filter(|part| *part != Self::Size)
+    }
 
     /// Returns the cause of others' p99.
     pub(crate) fn cause(self) -> &'static str {

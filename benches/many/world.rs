@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use crate::{
-    callers::{Autoscaler, Plan},
+    callers::{Plan, autoscalers},
     certificates::{Authority, HOST},
 };
 
@@ -72,26 +72,14 @@ impl<'a> World<'a> {
         }
         let authority = Authority::new().expect("an authority");
         authority.write_server(clusters.folder()).expect("a folder for certificates");
-        let all = clusters.clusters();
-        let callers = all.iter().enumerate().map(|(number, cluster)| {
-            let pair = authority.client(&cluster.namespace, &cluster.name).expect("a certificate");
-            Autoscaler {
-                namespace: cluster.namespace.clone(),
-                cluster: cluster.name.clone(),
-                certificate: pair.certificate,
-                key: pair.key,
-                foreign: (count > 1).then(|| foreign(&all[(number + 1) % count])),
-                is_measured: !may_be_ill(number),
-                is_endless: false,
-            }
-        });
+        let callers = autoscalers(clusters.clusters(), &authority, |number| !may_be_ill(number));
         let plan = Plan {
             provider: SocketAddr::from(([127, 0, 0, 1], 0)),
             host: HOST.to_owned(),
             authority: authority.pem.clone(),
             pause: Duration::ZERO,
             report: Duration::ZERO,
-            callers: callers.collect(),
+            callers: callers.expect("certificates"),
         };
         Self { runtime, clusters, plan }
     }
@@ -133,11 +121,4 @@ impl<'a> World<'a> {
             workload: self.clusters().iter().map(of_cluster).max().unwrap_or_default(),
         }
     }
-}
-
-/// Returns name and providerID of a Node of a Cluster.
-fn foreign(cluster: &ClusterOf) -> (String, String) {
-    let node = &cluster.nodes()[0];
-    let text = |pointer: &str| node.pointer(pointer).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-    (text("/metadata/name"), text("/spec/providerID"))
 }

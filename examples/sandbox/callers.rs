@@ -15,6 +15,7 @@ use proto::{
     ExternalGrpcNode, NodeGroupForNodeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest,
     NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
+use sandbox::clusters::ClusterOf;
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Semaphore, mpsc, oneshot},
@@ -25,6 +26,8 @@ use tonic::{
     Code, Request, Response, Status,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
+
+use super::certificates::{Authority, Pair};
 
 /// The client of one autoscaler.
 pub(crate) type Client = CloudProviderClient<Channel>;
@@ -73,6 +76,37 @@ pub(crate) struct Autoscaler {
     pub(crate) is_measured: bool,
     /// True if it calls without end.
     pub(crate) is_endless: bool,
+}
+
+/// Returns the autoscalers of all Clusters, each with its certificate. Each knows a Node of the next Cluster.
+pub(crate) fn autoscalers(
+    clusters: &[ClusterOf],
+    authority: &Authority,
+    is_measured: impl Fn(usize) -> bool,
+) -> Result<Vec<Autoscaler>, rcgen::Error> {
+    let autoscaler = |(number, cluster): (usize, &ClusterOf)| {
+        let Pair { certificate, key } = authority.client(&cluster.namespace, &cluster.name)?;
+        let next = &clusters[(number + 1) % clusters.len()];
+        Ok(Autoscaler {
+            namespace: cluster.namespace.clone(),
+            cluster: cluster.name.clone(),
+            certificate,
+            key,
+            foreign: if clusters.len() > 1 { node_of(next) } else { None },
+            is_measured: is_measured(number),
+            is_endless: false,
+        })
+    };
+    clusters.iter().enumerate().map(autoscaler).collect()
+}
+
+/// Returns name and providerID of a Node of a Cluster.
+fn node_of(cluster: &ClusterOf) -> Option<(String, String)> {
+    let prefix = format!("sandbox:///{}/{}-", cluster.namespace, cluster.name);
+    cluster.nodes().iter().find_map(|node| {
+        let id = node["spec"]["providerID"].as_str().filter(|id| id.starts_with(&prefix))?;
+        Some((node["metadata"]["name"].as_str()?.to_owned(), id.to_owned()))
+    })
 }
 
 /// The command to all autoscalers to measure anew, as a line of text: the next report begins now.

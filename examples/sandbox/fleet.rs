@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::{
-    callers::{self, Autoscaler, PLAN, Plan, Report},
+    callers::{self, PLAN, Plan, Report},
     certificates::{Authority, FILES, HOST, TRUST_DOMAIN},
     demo::{TIMES, print_page},
     options::Options,
@@ -311,24 +311,9 @@ fn config(clusters: &Clusters) -> anyhow::Result<Config> {
     Ok(Config { tls: Some(tls), fleet: Some(fleet), group_series, ..Config::new(index).on_free_ports() })
 }
 
-/// Returns the autoscalers of all Clusters. Each knows a Node of the next Cluster.
+/// Returns the autoscalers of all Clusters, and writes the files of the first one.
 fn plan(clusters: &Clusters, authority: &Authority, provider: SocketAddr) -> anyhow::Result<Plan> {
-    let all = clusters.clusters();
-    let mut callers = Vec::with_capacity(all.len());
-    for (number, cluster) in all.iter().enumerate() {
-        let pair = authority.client(&cluster.namespace, &cluster.name)?;
-        let next = &all[(number + 1) % all.len()];
-        let foreign = if all.len() > 1 { foreign_node(next) } else { None };
-        callers.push(Autoscaler {
-            namespace: cluster.namespace.clone(),
-            cluster: cluster.name.clone(),
-            certificate: pair.certificate,
-            key: pair.key,
-            foreign,
-            is_measured: true,
-            is_endless: false,
-        });
-    }
+    let callers = callers::autoscalers(clusters.clusters(), authority, |_| true)?;
     let first = &callers[0];
     for (file, content) in [("c0.crt", &first.certificate), ("c0.key", &first.key)] {
         fs::write(clusters.folder().join(file), content)?;
@@ -338,18 +323,9 @@ fn plan(clusters: &Clusters, authority: &Authority, provider: SocketAddr) -> any
         host: HOST.to_owned(),
         authority: authority.pem.clone(),
         // A thousand have Cluster Autoscaler's own pause.
-        pause: Duration::from_secs(1).max(Duration::from_millis(10) * u32::try_from(all.len())?),
+        pause: Duration::from_secs(1).max(Duration::from_millis(10) * u32::try_from(callers.len())?),
         report: Duration::from_secs(1),
         callers,
-    })
-}
-
-/// Returns name and providerID of a Node of a Cluster.
-fn foreign_node(cluster: &ClusterOf) -> Option<(String, String)> {
-    let prefix = format!("sandbox:///{}/{}-", cluster.namespace, cluster.name);
-    cluster.nodes().iter().find_map(|node| {
-        let id = node["spec"]["providerID"].as_str().filter(|id| id.starts_with(&prefix))?;
-        Some((node["metadata"]["name"].as_str()?.to_owned(), id.to_owned()))
     })
 }
 

@@ -1,14 +1,14 @@
 //! The flags that determine the index: the clusters, the node groups, and the operator's rules for all of them. Every
 //! subcommand that has an index takes these flags, so that all indexes are the same. Nothing may be read or opened here.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use app::IndexConfig;
 use clap::Args;
 use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use regex::Regex;
 use rules::{
-    Architecture, CapacityWords, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
+    Architecture, ResourceList, Rules, Scope, ScopeSpec, TemplateRules,
     capi::{DEFAULT_GROUP, Keys, ObjectKey},
     resource_list,
 };
@@ -113,12 +113,12 @@ impl IndexArgs {
         };
         let workload = self.workload(cluster.as_ref())?;
         let specs = specs(&self.node_group_auto_discovery)?;
+        let scope = scope(cluster.as_ref(), specs, self.all_clusters, unless_chosen)?;
         Ok(IndexConfig {
             management: management(self.clusters.management_kubeconfig.as_deref(), self.clusters.context.as_deref())?,
             workload,
             rules: Rules {
                 keys: Keys::new(capi_group(&self.capi_group)?),
-                scope: scope(cluster.as_ref(), specs, self.all_clusters, unless_chosen)?,
                 template: TemplateRules {
                     default_arch: architecture(&self.scale_zero_default_arch, warnings),
                     additional_sync_labels: synced_labels(&self.additional_sync_machine_labels)?,
@@ -126,9 +126,7 @@ impl IndexArgs {
                     learn_extended_resources: self.learn_extended_resources,
                 },
                 // The prices are read from the file at the start.
-                prices: Arc::default(),
-                errors: ErrorRules::default(),
-                capacity_words: CapacityWords::default(),
+                ..Rules::new(scope)
             },
             capi_version: capi_version(self.capi_version.as_deref())?,
             prices: given(self.prices.as_deref()).map(PathBuf::from),

@@ -57,6 +57,18 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// The maximum number of names in one line.
+pub(super) const MOST_NAMED: usize = 10;
+
+/// Returns the first names, and the number of the others.
+pub(super) fn listed(names: &[String]) -> String {
+    let first = names.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => first,
+        others => format!("{first} and {others} more"),
+    }
+}
+
 /// Returns a value as JSON, ending with a newline.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<String> {
     let json = serde_json::to_string_pretty(value).context("can't write it")?;

@@ -68,7 +68,14 @@ pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageEr
     }
 }
 
-pub(super) fn is_dns(text: &str) -> bool {
+/// The rule of [`is_namespace`], for people.
+pub(super) const NAMESPACE: &str = "a namespace has at most 63 lower-case letters, digits and dashes";
+
+pub(super) fn is_namespace(text: &str) -> bool {
+    is_dns(text) && !text.contains('.') && text.len() <= 63
+}
+
+fn is_dns(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     text.len() <= 253
         && text.split('.').all(|label| {

@@ -1,24 +1,13 @@
-//! Checks the program's verdict on each example.
+//! Checks the examples: each is tested here or where a comment says, and the values of a sidecar start the program.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use app::Config;
 use capi_autoscaler_provider::cli::{Cli, Command};
-use rules::capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
-use rules::{
-    Bounds, CapacityWords, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec,
-    TemplateRules, evaluate,
-};
-use service::listen::{GrpcAddress, PRIVATE_SOCKET};
-
 use clap::Parser as _;
-use rstest::rstest;
+use rules::{Scope, ScopeSpec};
 use serde_json::Value;
+use service::listen::{GrpcAddress, PRIVATE_SOCKET};
 
 use super::{read, root, yaml};
 
@@ -27,6 +16,7 @@ pub(crate) const EXAMPLES: [&str; 16] = [
     "examples/cluster-autoscaler/values.yaml",
     // Checked in tests/program/explain.rs, with their output.
     "examples/explain/dump.yaml",
+    // Checked in tests/program/sandbox_demo.rs, whose table shows each with its capacity, or why it is none.
     "examples/node-groups/by-annotations.yaml",
     "examples/node-groups/cluster.yaml",
     "examples/node-groups/from-zero-by-annotations.yaml",
@@ -34,6 +24,7 @@ pub(crate) const EXAMPLES: [&str; 16] = [
     "examples/node-groups/machine-set.yaml",
     "examples/node-groups/paused.yaml",
     "examples/node-groups/wrong.yaml",
+    // The others are checked in this folder.
     "examples/prices.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
@@ -61,121 +52,6 @@ fn every_example_is_tested_here() {
     let mut found = BTreeSet::new();
     walk(&root().join("examples"), &mut found);
     assert_eq!(found, EXAMPLES.map(str::to_owned).into());
-}
-
-fn meta(object: &Value) -> Meta {
-    let text = |key: &str| object["metadata"][key].as_str().unwrap();
-    Meta { key: ObjectKey::new(text("namespace"), text("name")), uid: "uid".into(), resource_version: "1".into() }
-}
-
-/// Returns the verdict on the example's group under the README's scope, with the infrastructure template of its file.
-fn evaluated(path: &str) -> Result<Box<Definition>, Excluded> {
-    let documents = yaml(path);
-    let context = Context::new("cluster.x-k8s.io");
-    let kind = ScalableKind::parse(documents[0]["kind"].as_str().unwrap()).unwrap();
-    let object = ScalableResource::decode(kind, meta(&documents[0]), &documents[0], &context).unwrap();
-    let template = documents.get(1).map(|template| {
-        let reference = object.infrastructure.as_ref().unwrap();
-        assert_eq!(template["kind"], *reference.kind);
-        assert_eq!(template["metadata"]["name"], *reference.name);
-        assert!(template["apiVersion"].as_str().unwrap().starts_with(&format!("{}/", reference.group)));
-        InfrastructureTemplate::decode(meta(template), template).unwrap()
-    });
-    let rules = Rules {
-        keys: Keys::default(),
-        scope: Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]),
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-        capacity_words: CapacityWords::default(),
-    };
-    let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
-    evaluate(&object, None, known, RealNodes::default(), &rules)
-}
-
-fn group(path: &str) -> Definition {
-    match evaluated(path) {
-        Ok(definition) => *definition,
-        Err(Excluded { reason, problems }) => panic!("{path}: {reason} {problems:?}"),
-    }
-}
-
-#[rstest]
-#[case::paused("examples/node-groups/paused.yaml", "paused", 0)]
-#[case::wrong("examples/node-groups/wrong.yaml", "size", 1)]
-fn the_example_is_no_group_and_says_why(#[case] path: &str, #[case] expected: &str, #[case] count: usize) {
-    match evaluated(path) {
-        Ok(definition) => panic!("{path}: {definition:?}"),
-        Err(Excluded { reason, problems }) => {
-            assert!(reason.to_string().contains(expected), "{reason}");
-            assert_eq!(problems.len(), count, "{problems:?}");
-        }
-    }
-}
-
-#[test]
-fn the_examples_belong_to_the_cluster_of_the_example() {
-    let cluster = &yaml("examples/node-groups/cluster.yaml")[1];
-    let groups =
-        EXAMPLES.iter().filter(|path| path.starts_with("examples/node-groups/") && !path.ends_with("/cluster.yaml"));
-    for path in groups {
-        let group = &yaml(path)[0];
-        assert_eq!(group["spec"]["clusterName"], cluster["metadata"]["name"], "{path}");
-        assert_eq!(group["metadata"]["namespace"], cluster["metadata"]["namespace"], "{path}");
-    }
-}
-
-#[rstest]
-#[case::annotations(
-    "examples/node-groups/from-zero-by-annotations.yaml",
-    Bounds { min: 0, max: 10 },
-    &[("cpu", "16"), ("ephemeral-storage", "100Gi"), ("memory", "64Gi"), ("nvidia.com/gpu", "2"), ("pods", "110")],
-    &["cluster-api/accelerator", "kubernetes.io/arch", "kubernetes.io/os", "node-role.kubernetes.io/gpu"],
-    &["dedicated=gpu:NoSchedule"],
-    true
-)]
-#[case::with_nodes(
-    "examples/node-groups/by-annotations.yaml",
-    Bounds { min: 1, max: 6 },
-    &[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")],
-    &["kubernetes.io/arch", "kubernetes.io/os"],
-    &[],
-    false
-)]
-#[case::machine_set(
-    "examples/node-groups/machine-set.yaml",
-    Bounds { min: 1, max: 4 },
-    &[("cpu", "2"), ("memory", "8Gi"), ("pods", "110")],
-    &["kubernetes.io/arch", "kubernetes.io/os"],
-    &[],
-    false
-)]
-#[case::status_capacity(
-    "examples/node-groups/from-zero-by-status-capacity.yaml",
-    Bounds { min: 0, max: 5 },
-    &[("cpu", "4"), ("memory", "16Gi"), ("pods", "110")],
-    &["kubernetes.io/arch", "kubernetes.io/os", "node.cluster.x-k8s.io/pool"],
-    &[],
-    false
-)]
-fn the_example_is_a_group_that_scales_from_zero(
-    #[case] path: &str,
-    #[case] bounds: Bounds,
-    #[case] capacity: &[(&str, &str)],
-    #[case] labels: &[&str],
-    #[case] taints: &[&str],
-    #[case] overrides: bool,
-) {
-    let group = group(path);
-    assert_eq!(group.bounds, bounds);
-    assert_eq!(group.problems, []);
-    assert_eq!(!group.options.is_empty(), overrides);
-    let template = group.template.unwrap();
-    let expected = capacity.iter().map(|(resource, text)| ((*resource).to_owned(), text.parse().unwrap()));
-    let found = template.capacity.iter().map(|(resource, quantity)| (resource.clone(), quantity.value));
-    assert_eq!(found.collect::<BTreeMap<_, _>>(), expected.collect());
-    assert_eq!(template.labels.keys().collect::<Vec<_>>(), labels);
-    assert_eq!(template.taints.iter().map(|taint| taint.value.to_string()).collect::<Vec<_>>(), taints);
 }
 
 #[test]

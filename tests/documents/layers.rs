@@ -51,13 +51,13 @@ fn scale_alone_writes_to_clusters() {
         "crates/scale/src/api.rs",
         "crates/scale/src/events/mod.rs",
         "crates/scale/src/remember.rs",
-        "src/cli/check/reviews.rs",
         "src/cli/check/groups.rs",
+        "src/cli/check/rights.rs",
     ];
     assert_eq!(
         of_kube,
         expected.map(str::to_owned).into(),
-        "the last two ask for the caller's rights and make a dry run, and change nothing"
+        "the last two make a dry run and ask for the caller's rights, and change nothing"
     );
     assert!(read("src/cli/check/groups.rs").contains("PatchParams { dry_run: true, "));
     let of_http = files_with(r"\bMethod::(POST|PUT|PATCH|DELETE)\b|\bRequest::(post|put|patch|delete)\(");

@@ -10,7 +10,7 @@ use rstest::rstest;
 use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use rules::{self, CapacityWords, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
+use rules::{Bounds, GroupId, InstanceState, Rules, Scope};
 use serde_json::Value;
 
 const GROUP: &str = "MachineDeployment/team-a/stage-md-0-mnr6p";
@@ -41,14 +41,7 @@ fn change(object: &Value, context: &Context) -> Option<Change> {
 
 fn index_of(moment: &str, version: &str) -> Index {
     let context = Context::new("cluster.x-k8s.io");
-    let index = Index::new(Rules {
-        keys: context.keys.clone(),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-        capacity_words: CapacityWords::default(),
-    });
+    let index = Index::new(Rules::new(Scope::All));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {
         let list: Value =
@@ -99,7 +92,7 @@ fn a_moment_reads_alike_in_both_contract_versions(
 ) {
     let index = index_of(moment, version);
     let groups: Vec<_> = index.groups().iter().map(|group| (group.text.to_string(), group.bounds)).collect();
-    assert_eq!(groups, [(GROUP.to_owned(), rules::Bounds { min: 0, max: 10 })]);
+    assert_eq!(groups, [(GROUP.to_owned(), Bounds { min: 0, max: 10 })]);
     assert_eq!(index.target_size(&GroupId::parse(GROUP).unwrap()), Some(3));
     assert_eq!(instances(&index), expected);
     assert_eq!(index.stats().problems, []);

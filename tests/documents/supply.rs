@@ -15,13 +15,6 @@ fn between<'text>(text: &'text str, before: &str, after: &str) -> &'text str {
     rest.split_once(after).unwrap_or_else(|| panic!("there is no {after:?} behind {before:?}")).0
 }
 
-/// Returns the workflows by name. Without them in the sources there is nothing to compare.
-fn workflows() -> Vec<(String, String)> {
-    let Ok(entries) = fs::read_dir(root().join(".github/workflows")) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    paths.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
-}
-
 #[test]
 fn the_versions_that_ran_are_those_that_are_pinned() {
     let document = read("docs/reference/versions.md");
@@ -73,7 +66,9 @@ fn the_image_is_built_from_every_member_of_the_workspace() {
 
 #[test]
 fn every_action_is_pinned_by_its_commit_and_names_its_version() {
-    for (path, workflow) in workflows() {
+    for entry in fs::read_dir(root().join(".github/workflows")).unwrap() {
+        let path = entry.unwrap().path();
+        let (path, workflow) = (path.display(), fs::read_to_string(&path).unwrap());
         let used = workflow.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "));
         for action in used.filter(|action| !action.starts_with("./")) {
             let (_, pin) = action.split_once('@').unwrap_or_else(|| panic!("{path}: {action} has no version"));

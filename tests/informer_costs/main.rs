@@ -6,6 +6,8 @@
 
 #[path = "../../benches/fleet/mod.rs"]
 mod fleet;
+#[path = "../../benches/fleet/pages.rs"]
+mod pages;
 mod reads;
 mod watches;
 

@@ -3,57 +3,29 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use axum::{Router, body::Body};
-use cluster::{Fleet, FleetOptions, InformerMetrics};
-use connect::{Clients, Proxies, WorkloadSource};
+use axum::body::Body;
 use http::{Request, StatusCode};
-use index::{GroupMetrics, GroupSeries};
+use index::GroupSeries;
 use jiff::Timestamp;
 use page::state::{Selection, Source};
 use prometheus_client::encoding::text::encode;
 use rules::GroupId;
-use service::listen::{AdminPages as _, ReadinessMetrics, SharedRegistry, StatusAnswer, new_registry, probe_router};
-use shared_informer::Spawner;
-use tokio::runtime::{Builder, Runtime};
+use service::listen::{AdminPages as _, StatusAnswer, probe_router};
+use tokio::runtime::Builder;
 use tower::ServiceExt as _;
 
-use super::fleet;
+use super::pages;
 
 const GROUPS: usize = 100;
-
-/// Returns a workload cluster without a server.
-fn filled(runtime: &Runtime, machines_per_group: usize) -> Fleet {
-    let _entered = runtime.enter();
-    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let options = FleetOptions::of_one(fleet::rules(), std::time::Duration::from_secs(120));
-    let clients = Clients::new(nowhere, Proxies::default()).unwrap();
-    let tasks = Spawner::from(runtime.handle());
-    let (served, workload) = Fleet::start_one(clients, WorkloadSource::Management, options, &tasks);
-    fleet::fill(workload.index(), GROUPS, machines_per_group);
-    served
-}
-
-/// Returns metrics and probes, as the program has them.
-fn served(fleet: &Fleet) -> (SharedRegistry, Router) {
-    let registry = new_registry();
-    let checks = Arc::new(fleet.clone());
-    {
-        let mut registry = registry.write();
-        registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
-        let groups = GroupMetrics::new(Arc::clone(fleet.only().unwrap().index()), GroupSeries::Each);
-        registry.register_collector(Box::new(groups));
-        registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
-    }
-    (Arc::clone(&registry), probe_router(checks))
-}
 
 /// Returns the allocations of each read and their bytes, the second time that it is made.
 fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let fleet = filled(&runtime, machines_per_group);
-    let (registry, probes) = served(&fleet);
-    let pages = Source::alone(fleet, Timestamp::now());
-    let source = pages.only().unwrap();
+    let (fleet, _) = pages::filled(runtime.handle(), GROUPS, machines_per_group);
+    let registry = pages::registry(&fleet, GroupSeries::Each);
+    let probes = probe_router(Arc::new(fleet.clone()));
+    let status = Source::alone(fleet, Timestamp::now());
+    let source = status.only().unwrap();
     // It is encoded here, since allocations of other threads aren't counted.
     let scrape = || {
         let mut metrics = String::new();
@@ -62,7 +34,7 @@ fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
         assert!(metrics.contains(&of_one), "the Machines of a group are counted: {metrics}");
     };
     let page = || {
-        let StatusAnswer::Found(page) = pages.page("/", "") else { panic!("no page") };
+        let StatusAnswer::Found(page) = status.page("/", "") else { panic!("no page") };
         assert!(page.contains("pool-77"));
     };
     let groups = || assert!(!source.json(&Selection { instances: false, group: None }).unwrap().is_empty());

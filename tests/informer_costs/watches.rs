@@ -32,12 +32,12 @@ const ROUNDS: usize = 20;
 /// A watch that sends a round of events at a time, when `go` is notified.
 #[derive(Clone)]
 struct Watch {
-    rounds: Vec<Vec<Bytes>>,
+    rounds: Vec<Bytes>,
     go: Arc<Notify>,
 }
 
 impl Watch {
-    /// Returns a watch with one line for each Machine, all of a round in one chunk.
+    /// Returns a watch with one line for each Machine, and one chunk for each round.
     fn new() -> Self {
         let machine = object("management-v1beta2.yaml", "Machine");
         let line = |round: usize, number: usize| {
@@ -47,7 +47,7 @@ impl Watch {
             let kind = if round == 0 { "ADDED" } else { "MODIFIED" };
             format!("{{\"type\":\"{kind}\",\"object\":{machine}}}\n")
         };
-        let round = |round: usize| vec![(0..MACHINES).map(|number| line(round, number)).collect::<String>().into()];
+        let round = |round: usize| (0..MACHINES).map(|number| line(round, number)).collect::<String>().into();
         Self { rounds: (0..=ROUNDS).map(round).collect(), go: Arc::default() }
     }
 
@@ -56,14 +56,14 @@ impl Watch {
         if !uri.query().unwrap_or_default().contains("watch=true") {
             return Response::new(Body::from(r#"{"metadata":{"resourceVersion":"10"},"items":[]}"#));
         }
-        let round = move |chunks: Vec<Bytes>| {
+        let round = move |chunk: Bytes| {
             let go = Arc::clone(&self.go);
             async move {
                 go.notified().await;
-                stream::iter(chunks.into_iter().map(Ok::<Bytes, Infallible>))
+                Ok::<_, Infallible>(chunk)
             }
         };
-        let rounds = stream::iter(self.rounds).then(round).flatten();
+        let rounds = stream::iter(self.rounds).then(round);
         Response::new(Body::from_stream(rounds.chain(stream::pending())))
     }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use clap::Parser as _;
 use index::Index;
-use rstest::rstest;
 use rules::capi::Context;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -17,37 +16,24 @@ const MACHINES_PER_GROUP: usize = 2;
 /// The number of Nodes without a group.
 const OTHERS: usize = 4;
 
-async fn play(flags: &[&str]) -> autoscaler_loop::Report {
-    let shutdown = CancellationToken::new();
+#[tokio::test(flavor = "multi_thread")]
+async fn the_calls_are_as_many_as_cluster_autoscalers() {
+    let (loops, shutdown) = (2, CancellationToken::new());
     let index = Index::new(fleet::rules());
     fleet::fill(&index, GROUPS, MACHINES_PER_GROUP);
     fleet::add_deployment(&index, &Context::new("cluster.x-k8s.io"), "empty", 0);
     index.refresh();
     let server = service::serve(index, &Handle::current(), &shutdown);
     let (address, nodes) = (server.address().to_string(), (GROUPS * MACHINES_PER_GROUP + OTHERS).to_string());
-    let flags = [&["x", "--address", &address, "--nodes", &nodes, "--block", "10"], flags].concat();
+    let flags = ["x", "--address", &address, "--nodes", &nodes, "--block", "10", "--loops", "2"];
     let report = autoscaler_loop::play(&autoscaler_loop::Args::parse_from(flags)).await.unwrap();
     shutdown.cancel();
-    report
-}
 
-#[rstest]
-#[case::first_of_the_new_options("1.35", 6, 1)]
-#[case::latest("1.36", 6, 2)]
-#[case::old_fields("1.33", 4, 1)]
-#[case::both_fields("1.34", 4, 1)]
-#[tokio::test(flavor = "multi_thread")]
-async fn the_calls_are_as_many_as_cluster_autoscalers(
-    #[case] version: &str,
-    #[case] options: usize,
-    #[case] loops: usize,
-) {
-    let report = play(&["--ca-version", version, "--loops", &loops.to_string()]).await;
     let grouped = GROUPS * MACHINES_PER_GROUP;
     assert_eq!((report.groups, report.nodes, report.grouped_nodes), (GROUPS + 1, grouped + OTHERS, grouped));
     let expected = [
         ("NodeGroupForNode", grouped + 5 * OTHERS),
-        ("NodeGroupGetOptions", options * grouped),
+        ("NodeGroupGetOptions", 6 * grouped),
         ("NodeGroupTargetSize", 3 * (GROUPS + 1)),
         ("NodeGroupTemplateNodeInfo", 1),
         ("NodeGroups", 1),

@@ -17,7 +17,6 @@ use tonic::{
 };
 
 use proto::ExternalGrpcNode;
-use sandbox::SandboxOptions;
 use serde_json::json;
 use testkit::until;
 
@@ -29,8 +28,7 @@ const GROUP: &str = "MachineDeployment/team-a/workers";
 async fn start(replicas: i64, collector: &Collector) -> World {
     let endpoint = format!("--otlp-endpoint=http://{}", collector.start().await);
     let manifests = vec![cluster(), deployment("workers", replicas, json!({}))];
-    let options = SandboxOptions { manifests, ..SandboxOptions::default() };
-    let world = World::start(options, &["--admin-listen=none", &endpoint], |_| {}).await;
+    let world = World::start(manifests, &["--admin-listen=none", &endpoint]).await;
     until("in sync", async || world.client().await.refresh(proto::RefreshRequest {}).await.ok()).await;
     world
 }

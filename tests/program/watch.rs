@@ -9,12 +9,7 @@ use std::{
 };
 
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
-use sandbox::{
-    api::{Api, DeleteOptions, PatchKind, Resource, Subresource},
-    clock::Clock,
-    faults::Fault,
-    http::ApiServer,
-};
+use sandbox::{Contract, api::Api, clock::Clock, define_cluster_api, http::ApiServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Certificate, Process, soon};
@@ -24,64 +19,30 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-const DEFINITION: &str = r"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: KINDS.cluster.x-k8s.io
-spec:
-  group: cluster.x-k8s.io
-  scope: Namespaced
-  names: {kind: KIND, plural: KINDS, singular: SINGULAR, listKind: KINDList}
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
-          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
-";
-
-fn definition(kind: &str) -> String {
-    let singular = kind.to_lowercase();
-    DEFINITION.replace("KINDS", &format!("{singular}s")).replace("KIND", kind).replace("SINGULAR", &singular)
-}
-
-fn machines() -> Resource {
-    Resource::new("cluster.x-k8s.io", "v1beta2", "machines")
-}
-
 /// An API server with Cluster API's Machine, and a folder for files.
 struct World {
     server: ApiServer,
-    api: Api,
     folder: TempDir,
 }
 
 impl World {
     async fn start() -> Self {
         let api = Api::new(Clock::real());
-        api.load(&definition("Machine")).unwrap();
-        let server = ApiServer::start(api.clone()).await.unwrap();
+        define_cluster_api(&api, Contract::V1Beta2).unwrap();
+        let server = ApiServer::start(api).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         server.write_kubeconfig(folder.path().join("config")).unwrap();
-        let world = Self { server, api, folder };
-        world.create("Machine", "first", json!({}));
+        let world = Self { server, folder };
+        world.create_machine("first");
         world
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
-    fn create(&self, kind: &str, name: &str, content: Value) {
-        let mut object = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind,
+    fn create_machine(&self, name: &str) {
+        let machine = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
             "metadata": {"name": name, "namespace": "default"}, "spec": {},
         });
-        object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
-        self.api.load_values(vec![object]).unwrap();
+        self.server.api().load_values(vec![machine]).unwrap();
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -132,10 +93,6 @@ impl Watching {
 
     async fn line(&mut self) -> String {
         soon("a line", self.lines.recv()).await.expect("it runs")
-    }
-
-    async fn json(&mut self) -> Value {
-        serde_json::from_str(&self.line().await).unwrap()
     }
 
     fn terminate(&self) {
@@ -204,40 +161,6 @@ async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_is_reported_with_the_manager_that_made_it() {
-    let world = World::start().await;
-    let mut watching = world.watch(&["machines", "-o", "json"]).await;
-    let (user, controller) = (world.api.as_manager("kubectl-edit"), world.api.as_manager("capi"));
-    let merge =
-        |api: &Api, part, body| api.patch(&machines(), "default", "first", PatchKind::Merge, part, body).unwrap();
-
-    merge(&user, Subresource::Main, json!({"spec": {"failureDomain": "a"}}));
-    let line = watching.json().await;
-    assert_eq!((&line["type"], &line["kind"], &line["name"]), (&json!("MODIFIED"), &json!("Machine"), &json!("first")));
-    assert_eq!(line["patch"], json!([{"op": "add", "path": "/spec/failureDomain", "value": "a"}]));
-    assert_eq!(line["changedBy"].as_array().unwrap().len(), 1, "{line}");
-    assert_eq!(line["changedBy"][0]["manager"], "kubectl-edit");
-
-    let written = merge(&controller, Subresource::Status, json!({"status": {"phase": "Running"}}));
-    let line = watching.json().await;
-    assert_eq!(line["patch"], json!([{"op": "add", "path": "/status", "value": {"phase": "Running"}}]));
-    assert_eq!(line["changedBy"][0]["manager"], "capi");
-    assert_eq!(line["changedBy"][0]["subresource"], "status");
-    assert_eq!(line["resourceVersion"], written["metadata"]["resourceVersion"]);
-
-    // The second write within a second changes no time in managedFields.
-    merge(&controller, Subresource::Status, json!({"status": {"phase": "Failed"}}));
-    let line = watching.json().await;
-    assert_eq!((line["changedBy"].as_array().unwrap().len(), &line["changedBy"][0]["manager"]), (1, &json!("capi")));
-
-    world.api.delete(&machines(), "default", "first", &DeleteOptions::default()).unwrap();
-    assert_eq!(watching.json().await["type"], "DELETED");
-    watching.terminate();
-    let (status, said) = watching.ended().await;
-    assert!(status.success(), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn no_value_of_a_secret_is_shown_or_sent() {
     let world = World::start().await;
     let (url, mut received) = receiver().await;
@@ -252,9 +175,9 @@ async fn no_value_of_a_secret_is_shown_or_sent() {
         })
     };
     let mut watching = world.watch(&["machines,secrets", "-o", "json", "--webhook", &url]).await;
-    world.api.load_values(vec![secret("c3dvcmRmaXNo")]).unwrap();
+    world.server.api().load_values(vec![secret("c3dvcmRmaXNo")]).unwrap();
     let mut printed = watching.line().await;
-    world.api.load_values(vec![secret("c3dvcmRmaXNoLXR3bw==")]).unwrap();
+    world.server.api().load_values(vec![secret("c3dvcmRmaXNoLXR3bw==")]).unwrap();
     let changed = watching.line().await;
     let patch = serde_json::from_str::<Value>(&changed).unwrap()["patch"].clone();
     assert_eq!(patch, json!([{"op": "replace", "path": "/data/password", "value": "[secret]"}]));
@@ -282,7 +205,7 @@ async fn a_receiver_with_tls_is_trusted_by_the_systems_roots_alone() {
         command.env("SSL_CERT_FILE", roots);
         let mut watching = Watching::start(command).await;
         let name = format!("trusted-{trusted}");
-        world.create("Machine", &name, json!({}));
+        world.create_machine(&name);
         while !watching.line().await.contains(&name) {}
         if trusted {
             received
@@ -298,17 +221,4 @@ async fn a_receiver_with_tls_is_trusted_by_the_systems_roots_alone() {
         assert!(!said.contains("T0P-S3CR3T"), "{said}");
     }
     assert_eq!(received.borrow().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_one_line_and_exit_code_1() {
-    let world = World::start().await;
-    let fault = Fault::refuse(403, "Forbidden", "machines is forbidden: User \"u\" cannot list resource \"machines\"");
-    world.server.faults().add(fault.on_verb("list").on_path("/machines").unwrap());
-    let mut command = world.command(&["machines"]);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.starts_with("error: forbidden to list machines.cluster.x-k8s.io in namespace default: "), "{said}");
-    assert!(output.stdout.is_empty());
 }

@@ -23,20 +23,19 @@ const BEFORE: Duration = Duration::from_secs(3 * 3600);
 
 /// The program, the clusters that it runs on, and their clock.
 pub(crate) struct World {
-    pub(crate) sandbox: Sandbox,
+    sandbox: Sandbox,
     pub(crate) server: App,
-    pub(crate) clock: Clock,
+    clock: Clock,
     shutdown: Shutdown,
     channel: OnceCell<Channel>,
 }
 
 impl World {
-    /// Starts the program, and waits until it is in sync. `prepare` adds faults of the clusters before it starts. Flags
-    /// that aren't given have free ports.
-    pub(crate) async fn start(options: SandboxOptions, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
+    /// Starts the program on these objects, and waits until it is in sync. Flags that aren't given have free ports.
+    pub(crate) async fn start(manifests: Vec<Value>, flags: &[&str]) -> Self {
         let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
-        let sandbox = Sandbox::start(SandboxOptions { clock: clock.clone(), ..options }).await.unwrap();
-        prepare(&sandbox);
+        let options = SandboxOptions { manifests, clock: clock.clone(), ..SandboxOptions::default() };
+        let sandbox = Sandbox::start(options).await.unwrap();
         let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
         let own = ["x", "serve", "--cluster=team-a/prod", &kubeconfig];
         let ports = ["--listen=", "--http-listen=", "--admin-listen="];
@@ -50,11 +49,6 @@ impl World {
         let http = server.http_address().to_string();
         until("in sync", async || (get(&http, "/readyz").await.0 == 200).then_some(())).await;
         Self { sandbox, server, clock, shutdown, channel: OnceCell::new() }
-    }
-
-    /// Starts the program on these objects.
-    pub(crate) async fn of(manifests: Vec<Value>, flags: &[&str]) -> Self {
-        Self::start(SandboxOptions { manifests, ..SandboxOptions::default() }, flags, |_| {}).await
     }
 
     pub(crate) async fn stop(self) {

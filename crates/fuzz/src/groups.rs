@@ -8,7 +8,7 @@ use prost::Message as _;
 use rules::capi::{
     Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind, ScalableResource,
 };
-use rules::{CapacityWords, ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
+use rules::{GroupId, Quantity, Rules, Scope};
 use serde_json::{Map, Value, json};
 
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";
@@ -68,14 +68,7 @@ pub fn annotations(data: &[u8]) {
 
 /// Returns an index with no scope and no prices.
 pub(crate) fn index() -> Index {
-    Index::new(Rules {
-        keys: Context::new("cluster.x-k8s.io").keys.clone(),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-        capacity_words: CapacityWords::default(),
-    })
+    Index::new(Rules::new(Scope::All))
 }
 
 fn meta(name: &str) -> Meta {

@@ -26,12 +26,13 @@ use super::{
     clusters::within,
     needed_rights::{Breaks, Right, Side},
     report::{CheckId, Findings},
-    reviews::{AccessReview, Answer},
+    rights::{AccessReview, Answer},
 };
-use crate::cli::live_index::{FORBIDDEN, LiveIndex};
+use crate::cli::{
+    live_index::{FORBIDDEN, LiveIndex},
+    printing::{MOST_NAMED, listed},
+};
 
-/// The maximum number of node groups in one line.
-const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
 const MEMORY: &str = "remembered/";
@@ -203,10 +204,7 @@ impl Inspection {
         }
         let live: Vec<_> = self.live().map(|(group, _)| group.id.to_string()).collect();
         if !live.is_empty() {
-            let more = live.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let named = live.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
-            findings.ok(check, "", format!("{} node groups: {named}{more}", live.len()));
+            findings.ok(check, "", format!("{} node groups: {}", live.len(), listed(&live)));
             return;
         }
         let mut reasons: BTreeMap<Exclusion, usize> = BTreeMap::new();

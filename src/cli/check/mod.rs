@@ -1,33 +1,28 @@
 //! `check`: predicts whether `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
 //! node groups and certificates. It must never write anything but dry runs, and a failed check must not hide others.
 
-mod args;
 mod clusters;
 mod files;
-mod fleet;
 mod groups;
 pub mod needed_rights;
 mod report;
-mod reviews;
 mod rights;
 mod text;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use self::needed_rights::{Needs, Side, not_served};
-pub use self::{
-    args::{CheckArgs, CheckOutput},
-    report::CheckId,
-};
+pub use self::report::CheckId;
 use self::{
     clusters::Clusters,
+    needed_rights::{Needs, Side, not_served},
     report::{Findings, Report},
 };
 use super::{
-    CliError, OneCluster,
+    CliError, Color, OneCluster, ServeArgs, help,
     live_index::LiveIndex,
     printing::{json, print, yaml},
     usage::given,
@@ -38,6 +33,51 @@ use connect::WorkloadSource;
 
 /// The remaining validity below which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The flags of `check`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = help::OUTPUT)]
+    pub output: CheckOutput,
+
+    /// Show every check, not only a line per group, warnings and errors
+    #[arg(long, short, help_heading = help::OUTPUT)]
+    pub verbose: bool,
+
+    /// Colour the output; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = help::OUTPUT, hide_short_help = true)]
+    pub color: Color,
+
+    /// How long the whole run may take
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT, help_heading = help::OUTPUT, hide_short_help = true)]
+    pub timeout: String,
+
+    /// Host in Cluster Autoscaler's --cloud-config, which the server's certificate must be valid for
+    #[arg(long, value_name = "HOST", help_heading = help::GRPC)]
+    pub server_name: Option<String>,
+
+    /// Exit with 1 for warnings too
+    #[arg(long, help_heading = help::OUTPUT)]
+    pub strict: bool,
+
+    /// The flags with which serve would be called.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+const DEFAULT_TIMEOUT: &str = "30s";
+
+/// The format of the output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum CheckOutput {
+    /// For people: a line for each group of checks.
+    Text,
+    /// One JSON object.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
 
 impl CheckArgs {
     /// Runs the checks and prints the report. It fails if a check failed, or with `--strict` if there is a warning.
@@ -86,7 +126,7 @@ async fn examine(cluster: &OneCluster, server_name: Option<&str>, patience: Dura
         writes: !serve.scale.read_only,
         events: serve.events,
     };
-    let mut reviews = reviews::review_all(&clusters, needs.rights(), until).await;
+    let mut reviews = rights::review_all(&clusters, needs.rights(), until).await;
     if let (Some(management), Some(core)) = (&clusters.management, &clusters.core) {
         let mut rules = serve.rules.clone();
         rules.prices = prices;
@@ -97,7 +137,7 @@ async fn examine(cluster: &OneCluster, server_name: Option<&str>, patience: Dura
         needs.bootstrap = clusters::template_resources(management, &inspection.bootstrap_kinds(), until).await;
         let known: Vec<_> = reviews.iter().map(|review| review.right.clone()).collect();
         let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
-        reviews.extend(reviews::review_all(&clusters, further, until).await);
+        reviews.extend(rights::review_all(&clusters, further, until).await);
         rights::judge(&mut findings, &reviews, Some(&inspection));
         if serve.scale.read_only {
             findings.skip(CheckId::SizeWrite, "nothing is written, by --read-only");
@@ -105,9 +145,8 @@ async fn examine(cluster: &OneCluster, server_name: Option<&str>, patience: Dura
             groups::judge(&mut findings, (management, core), (&reviews, &inspection), until).await;
         }
         inspection.judge(&mut findings, &serve.rules);
-        let clusters = groups::named_clusters(&serve.rules.scope);
-        for (cluster, selector) in clusters.zip(&cluster.fleet) {
-            fleet::judge(&mut findings, (management, core), (&cluster, selector), until).await;
+        for (cluster, selector) in groups::named_clusters(&serve.rules.scope).zip(&cluster.fleet) {
+            clusters::judge_labels(&mut findings, (management, core), (&cluster, selector), until).await;
         }
         live.end().await;
     } else {

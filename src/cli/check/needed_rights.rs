@@ -526,13 +526,6 @@ watch nodes in the whole cluster";
     }
 
     #[test]
-    fn no_right_is_needed_twice() {
-        let needs = Needs { not_served: BTreeSet::new(), ..needs() };
-        let rights = printed(&needs);
-        assert_eq!(rights.iter().collect::<BTreeSet<_>>().len(), rights.len());
-    }
-
-    #[test]
     fn a_rule_grants_what_is_missing() {
         let needs = Needs { secret: Some(SecretRef::of(&"team-a/prod".parse().unwrap())), ..needs() };
         let rules: Vec<_> = needs.rights().iter().map(Right::rule).collect();

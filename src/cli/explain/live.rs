@@ -7,12 +7,9 @@ use std::{
 
 use anyhow::{anyhow, bail};
 
-use crate::cli::live_index::LiveIndex;
+use crate::cli::{live_index::LiveIndex, printing::listed};
 use app::IndexConfig;
 use connect::{Clients, ConnectError, WorkloadSource};
-
-/// The maximum number of Clusters that are named where one isn't there.
-const MOST_NAMED: usize = 10;
 
 /// Reads the clusters, for at most `patience`.
 ///
@@ -52,13 +49,12 @@ async fn in_vain(index: &LiveIndex, clients: &Clients, workload: &WorkloadSource
     if let Some(clusters) = index.clusters().await
         && let Some(cluster) = index.cluster_in_scope().filter(|cluster| !clusters.contains(cluster))
     {
-        let known: Vec<_> = clusters.iter().map(ToString::to_string).take(MOST_NAMED).collect();
-        let there_is = match (known.len(), clusters.len() - known.len()) {
-            (0, _) => format!("there is none in namespace {}", cluster.namespace),
-            (_, 0) => format!("there is {}", known.join(", ")),
-            (_, others) => format!("there is {} and {others} more", known.join(", ")),
-        };
-        return anyhow!("Cluster {cluster} isn't there: correct --cluster or --management-kubeconfig; {there_is}");
+        let known: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+        let there_is =
+            if known.is_empty() { format!("none in namespace {}", cluster.namespace) } else { listed(&known) };
+        return anyhow!(
+            "Cluster {cluster} isn't there: correct --cluster or --management-kubeconfig; there is {there_is}"
+        );
     }
     let connected = match workload {
         WorkloadSource::Secret(_) => workload.connect(clients).await,

@@ -2,7 +2,6 @@
 //! It reads clusters, or manifests without any cluster, into the index that a server would answer from. It must write
 //! nothing.
 
-mod args;
 mod config;
 mod live;
 mod manifests;
@@ -16,10 +15,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use anyhow::{Context as _, anyhow, ensure};
 
-pub use self::args::ExplainArgs;
-use self::args::Output;
+pub use self::config::ExplainArgs;
 pub(super) use self::config::ExplainConfig;
-use self::manifests::IndexFeed;
+use self::{config::Output, manifests::IndexFeed};
 use super::{
     CliError,
     printing::{self, print},

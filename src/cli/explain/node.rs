@@ -1,96 +1,86 @@
 //! The Nodes that Cluster Autoscaler receives, decoded from the same bytes that a server would send, as core/v1
 //! objects: every field that a template has.
 
-use k8s_openapi::{
-    api::core::v1 as api,
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+use std::collections::BTreeMap;
+
+use k8s_pb::{
+    api::core::v1::{Node, NodeCondition, Taint},
+    apimachinery::pkg::api::resource::Quantity,
 };
-use k8s_pb::{api::core::v1 as wire, apimachinery::pkg::api::resource::Quantity as WireQuantity};
-use prost::Message as _;
-use serde_json::Value;
+use prost::{DecodeError, Message as _};
+use serde_json::{Value, json};
 
 /// Returns the Node of a template.
 ///
 /// # Errors
 /// If the bytes are no Node.
-pub(super) fn node(sent: &[u8]) -> Result<Value, String> {
-    let sent = wire::Node::decode(sent).map_err(|error| error.to_string())?;
-    let mut shown = serde_json::to_value(shown(&sent)).map_err(|error| error.to_string())?;
-    // The types of core/v1 are those of Kubernetes 1.33, which lack this field.
-    let features = sent.status.map(|status| status.declared_features).unwrap_or_default();
-    if let Some(status) = shown.get_mut("status").and_then(Value::as_object_mut).filter(|_| !features.is_empty()) {
-        status.insert("declaredFeatures".to_owned(), features.into());
+pub(super) fn node(sent: &[u8]) -> Result<Value, DecodeError> {
+    let Node { metadata, spec, status } = Node::decode(sent)?;
+    let metadata = metadata.unwrap_or_default();
+    let metadata = [
+        ("name", json!(metadata.name)),
+        ("labels", json!(metadata.labels)),
+        ("annotations", json!(metadata.annotations)),
+    ];
+    let mut shown = json!({"apiVersion": "v1", "kind": "Node", "metadata": object(metadata)});
+    if let Some(spec) = spec {
+        shown["spec"] =
+            object([("providerID", json!(spec.provider_id)), ("taints", spec.taints.into_iter().map(taint).collect())]);
+    }
+    if let Some(status) = status {
+        shown["status"] = object([
+            ("capacity", amounts(&status.capacity)),
+            ("allocatable", amounts(&status.allocatable)),
+            ("conditions", status.conditions.into_iter().map(condition).collect()),
+            ("declaredFeatures", json!(status.declared_features)),
+        ]);
     }
     Ok(shown)
 }
 
-fn shown(node: &wire::Node) -> api::Node {
-    let metadata = node.metadata.clone().unwrap_or_default();
-    api::Node {
-        metadata: ObjectMeta {
-            name: metadata.name,
-            labels: some(metadata.labels),
-            annotations: some(metadata.annotations),
-            ..ObjectMeta::default()
-        },
-        spec: node.spec.as_ref().map(|spec| api::NodeSpec {
-            provider_id: spec.provider_id.clone(),
-            taints: Some(spec.taints.iter().map(shown_taint).collect::<Vec<_>>()).filter(|taints| !taints.is_empty()),
-            ..api::NodeSpec::default()
-        }),
-        status: node.status.as_ref().map(|status| api::NodeStatus {
-            capacity: amounts(&status.capacity),
-            allocatable: amounts(&status.allocatable),
-            conditions: Some(status.conditions.iter().map(shown_condition).collect::<Vec<_>>())
-                .filter(|conditions| !conditions.is_empty()),
-            ..api::NodeStatus::default()
-        }),
-    }
+/// Returns an object of the fields that aren't empty.
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let is_set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    fields.into_iter().filter(|(_, value)| is_set(value)).collect()
 }
 
-type Map<T> = std::collections::BTreeMap<String, T>;
-
-fn some<T>(map: Map<T>) -> Option<Map<T>> {
-    Some(map).filter(|map| !map.is_empty())
+fn amounts(amounts: &BTreeMap<String, Quantity>) -> Value {
+    amounts.iter().map(|(resource, amount)| (resource.as_str(), amount.string.as_deref().unwrap_or_default())).collect()
 }
 
-fn amounts(amounts: &Map<WireQuantity>) -> Option<Map<Quantity>> {
-    let text = |amount: &WireQuantity| Quantity(amount.string.clone().unwrap_or_default());
-    some(amounts.iter().map(|(resource, amount)| (resource.clone(), text(amount))).collect())
+fn taint(taint: Taint) -> Value {
+    object([
+        ("key", taint.key.unwrap_or_default().into()),
+        ("value", json!(taint.value)),
+        ("effect", taint.effect.unwrap_or_default().into()),
+    ])
 }
 
-fn shown_taint(taint: &wire::Taint) -> api::Taint {
-    api::Taint {
-        key: taint.key.clone().unwrap_or_default(),
-        value: taint.value.clone(),
-        effect: taint.effect.clone().unwrap_or_default(),
-        time_added: None,
-    }
-}
-
-fn shown_condition(condition: &wire::NodeCondition) -> api::NodeCondition {
-    api::NodeCondition {
-        type_: condition.r#type.clone().unwrap_or_default(),
-        status: condition.status.clone().unwrap_or_default(),
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
-        ..api::NodeCondition::default()
-    }
+fn condition(condition: NodeCondition) -> Value {
+    object([
+        ("type", condition.r#type.unwrap_or_default().into()),
+        ("status", condition.status.unwrap_or_default().into()),
+        ("reason", json!(condition.reason)),
+        ("message", json!(condition.message)),
+    ])
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use k8s_pb::apimachinery::pkg::apis::meta::v1::ObjectMeta as WireObjectMeta;
+    use k8s_pb::api::core::v1::NodeStatus;
 
     use super::*;
 
     #[test]
     fn declared_features_are_shown() {
-        let status =
-            wire::NodeStatus { declared_features: vec!["InPlaceResize".to_owned()], ..wire::NodeStatus::default() };
-        let sent =
-            wire::Node { status: Some(status), metadata: Some(WireObjectMeta::default()), ..wire::Node::default() };
+        let status = NodeStatus { declared_features: vec!["InPlaceResize".to_owned()], ..NodeStatus::default() };
+        let sent = Node { status: Some(status), ..Node::default() };
         assert_eq!(
             node(&sent.encode_to_vec()).unwrap()["status"]["declaredFeatures"],
             serde_json::json!(["InPlaceResize"])

@@ -5,8 +5,7 @@ use anyhow::bail;
 use rules::GroupId;
 use rules::capi::ScalableKind;
 
-/// The maximum number of existing ids that are listed if one isn't found.
-const MOST_NAMED: usize = 10;
+use crate::cli::printing::listed;
 
 /// The objects to explain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -41,14 +40,12 @@ impl Selection {
         let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
         known.sort_by_cached_key(|id| (strsim::damerau_levenshtein(&name(id), &name(wanted)), id.clone()));
         let place = self.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-        let others = known.len().saturating_sub(MOST_NAMED);
-        known.truncate(MOST_NAMED);
-        let there_is = match (known.is_empty(), others) {
-            (true, _) => format!("there is no MachineDeployment, MachineSet and MachinePool{place}"),
-            (false, 0) => format!("there is {}", known.join(", ")),
-            (false, others) => format!("there is {} and {others} more", known.join(", ")),
+        let there_is = if known.is_empty() {
+            format!("no MachineDeployment, MachineSet and MachinePool{place}")
+        } else {
+            listed(&known)
         };
-        format!("no node group{place} is {wanted:?}: {there_is}")
+        format!("no node group{place} is {wanted:?}: there is {there_is}")
     }
 
     /// Returns the namespaces of all selected objects, if they are known.

@@ -105,11 +105,6 @@ fn a_group_by_annotations() {
 }
 
 #[test]
-fn a_group_by_status_capacity() {
-    insta::assert_snapshot!(text_of(&[deployment("workers", 0, &[]), known_template()], &[]));
-}
-
-#[test]
 fn a_group_with_bad_entries() {
     let keys = ["cpu", "labels", "taints"].map(capacity);
     let values = ["lots", "tier,disk=ssd", "a=b:Never"];
@@ -329,11 +324,6 @@ fn the_namespace_is_that_of_manifests_which_name_none() {
 fn example(flags: &[&str]) -> Findings {
     let dump = format!("{}/examples/explain/dump.yaml", env!("CARGO_MANIFEST_DIR"));
     config(&[&["-f", &dump], flags].concat()).unwrap().of_manifests().unwrap()
-}
-
-#[test]
-fn explain_shows_the_overhead_learned_from_a_node() {
-    insta::assert_snapshot!(example(&[]).render(Output::Text, false).unwrap());
 }
 
 #[test]

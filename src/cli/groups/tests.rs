@@ -1,20 +1,26 @@
-//! Tests of the tables for people, as a whole.
+//! Tests of the tables for people, as a whole, and of what a server answers about a cluster.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod cluster;
-
-use std::collections::{BTreeMap, BTreeSet};
-
-use rstest::rstest;
-
-use super::{Filter, Output, ServerUrl, output};
-use page::state::tables::{View, table};
-use page::state::{
-    Check, CheckState, ClusterState, Group, Head, InformerState, Instance, InstanceCounts, InstanceError,
-    InstanceState, InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, SourcedTaint, SourcedText, State,
-    Template, WrittenSize,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
 };
+
+use jiff::Timestamp;
+use rstest::rstest;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use ::cluster::fake::{self, WORKERS, World};
+use page::state::{
+    Check, ClusterState, Group, Head, InformerState, Instance, InstanceCounts, InstanceError, InstanceState,
+    InstanceView, LeftOutObject, Problem, ProblemKind, SCHEMA_VERSION, Source, SourcedTaint, SourcedText, Template,
+    WrittenSize,
+};
+use service::listen::{AllowedHosts, admin_router, bind, new_registry, serve_http};
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
     let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned(), detail: None };
@@ -132,43 +138,9 @@ fn text(lines: &[&str]) -> String {
     lines.join("\n") + "\n"
 }
 
-const TABLE: [&str; 4] = [
-    "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU CAPACITY   \
-     MEMORY CAPACITY   GPU                ARCH    NOTES",
-    "MachineDeployment/team-a/gpus        0      2    10         0          2          0        1              8            \
-     31.3Gi   1 nvidia.com/gpu   amd64   rolling out, size written, not seen by the watch yet, 1 problem",
-    "MachineDeployment/team-a/workers     1      3    10         3          0          0        0            3.9              \
-     16Gi   -                  amd64   -",
-    "MachineDeployment/team-b/spot        0     12    10        10          0          2        0              -                 \
-     -   -                  -       -",
-];
-
-const INSTANCES: [&str; 4] = [
-    "",
-    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE            \
-     ERROR",
-    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -               \
-     -",
-    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   node-2 (gone)   \
-     ProvisioningFailed: quota\\u{1b}[2J exceeded",
-];
-
-const THE_REST: [&str; 10] = [
-    "",
-    "NODE GROUP                      PROBLEMS",
-    "MachineDeployment/team-a/gpus   annotation x is \"y\": no",
-    "",
-    "EXCLUDED                          WHY",
-    "MachineDeployment/team-a/broken   its size annotations can't be used",
-    "                                  max is \"many\"",
-    "                                  it answers its last values until the next Refresh",
-    "MachineDeployment/team-a/small    it is paused",
-    "(and 1 MachineSet that its MachineDeployment scales)",
-];
-
 #[test]
 fn the_table_has_a_line_per_node_group() {
-    assert_eq!(table(&fleet(), View::default()), text(&TABLE));
+    insta::assert_snapshot!(table(&fleet(), View::default()));
 }
 
 #[test]
@@ -193,22 +165,12 @@ fn columns_without_a_value_or_with_zeros_alone_are_hidden() {
 fn the_wide_table_has_more_columns() {
     let mut state = fleet();
     state.groups.retain(|group| group.name == "gpus");
-    let lines = [
-        "ID                              MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU CAPACITY   \
-         MEMORY CAPACITY   GPU                ARCH    OS      PODS   DISK CAPACITY   FROM ZERO   CLUSTER   \
-         TAINTS                               NOTES",
-        "MachineDeployment/team-a/gpus     0      2    10         0          2          0        1              8            \
-         31.3Gi   1 nvidia.com/gpu   amd64   linux     58           100Gi   -           prod      \
-         gpu=yes:NoSchedule, dear:NoExecute   \
-         rolling out, size written, not seen by the watch yet, 1 problem",
-    ];
-    assert_eq!(table(&state, View { wide: true, ..View::default() }), text(&lines));
+    insta::assert_snapshot!(table(&state, View { wide: true, ..View::default() }));
 }
 
 #[test]
 fn instances_problems_and_what_is_left_out_follow_below() {
-    let view = View { all: true, instances: true, ..View::default() };
-    assert_eq!(table(&fleet(), view), text(&[&TABLE[..], &INSTANCES, &THE_REST].concat()));
+    insta::assert_snapshot!(table(&fleet(), View { all: true, instances: true, ..View::default() }));
 }
 
 #[test]
@@ -279,18 +241,27 @@ fn an_id_that_fits_nothing_is_an_error_that_suggests(
     assert!(near.starts_with(suggested) && near.is_empty() == suggested.is_empty(), "{error}");
 }
 
-#[test]
-fn json_and_yaml_are_the_schema_and_hold_nothing_a_terminal_obeys() {
+#[rstest]
+#[case::right_to_left('\u{202e}')]
+#[case::isolate('\u{2066}')]
+#[case::c1('\u{9b}')]
+#[case::next_line('\u{85}')]
+#[case::delete('\u{7f}')]
+#[case::escape('\u{1b}')]
+#[case::line_separator('\u{2028}')]
+#[case::plain('人')]
+fn no_form_lets_out_what_a_terminal_obeys_and_json_and_yaml_are_the_schema(
+    #[case] odd: char,
+    #[values(Output::Table, Output::Wide, Output::Json, Output::Yaml)] output: Output,
+) {
     let mut state = fleet();
-    state.groups[0].problems[0].message = "a\u{9b}b\u{7f}\u{202e}\u{1b}".to_owned();
+    state.groups[0].problems[0].message = format!("a{odd}b");
     let filter = Filter { all: true, ..Filter::default() };
-    let json = output::render(&state, Output::Json, &filter).unwrap();
-    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), state);
-    let yaml = output::render(&state, Output::Yaml, &filter).unwrap();
-    assert_eq!(serde_yaml::from_str::<State>(&yaml).unwrap(), state);
-    assert!(!json.contains('\u{202e}'));
-    for text in [json, yaml] {
-        assert!(!text.chars().any(|c| c != '\n' && c.is_control()), "{text:?}");
+    let text = render(&state, output, &filter).unwrap();
+    let obeyed = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{2028}' | '\u{202e}' | '\u{2066}');
+    assert!(!text.contains(obeyed), "{text:?}");
+    if let Output::Json | Output::Yaml = output {
+        assert_eq!(serde_yaml::from_str::<State>(&text).unwrap(), state);
     }
 }
 
@@ -315,9 +286,9 @@ fn a_pending_check_is_said_once_with_its_reason() {
         check("templates/X", CheckState::Informational, Some("missing")),
     ];
     let state = State { head: Head { checks, ..Head::default() }, ..State::default() };
-    let warnings = |output| output::warnings(&state, output, &Filter::default());
-    assert_eq!(warnings(Output::Json), ["not in sync: workload/nodes: forbidden:\\nno"]);
-    assert_eq!(warnings(Output::Table), [""; 0], "it is below the table");
+    let said = |output| warnings(&state, output, &Filter::default());
+    assert_eq!(said(Output::Json), ["not in sync: workload/nodes: forbidden:\\nno"]);
+    assert_eq!(said(Output::Table), [""; 0], "it is below the table");
 }
 
 #[rstest]
@@ -337,24 +308,32 @@ fn a_server_is_named_by_its_url(#[case] text: &str, #[case] url: Option<&str>) {
 /// The fields of the schema whose keys are names from clusters.
 const MAPS: [&str; 4] = ["capacity", "gpus", "labels", "options"];
 
-fn fields(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
-        serde_json::Value::Object(fields_of) => {
+        Value::Object(fields_of) => {
             for (name, value) in fields_of {
                 found.insert(name.clone());
-                if MAPS.contains(&name.as_str()) {
-                    value.as_object().unwrap().values().for_each(|value| fields(value, found));
-                } else {
-                    fields(value, found);
+                match value {
+                    Value::Object(named) if MAPS.contains(&name.as_str()) => {
+                        named.values().for_each(|value| fields(value, found));
+                    }
+                    value => fields(value, found),
                 }
             }
         }
-        serde_json::Value::Array(items) => items.iter().for_each(|item| fields(item, found)),
-        serde_json::Value::Null
-        | serde_json::Value::Bool(_)
-        | serde_json::Value::Number(_)
-        | serde_json::Value::String(_) => {}
+        Value::Array(items) => items.iter().for_each(|item| fields(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Asserts that docs/reference/debug-state.md names each field of a document, and returns the fields.
+pub(in crate::cli) fn assert_documented(document: &impl serde::Serialize) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    fields(&serde_json::to_value(document).unwrap(), &mut found);
+    let page = include_str!("../../../docs/reference/debug-state.md");
+    let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(undocumented, Vec::<&String>::new());
+    found
 }
 
 #[test]
@@ -371,11 +350,7 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters = vec![ClusterState { name: String::new(), informers: vec![informer] }];
     state.head.checks = vec![Check { name: String::new(), state: CheckState::Pending, reason: Some(String::new()) }];
     state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
-    let mut found = BTreeSet::new();
-    fields(&serde_json::to_value(&state).unwrap(), &mut found);
-    let page = include_str!("../../../docs/reference/debug-state.md");
-    let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
-    assert_eq!(undocumented, Vec::<&String>::new());
+    assert_documented(&state);
 }
 
 #[rstest]
@@ -387,5 +362,47 @@ fn every_field_of_the_schema_is_documented() {
 fn a_namespace_without_node_groups_is_said(#[case] namespace: &str, #[case] all: bool, #[case] said: &[&str]) {
     let state = State { groups: vec![group("team-b", "spot")], ..State::default() };
     let filter = Filter { namespace: Some(namespace.to_owned()), all, ..Filter::default() };
-    assert_eq!(output::warnings(&filter.apply(state).unwrap(), Output::Table, &filter), said);
+    assert_eq!(warnings(&filter.apply(state).unwrap(), Output::Table, &filter), said);
+}
+
+#[tokio::test]
+async fn the_table_of_groups_is_that_of_the_cluster() {
+    let world = World::synced(&fake::fleet()).await;
+    world.until_groups(&[WORKERS]).await;
+    let source = Arc::new(Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH));
+    let listener = bind("127.0.0.1:0".parse().unwrap(), "--admin-listen").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ends = CancellationToken::new();
+    let router = admin_router(source, new_registry(), AllowedHosts::on(address.ip()));
+    let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
+
+    let client = Client::new(format!("http://{address}").parse().unwrap(), Duration::from_secs(20));
+    let state = client.state(None, true).await.unwrap();
+    let view = View { all: true, ..View::default() };
+    let lines = [
+        "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   CPU CAPACITY   MEMORY CAPACITY   \
+         GPU                ARCH    NOTES",
+        "MachineDeployment/team-a/workers     1      2    10         1          1              4              16Gi   \
+         2 nvidia.com/gpu   amd64   1 problem",
+        "",
+        "NODE GROUP                         PROBLEMS",
+        "MachineDeployment/team-a/workers   annotation cluster.x-k8s.io/autoscaling-options-scaledownunreadytime is \
+         \"soon\": a time must be a Go duration such as 10m or 1h30m: \"soon\" doesn't begin with a number; it is ignored",
+    ];
+    let text = table(&state, view);
+    let shown: Vec<_> = text.lines().collect();
+    assert_eq!(shown[..4], lines[..4]);
+    assert!(shown[4].starts_with(&lines[4][..120]), "{}", shown[4]);
+    assert!(text.contains("MachineDeployment/team-a/broken   its object can't be read\n"), "{text}");
+    assert!(text.ends_with("(and 1 MachineSet that its MachineDeployment scales)\n"), "{text}");
+
+    let without = client.state(None, false).await.unwrap();
+    assert!(without.groups.iter().all(|group| group.instances.is_none()));
+    assert_eq!(without.groups[0].counts, state.groups[0].counts);
+    let filter = Filter { ids: vec!["broken".to_owned()], ..Filter::default() };
+    assert_eq!(filter.apply(without).unwrap().left_out[0].reason, "undecodable");
+
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+    world.shutdown().await;
 }

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use rules::{LabelSelector, Scope};
+use rules::Scope;
 
 use crate::cli::{
     IndexArgs, UsageError, help,
     usage::{given, wrong},
     values::parse_bool,
 };
-use app::{Config, FleetConfig, TrustDomain};
-use connect::{ClusterRef, NodeAccess};
+use app::{Config, FleetConfig};
+use connect::ClusterRef;
 use index::GroupSeries;
 use service::listen::{ClientFiles, GrpcAddress};
 
@@ -38,10 +38,7 @@ pub struct FleetArgs {
 
 /// The choice of a fleet.
 pub(super) struct Fleet {
-    selector: LabelSelector,
-    namespaces: Option<BTreeSet<String>>,
-    trust_domain: TrustDomain,
-    nodes: NodeAccess,
+    config: FleetConfig,
     group_metrics: bool,
 }
 
@@ -79,13 +76,13 @@ impl Fleet {
         let trust_domain = domain.parse().map_err(|error| wrong("--fleet-trust-domain", domain, error))?;
         let namespaces = Some(namespaces).filter(|names| !names.is_empty());
         let nodes = index.node_access()?.unwrap_or_default();
-        let group_metrics = args.fleet_group_metrics;
-        Ok(Some(Self { selector, namespaces, trust_domain, nodes, group_metrics }))
+        let config = FleetConfig { selector, namespaces, trust_domain, nodes };
+        Ok(Some(Self { config, group_metrics: args.fleet_group_metrics }))
     }
 
     /// Checks that a Cluster may be one of the fleet by its namespace.
     pub(super) fn check_namespace_of(&self, cluster: &str) -> Result<(), UsageError> {
-        let Some(namespaces) = &self.namespaces else { return Ok(()) };
+        let Some(namespaces) = &self.config.namespaces else { return Ok(()) };
         if cluster.split_once('/').is_some_and(|(namespace, _)| namespaces.contains(namespace)) {
             return Ok(());
         }
@@ -116,10 +113,8 @@ impl Fleet {
                        leave this flag out";
             return Err(wrong("--no-group-metrics", "true", why));
         }
-        let Self { selector, namespaces, trust_domain, nodes, group_metrics } = self;
-        let group_series = if group_metrics { GroupSeries::Each } else { GroupSeries::SumsOnly };
-        let fleet = Some(FleetConfig { selector, namespaces, trust_domain, nodes });
-        Ok(Config { fleet, group_series, ..common })
+        let group_series = if self.group_metrics { GroupSeries::Each } else { GroupSeries::SumsOnly };
+        Ok(Config { fleet: Some(self.config), group_series, ..common })
     }
 }
 

@@ -16,7 +16,7 @@ use rules::{LabelSelector, capi::DEFAULT_GROUP};
 use crate::cli::{
     ClusterArgs, Color, UsageError, help,
     usage::given,
-    values::{capi_group, capi_version, is_dns, management, source},
+    values::{NAMESPACE, capi_group, capi_version, is_namespace, management, source},
 };
 
 /// The configuration of `watch`.
@@ -98,9 +98,8 @@ fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Namespac
     }
     let names = args.namespace.iter().flat_map(|value| value.split(','));
     let names: BTreeSet<_> = names.map(|name| name.trim().to_owned()).collect();
-    if let Some(bad) = names.iter().find(|name| !is_dns(name) || name.contains('.') || name.len() > 63) {
-        let reason = "a namespace has at most 63 lower-case letters, digits and dashes";
-        return Err(wrong("--namespace", bad, &reason));
+    if let Some(bad) = names.iter().find(|name| !is_namespace(name)) {
+        return Err(wrong("--namespace", bad, &NAMESPACE));
     }
     match (names.is_empty(), cluster) {
         (false, _) => Ok(NamespaceSelection::Named(names)),

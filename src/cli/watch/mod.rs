@@ -20,7 +20,7 @@ use change_stream::watch as stream;
 
 pub(super) use self::config::WatchConfig;
 pub use self::config::{Output, Target, WatchArgs};
-use self::printer::{Form, Printer, Writing};
+use self::printer::{Printer, Writing};
 use service::listen::Shutdown;
 
 /// The time limit for a slow reader to read the last lines at shutdown.
@@ -32,7 +32,7 @@ pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
         let stopping = shutdown.stopping();
-        match stopping.run_until_cancelled(Watch::start(config, io::stdout())).await {
+        match stopping.run_until_cancelled(Watch::start(config, io::stdout(), stream::Tempo::default())).await {
             Some(started) => started?.finish(&shutdown).await,
             None => Ok(()),
         }
@@ -54,30 +54,23 @@ impl Watch {
     ///
     /// # Errors
     /// If a cluster can't be reached, a resource isn't served, a permission is missing, or a selector is refused.
-    async fn start(config: WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Self> {
-        Self::begin(config, out, stream::Tempo::default()).await
-    }
-
-    async fn begin(
+    async fn start(
         config: WatchConfig,
         out: impl Write + Send + 'static,
         tempo: stream::Tempo,
     ) -> anyhow::Result<Self> {
-        let form = match config.output {
-            Output::Json => Some(Form::Json),
-            Output::Text => Some(Form::Text { coloured: config.color.is_on() }),
-            Output::Line => Some(Form::Line { coloured: config.color.is_on() }),
-            Output::None => None,
-        };
+        let WatchConfig { stream, output, color, show_initial } = config;
         let mut writing = None;
-        let output = || {
-            let Some(form) = form else { return anyhow::Ok(None) };
-            let (printer, started) = Printer::start(out, form).context("can't start the output")?;
+        let reporting = || {
+            if output == Output::None {
+                return anyhow::Ok(None);
+            }
+            let (printer, started) = Printer::start(out, output, color.is_on()).context("can't start the output")?;
             writing = Some(started);
             let report = Arc::new(move |change: &_| printer.print(change));
-            Ok(Some(stream::Output { report, initial: config.show_initial }))
+            Ok(Some(stream::Output { report, initial: show_initial }))
         };
-        let stream = stream::Watch::start(config.stream, output, tempo).await?;
+        let stream = stream::Watch::start(stream, reporting, tempo).await?;
         Ok(Self { stream, writing })
     }
 

@@ -15,25 +15,18 @@ use parking_lot::Mutex;
 use tokio::{sync::oneshot, task::block_in_place};
 use tokio_util::sync::CancellationToken;
 
-use super::render;
+use super::{Output, render};
 use change_stream::changes::Change;
 
 /// The maximum number of lines that wait for the reader.
 const WAITING: usize = 64;
 
-/// The form of lines.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Form {
-    Json,
-    Text { coloured: bool },
-    Line { coloured: bool },
-}
-
 /// Prints changes. Clones print to the same output.
 #[derive(Clone)]
 pub(super) struct Printer {
     lines: SyncSender<String>,
-    form: Form,
+    output: Output,
+    coloured: bool,
 }
 
 /// The writing thread, for the code that started it.
@@ -46,7 +39,11 @@ pub(super) struct Writing {
 
 impl Printer {
     /// Starts the thread that writes to `out`.
-    pub(super) fn start(out: impl Write + Send + 'static, form: Form) -> io::Result<(Self, Writing)> {
+    pub(super) fn start(
+        out: impl Write + Send + 'static,
+        output: Output,
+        coloured: bool,
+    ) -> io::Result<(Self, Writing)> {
         let (lines, queued) = sync_channel(WAITING);
         let (ended, done) = oneshot::channel();
         let broken = CancellationToken::new();
@@ -60,19 +57,16 @@ impl Printer {
             // There may be no receiver any more.
             let _ = ended.send(());
         })?;
-        Ok((Self { lines, form }, writing))
+        Ok((Self { lines, output, coloured }, writing))
     }
 
     /// Prints a change, and blocks while the reader is behind. It must be called on a multi-thread runtime.
     pub(super) fn print(&self, change: &Change) {
-        let text = match self.form {
-            Form::Json => {
-                let mut line = change.to_json();
-                line.push('\n');
-                line
-            }
-            Form::Text { coloured } => render::text(change, coloured),
-            Form::Line { coloured } => render::line(change, coloured),
+        let text = match self.output {
+            Output::Json => change.to_json() + "\n",
+            Output::Text => render::text(change, self.coloured),
+            Output::Line => render::line(change, self.coloured),
+            Output::None => return,
         };
         match self.lines.try_send(text) {
             // If the output is broken, the program is about to end.

@@ -2,27 +2,32 @@
 
 mod changing;
 mod ending;
-mod fake;
 mod lookup;
 mod starting;
 
 use std::{
     io::{self, Write},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use clap::Parser as _;
+use sandbox::{
+    api::{Api, DeleteOptions, Resource},
+    clock::Clock,
+    faults::Fault,
+    http::ApiServer,
+};
 use serde_json::{Value, json};
 use shared_informer::Settings;
+use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::{Watch, WatchConfig};
 use crate::cli::{Cli, Command, UsageError};
 use change_stream::{notify, watch::Tempo};
 use service::listen::Shutdown;
-
-use self::fake::{CAPI, Fake, definition};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -125,7 +130,7 @@ async fn begin(fake: &Fake, flags: &[&str], out: impl Write + Send + 'static) ->
     let kubeconfig = fake.kubeconfig();
     let own = ["-o", "json", "--management-kubeconfig", &kubeconfig];
     let config = config(&[&own[..if flags.contains(&"-o") { 0 } else { 2 }], &own[2..], flags].concat()).unwrap();
-    Watch::begin(config, out, quick()).await
+    Watch::start(config, out, quick()).await
 }
 
 /// Returns the error of the start.
@@ -140,4 +145,121 @@ async fn refusal(fake: &Fake, flags: &[&str]) -> String {
 fn shorts(lines: &[Value]) -> Vec<String> {
     let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
     lines.iter().map(|line| format!("{} {} {}", text(line, "type"), text(line, "kind"), text(line, "name"))).collect()
+}
+
+const CAPI: &str = "cluster.x-k8s.io";
+
+/// The sandbox's API server, with the kinds and objects of a test, and refusals.
+struct Fake {
+    server: ApiServer,
+    folder: TempDir,
+}
+
+/// Returns the definition of a kind, whose last version is the one that is stored.
+fn definition(group: &str, kind: &str, short: &[&str], versions: &[&str]) -> Value {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let version = |name: &&str| {
+        json!({
+            "name": name, "served": true, "storage": Some(name) == versions.last(),
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {
+                "kind": kind, "plural": plural, "singular": singular, "listKind": format!("{kind}List"),
+                "shortNames": short,
+            },
+            "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// Returns the resource of a plural, and its kind.
+fn resource(plural: &str) -> (Resource, &'static str) {
+    let capi = |kind| (Resource::new(CAPI, "v1beta2", plural.to_owned()), kind);
+    match plural {
+        "clusters" => capi("Cluster"),
+        "machines" => capi("Machine"),
+        "machinepools" => capi("MachinePool"),
+        "nodes" => (Resource::core("nodes"), "Node"),
+        "secrets" => (Resource::core("secrets"), "Secret"),
+        _ => panic!("{plural} isn't served"),
+    }
+}
+
+impl Fake {
+    /// Starts a server of the core kinds and these.
+    async fn start(definitions: Vec<Value>) -> Self {
+        let api = Api::new(Clock::real());
+        let namespaces = ["default", "team-a", "team-b"];
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        api.load_values(namespaces.map(namespace).into_iter().chain(definitions).collect()).unwrap();
+        let server = ApiServer::start(api).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, namespace: team-a}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: '{}'}}}}]\n",
+            server.url()
+        );
+        std::fs::write(folder.path().join("config"), kubeconfig).unwrap();
+        Self { server, folder }
+    }
+
+    /// Starts a server of Cluster API with two of its kinds.
+    async fn usual() -> Self {
+        let capi = |kind, short| definition(CAPI, kind, &[short], &["v1beta2"]);
+        Self::start(vec![capi("Cluster", "cl"), capi("Machine", "ma")]).await
+    }
+
+    fn kubeconfig(&self) -> String {
+        self.folder.path().join("config").display().to_string()
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn api(&self) -> &Api {
+        self.server.api()
+    }
+
+    fn forbid(&self, verb: &str, plural: &str) {
+        let message = format!("{plural} is forbidden: User \"u\" cannot {verb} resource");
+        let fault = Fault::refuse(403, "Forbidden", &message).on_verb(verb);
+        self.server.faults().add(fault.on_path(&format!("/{plural}")).unwrap());
+    }
+
+    fn install(&self, definition: Value) {
+        self.api().load_values(vec![definition]).unwrap();
+    }
+
+    /// Removes a kind of Cluster API with all its objects.
+    fn uninstall(&self, plural: &str) {
+        let definitions = Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        let name = format!("{plural}.{CAPI}");
+        self.api().delete(&definitions, "", &name, &DeleteOptions::default()).unwrap();
+    }
+
+    /// Creates or changes an object, identified by `namespace/name` (or a name).
+    #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
+    fn put(&self, plural: &str, key: &str, content: Value) {
+        let (resource, kind) = resource(plural);
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let mut object = json!({"apiVersion": resource.api_version(), "kind": kind, "metadata": {"name": name}});
+        if !namespace.is_empty() {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        json_patch::merge(&mut object, &content);
+        self.api().load_values(vec![object]).unwrap();
+    }
+
+    fn delete(&self, plural: &str, key: &str) {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        self.api().delete(&resource(plural).0, namespace, name, &DeleteOptions::default()).unwrap();
+    }
 }

@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use rstest::rstest;
 use rules::capi::{InfrastructureRef, Keys, ObjectKey, SpecDigest};
 use rules::remembered::{Bootstrap, Key, Templates};
-use rules::{CapacityWords, ErrorRules, Rules, Scope, TemplateRules};
+use rules::{Rules, Scope};
 use tempfile::TempDir;
 
 use super::*;
@@ -45,14 +45,7 @@ fn ids(manifests: &Manifests) -> Vec<String> {
 }
 
 fn rules(group: &str) -> Rules {
-    Rules {
-        keys: Keys::new(group),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-        capacity_words: CapacityWords::default(),
-    }
+    Rules { keys: Keys::new(group), ..Rules::new(Scope::All) }
 }
 
 fn object(kind: &str, name: &str) -> String {

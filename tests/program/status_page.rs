@@ -1,6 +1,8 @@
-//! Tests of the pages in a real browser, at the widths of a phone and of a desktop, light and dark. They need Chromium:
+//! Tests of the whole program's status page on a sandbox in a real browser, at the widths of a phone and of a desktop, light and dark. They need Chromium:
 //! without the variable CHROMIUM, which names its binary, the test is skipped with a message. `UPDATE_DOCS=1` renews
 //! the screenshots in `docs/images`.
+
+mod browser;
 
 use std::{
     env, fs,
@@ -11,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{get, until};
 
-use super::browser::{Browser, Screen};
+use self::browser::{Browser, Screen};
 use crate::world::{World, behaving, cluster, deployment};
 
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">";
@@ -118,7 +120,7 @@ fn fleet() -> Vec<Value> {
 /// Starts the fleet and lets time pass: one group grows, one rolls out, one has no capacity, and one command was
 /// refused.
 async fn busy() -> World {
-    let world = World::of(fleet(), &[]).await;
+    let world = World::start(fleet(), &[]).await;
     world.pass(60).await;
     world.refresh().await;
     let mut client = world.client().await;

@@ -1,5 +1,5 @@
-//! Checks the example of kubeconfigs with rights on Nodes alone against the rights and the Secret that the program asks
-//! for.
+//! Checks the rights of the README, and those of the example of kubeconfigs with rights on Nodes alone, against what the
+//! program asks for.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,10 @@ fn texts<'a>(object: &'a Value, key: &str) -> Vec<&'a str> {
     object[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-#[test]
-fn the_account_has_the_rights_on_nodes_that_the_program_asks_for() {
-    let objects = yaml(WORKLOAD);
-    let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+/// Returns group, resource and verb of each right that a role grants.
+fn granted(role: &Value) -> BTreeSet<[String; 3]> {
     let mut granted = BTreeSet::new();
-    for rule in one("ClusterRole")["rules"].as_array().unwrap() {
+    for rule in role["rules"].as_array().unwrap() {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
                 let rights = texts(rule, "verbs").into_iter().map(|verb| [group, resource, verb].map(str::to_owned));
@@ -30,9 +28,39 @@ fn the_account_has_the_rights_on_nodes_that_the_program_asks_for() {
             }
         }
     }
+    granted
+}
+
+#[test]
+fn the_rights_are_those_of_the_readme() {
+    let objects = yaml("examples/rbac.yaml");
+    let granted = objects.iter().filter(|object| object["rules"].is_array()).flat_map(granted);
+    let granted: BTreeSet<_> = granted.map(|[_, resource, verb]| (resource, verb)).collect();
+
+    // Rows: cluster, API group, resources, verbs.
+    let readme = read("README.md");
+    let (_, section) = readme.split_once("## RBAC").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| management |") || line.starts_with("| workload |"));
+    let mut documented = BTreeSet::new();
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let named: Vec<_> = cells[3].split('`').skip(1).step_by(2).filter(|name| !name.starts_with('<')).collect();
+        // The kinds of infrastructure templates vary.
+        let resources = if named.is_empty() { vec!["*"] } else { named };
+        for resource in resources {
+            documented.extend(cells[4].split(", ").map(|verb| (resource.to_owned(), verb.to_owned())));
+        }
+    }
+    assert_eq!(granted, documented);
+}
+
+#[test]
+fn the_account_has_the_rights_on_nodes_that_the_program_asks_for() {
+    let objects = yaml(WORKLOAD);
+    let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
     let rights = Needs::default().rights().into_iter().filter(|right| right.cluster == Side::Workload);
     let asked: BTreeSet<_> = rights.map(|right| [right.group, right.resource, right.verb.to_owned()]).collect();
-    assert_eq!(granted, asked);
+    assert_eq!(granted(one("ClusterRole")), asked);
 
     let (binding, account) = (one("ClusterRoleBinding"), &one("ServiceAccount")["metadata"]);
     assert_eq!(binding["roleRef"]["name"], one("ClusterRole")["metadata"]["name"]);
