@@ -6,6 +6,7 @@
 
 #[path = "../../benches/fleet/mod.rs"]
 mod fleet;
+mod memory;
 mod reads;
 mod watches;
 
