@@ -6,6 +6,7 @@
 
 #[path = "../../benches/fleet/mod.rs"]
 mod fleet;
+mod memory;
 #[path = "../../benches/fleet/pages.rs"]
 mod pages;
 mod reads;

@@ -78,11 +78,11 @@ impl Watch {
 }
 
 /// Returns a runtime whose clock moves only while all tasks wait: no pause ends before they have done what they can.
-fn unhurried() -> Runtime {
+pub(super) fn unhurried() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-fn machines() -> ApiResource {
+pub(super) fn machines() -> ApiResource {
     let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
     ApiResource::from_gvk_with_plural(&kind, "machines")
 }

@@ -262,7 +262,7 @@ impl LiveState {
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
-        let old = self.machines.insert(machine.meta.key.clone(), Arc::clone(machine));
+        let old = self.machines.replace(ByKey(Arc::clone(machine))).map(|ByKey(old)| old);
         self.note_shortage(old.as_deref(), machine);
         if machine.node_name.is_some() && machine.provider_id.is_none() && !machine.deleting {
             self.unidentified.insert(machine.meta.key.clone());
@@ -279,7 +279,7 @@ impl LiveState {
         if let Some(owner) = owner_of(machine) {
             let siblings = self.machines_by_owner.entry(owner.clone()).or_default();
             let is_first = siblings.is_empty();
-            siblings.insert(machine.meta.key.name.clone(), Arc::clone(machine));
+            siblings.replace(ByKey(Arc::clone(machine)));
             if is_first {
                 self.pool_machines_changed(owner);
             }
@@ -288,7 +288,7 @@ impl LiveState {
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {
-        if let Some(old) = self.machines.remove(key) {
+        if let Some(ByKey(old)) = self.machines.take(key) {
             self.shortages.remove(key);
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
@@ -312,7 +312,7 @@ impl LiveState {
             && new.is_none_or(|new| new.owner != old.owner)
         {
             if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                siblings.remove(&old.meta.key.name);
+                siblings.remove(&old.meta.key);
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
                     self.pool_machines_changed(owner);

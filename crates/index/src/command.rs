@@ -113,7 +113,7 @@ impl Index {
     /// Records that the API server has refused to delete a Machine, or hasn't answered.
     pub fn record_failed_delete(&self, key: &ObjectKey, uid: &Uid) {
         let live = &mut self.inner.write().live;
-        if live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
+        if live.machine(key).is_some_and(|machine| machine.meta.uid == *uid) {
             let failed = FailedDelete::after(live.failed_deletes.get(key));
             live.failed_deletes.insert(key.clone(), failed);
         }

@@ -14,7 +14,7 @@ use rules::{
 use shared_informer::{DecodeError, Event, Handler, Object};
 use tokio::time::Instant;
 
-use super::{Change, Index};
+use super::{Change, Index, relations::ByKey};
 
 /// An object type that the index is fed with.
 pub trait IndexFeed: Send + Sync + Sized + 'static {
@@ -277,7 +277,7 @@ impl IndexFeed for Machine {
     }
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|live| live.machines.keys().cloned().collect())
+        index.keys(|live| live.machines.iter().map(|ByKey(machine)| machine.meta.key.clone()).collect())
     }
 
     fn tag(object: &Self) -> Tag<'_> {

@@ -3,7 +3,7 @@
 //! reach the workload cluster.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -42,11 +42,21 @@ impl LiveState {
 
     /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
-        self.siblings_of(id).flat_map(BTreeMap::values)
+        self.owners_of(id).flat_map(|(kind, owner)| self.owned_by(kind, owner))
     }
 
-    /// Iterates over the Machines of a group, per MachineSet.
-    fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a BTreeMap<ArcStr, Arc<Machine>>> {
+    /// Iterates over the Machines of a MachineSet or MachinePool, by name.
+    pub(super) fn owned_by<'a>(
+        &'a self,
+        kind: ScalableKind,
+        owner: &'a ObjectKey,
+    ) -> impl Iterator<Item = &'a Arc<Machine>> {
+        let machines = self.machines_by_owner.get(&(kind, owner.clone()));
+        machines.into_iter().flatten().map(|ByKey(machine)| machine)
+    }
+
+    /// Iterates over what owns the Machines of a group.
+    fn owners_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = (ScalableKind, &'a ObjectKey)> {
         let own = match id.kind {
             ScalableKind::MachineDeployment => None,
             ScalableKind::MachineSet | ScalableKind::MachinePool => Some(&id.key),
@@ -56,9 +66,12 @@ impl LiveState {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet => ScalableKind::MachineSet,
         };
         let sets = (id.kind == ScalableKind::MachineDeployment).then(|| self.sets_by_deployment.get(&id.key));
-        own.into_iter()
-            .chain(sets.into_iter().flatten())
-            .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
+        own.into_iter().chain(sets.into_iter().flatten()).map(move |owner| (kind, owner))
+    }
+
+    /// Returns the Machine with a key.
+    pub(super) fn machine(&self, key: &ObjectKey) -> Option<&Arc<Machine>> {
+        self.machines.get(key).map(|ByKey(machine)| machine)
     }
 
     /// Returns the Node in a Machine's nodeRef, unless their providerIDs or the Node's own annotations contradict it:
@@ -164,7 +177,7 @@ impl Index {
     #[must_use]
     pub fn shows_deletion_of(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
-        let machine = inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid);
+        let machine = inner.live.machine(key).filter(|machine| machine.meta.uid == *uid);
         machine.is_none_or(|machine| machine.phase == MachinePhase::Deleting)
     }
 
@@ -175,7 +188,7 @@ impl Index {
         let inner = self.inner.read();
         let live = &inner.live;
         let is_identified = |key: &ObjectKey| {
-            let node = live.machines.get(key).and_then(|machine| live.known_node_of(machine));
+            let node = live.machine(key).and_then(|machine| live.known_node_of(machine));
             node.is_some_and(|node| node.provider_id.is_some())
         };
         live.unidentified.iter().find(|key| !is_identified(key)).cloned()
@@ -185,7 +198,7 @@ impl Index {
     #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
-        let machine = inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid);
+        let machine = inner.live.machine(key).filter(|machine| machine.meta.uid == *uid);
         machine.is_some_and(|machine| machine.node_name.is_some() || inner.live.known_node_of(machine).is_some())
     }
 }
@@ -209,7 +222,7 @@ impl LiveState {
     /// Returns a MachinePool with the facts that its instances depend on; `None` for other kinds, or if it is gone.
     pub(super) fn pool_view<'a>(&self, id: &GroupId, group: &'a Group) -> Option<PoolView<'a>> {
         let pool = group.object.as_deref().filter(|_| id.kind == ScalableKind::MachinePool)?;
-        let machines = self.machines_by_owner.get(&(id.kind, id.key.clone())).map_or(0, BTreeMap::len);
+        let machines = self.machines_by_owner.get(&(id.kind, id.key.clone())).map_or(0, BTreeSet::len);
         Some(PoolView { pool, shortage: group.shortage, machines })
     }
 

@@ -1,9 +1,6 @@
 //! What is observed of Nodes: their resources, their labels, and the sample of each group.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use rules::capi::{KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
 use rules::{
@@ -58,7 +55,7 @@ impl LiveState {
 
     /// Returns the Node of a Machine, if it may be observed.
     fn observed_node(&self, machine: &ObjectKey) -> Option<ObservedNode<'_>> {
-        let machine = self.machines.get(machine).filter(|machine| !machine.deleting)?;
+        let machine = self.machine(machine).filter(|machine| !machine.deleting)?;
         let node = self.node_of(machine).filter(|node| node.resources.is_some())?;
         Some((&machine.meta.key, node))
     }
@@ -158,10 +155,8 @@ impl LiveState {
         id: &'a GroupId,
     ) -> impl Iterator<Item = ObservedNode<'a>> {
         self.owners(templates, id).flat_map(|owner| {
-            let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
-            let machines =
-                machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flat_map(BTreeMap::values);
-            let of_machines = machines.filter_map(|machine| self.observed_node(&machine.meta.key));
+            let set = (owner.kind == ScalableKind::MachineSet).then(|| self.owned_by(owner.kind, &owner.meta.key));
+            let of_machines = set.into_iter().flatten().filter_map(|machine| self.observed_node(&machine.meta.key));
             let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name));
             let of_pool = nodes.filter(|node| node.resources.is_some()).map(|node| (&node.meta.key, node));
             of_machines.chain(of_pool)
@@ -235,12 +230,8 @@ impl LiveState {
         let nodes: Vec<_> = match owner.kind {
             ScalableKind::MachineDeployment => Vec::new(),
             ScalableKind::MachineSet => {
-                let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
-                machines
-                    .into_iter()
-                    .flat_map(BTreeMap::values)
-                    .filter_map(|machine| self.node_of(machine).cloned())
-                    .collect()
+                let machines = self.owned_by(owner.kind, &owner.meta.key);
+                machines.filter_map(|machine| self.node_of(machine).cloned()).collect()
             }
             ScalableKind::MachinePool => {
                 owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned()).collect()

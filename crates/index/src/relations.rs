@@ -136,6 +136,18 @@ impl<T: Keyed> PartialOrd for ByKey<T> {
 
 impl<T: Keyed> Eq for ByKey<T> {}
 
+impl<T: Keyed> Hash for ByKey<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key().hash(state);
+    }
+}
+
+impl<T: Keyed> Borrow<ObjectKey> for ByKey<T> {
+    fn borrow(&self) -> &ObjectKey {
+        self.0.key()
+    }
+}
+
 impl<T: Keyed> PartialEq for ByKey<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()

@@ -140,8 +140,7 @@ impl LiveState {
                 }
             }
             ScalableKind::MachineSet => {
-                let machines = self.machines_by_owner.get(&(id.kind, id.key.clone()));
-                let machines: Vec<_> = machines.into_iter().flat_map(|machines| machines.values().cloned()).collect();
+                let machines: Vec<_> = self.owned_by(id.kind, &id.key).cloned().collect();
                 for machine in machines {
                     self.remember_machine(&machine);
                 }

@@ -71,7 +71,7 @@ impl LiveState {
     /// it.
     pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
-            Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
+            Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machine(&key)),
             Some(PlaceholderRef::Replica(group)) if self.groups.contains_key(&group) => {
                 return Resolved::Replica(group);
             }
@@ -112,7 +112,7 @@ impl LiveState {
         let namespaces: BTreeSet<_> = self.groups.keys().map(|id| &id.key.namespace).collect();
         let named = namespaces
             .into_iter()
-            .filter_map(|namespace| self.machines.get(&ObjectKey { namespace: namespace.clone(), name: text.into() }));
+            .filter_map(|namespace| self.machine(&ObjectKey { namespace: namespace.clone(), name: text.into() }));
         let joined = self.machines_by_node.get(text).map(|ByKey(machine)| machine).take(MOST_NAMED);
         let pools = self.pools_by_node.get(text).take(MOST_NAMED).cloned();
         let node_id = self.nodes.get(text).and_then(|node| node.provider_id.as_deref());
@@ -181,7 +181,7 @@ impl LiveState {
         let keys = &self.rules.keys;
         let annotation = |key: &str| query.annotations.get(key).map(String::as_str);
         if let Some((namespace, name)) = keys.machine_of(annotation) {
-            return self.resolved(self.machines.get(&ObjectKey::new(namespace, name)));
+            return self.resolved(self.machine(&ObjectKey::new(namespace, name)));
         }
         let Some(namespace) = annotation(&keys.cluster_namespace) else { return Resolved::Unknown };
         // The Nodes of a MachinePool without Machines have only the owner's annotations.

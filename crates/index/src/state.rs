@@ -99,7 +99,8 @@ pub(super) struct LiveState {
     /// Every known MachineDeployment, MachineSet and MachinePool, also those that are no node groups.
     pub(super) groups: HashMap<GroupId, Group>,
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
-    pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
+    /// The Machines by their own keys, of which a hundred thousand need no copy.
+    pub(super) machines: HashSet<ByKey<Machine>>,
     /// The Nodes by name.
     pub(super) nodes: HashMap<ArcStr, Arc<Node>>,
     /// The Nodes that aren't ready, and the times of their creation.
@@ -116,8 +117,8 @@ pub(super) struct LiveState {
     pub(super) unidentified: BTreeSet<ObjectKey>,
     /// The Machines whose deletion failed.
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
-    /// The Machines of a MachineSet or MachinePool, by name. None has an empty map.
-    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<ArcStr, Arc<Machine>>>,
+    /// The Machines of a MachineSet or MachinePool. None has an empty set.
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeSet<ByKey<Machine>>>,
     pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
@@ -164,7 +165,7 @@ impl LiveState {
             rules,
             groups: HashMap::new(),
             clusters: HashMap::new(),
-            machines: HashMap::new(),
+            machines: HashSet::new(),
             nodes: HashMap::new(),
             unready_nodes: BTreeMap::new(),
             templates: Arc::default(),

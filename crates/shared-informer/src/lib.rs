@@ -79,7 +79,7 @@
 //! | resync period, one for all that share | [`Registration::replay`], whenever a handler needs it |
 //! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
 //! | `DeltaFIFO`, `processorListener` | a queue per handler |
-//! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects |
+//! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects; lists wait while more than 1,000 are queued, for 10 seconds in all |
 //! | `WatchListClient` | [`Settings::streaming_lists`], with pages if the server has no streamed lists |
 //! | a list that fails for one object | the object is stored under its key with its [`DecodeError`]; see [`Store::undecodable`] |
 //! | workqueue metrics, reflector metrics | [`Informer::status`], [`Factory::statuses`] |

@@ -72,8 +72,9 @@ impl<T> Clone for Event<T> {
     }
 }
 
-/// The receiver of an informer's changes, called one at a time on a task of its own. A slow handler delays no other;
-/// a blocking one occupies a thread of the runtime. If one panics, that is logged, and it receives the next event.
+/// The receiver of an informer's changes, called one at a time on a task of its own. A slow handler delays no other,
+/// except that lists wait for it for a while; a blocking one occupies a thread of the runtime. If one panics, that is
+/// logged, and it receives the next event.
 ///
 /// A handler must not hold a handle of the informer that it is added to: neither would ever be dropped.
 pub trait Handler<T>: Send + 'static {

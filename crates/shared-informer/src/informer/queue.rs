@@ -1,7 +1,6 @@
 //! The events that wait for one handler, merged by key: at most two per object, however often it changes. The store
 //! fills the queue, and the handler's task empties it. Must never let a handler receive a state older than one it has
-//! received, nor a change of an object that it doesn't know; nor let a slow one
-//! delay anything.
+//! received, nor a change of an object that it doesn't know; nor let a slow one delay anything but lists, for a while.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -159,11 +158,16 @@ fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     Some(merged)
 }
 
+/// The number of objects queued for a handler beyond which a list waits for it.
+pub(super) const CAPACITY: usize = 1_000;
+
 /// The state that the store and the handler's task share.
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     /// Notified when events were queued.
     pub(super) filled: Notify,
+    /// Notified when the queue has come down to [`CAPACITY`].
+    caught_up: Notify,
     pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
     pub(super) removed: CancellationToken,
@@ -177,6 +181,7 @@ impl<T> Slot<T> {
         Self {
             queue: Mutex::default(),
             filled: Notify::new(),
+            caught_up: Notify::new(),
             gauge: Arc::new(Gauge::new(name)),
             removed: parent.child_token(),
             busy: AtomicBool::new(false),
@@ -187,7 +192,7 @@ impl<T> Slot<T> {
     pub(super) fn push(&self, event: Event<T>) {
         let mut queue = self.queue.lock();
         queue.push(event);
-        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        self.note_length(&queue);
     }
 
     /// Queues the call of [`super::Handler::synced`], like [`Self::push`].
@@ -209,9 +214,36 @@ impl<T> Slot<T> {
     pub(super) fn pop(&self) -> Option<Next<T>> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
-        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        self.note_length(&queue);
         self.busy.store(next.is_some(), Ordering::Relaxed);
         next
+    }
+
+    /// Shows the length of the queue, and wakes the lists that wait for it. Only called under the queue's lock.
+    fn note_length(&self, queue: &Queue<T>) {
+        let (before, now) = (self.gauge.queued.load(Ordering::Relaxed), queue.len());
+        self.gauge.queued.store(now, Ordering::Relaxed);
+        if before > CAPACITY && now <= CAPACITY {
+            self.caught_up.notify_waiters();
+        }
+    }
+
+    /// Returns true if a list should wait for this handler.
+    pub(super) fn lags(&self) -> bool {
+        self.gauge.queued.load(Ordering::Relaxed) > CAPACITY
+    }
+
+    /// Waits until the handler doesn't lag any more, or is removed.
+    pub(super) async fn caught_up(&self) {
+        // It receives every notification from here on.
+        let caught_up = self.caught_up.notified();
+        if !self.lags() {
+            return;
+        }
+        tokio::select! {
+            () = caught_up => {}
+            () = self.removed.cancelled() => {}
+        }
     }
 
     /// Returns true if no event waits for the handler, and it isn't being called.

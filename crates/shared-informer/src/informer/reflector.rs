@@ -40,6 +40,8 @@ const MAX_EXPIRED_TOKENS: u32 = 2;
 const MAX_WATCH_ERRORS: u32 = 3;
 /// The number of consecutive repeated events, in addition to two per stored object, after which a watch is closed.
 const MAX_REPEATS: usize = 10_000;
+/// The total time that one list waits for handlers that are slower than the server.
+const CATCH_UP: Duration = Duration::from_secs(10);
 /// The exponent of the maximum number of watches between two lists that find if namespaces are within their limit.
 const MAX_RECOUNTS: u32 = 2;
 
@@ -169,6 +171,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
         let (mut limit, mut received, mut left_out) = (limit, Amount::default(), Amount::default());
+        let mut wait_left = CATCH_UP;
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
@@ -205,6 +208,20 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.end_list(listing);
                 return Ok(page.resource_version);
             }
+            self.let_handlers_catch_up(&mut wait_left).await;
+        }
+    }
+
+    /// Waits while a handler lags: what is queued for it takes memory besides the store, and leaves holes between the
+    /// objects that stay. The time is subtracted from `wait_left`, so that a handler that stands still delays the others
+    /// no longer than that.
+    async fn let_handlers_catch_up(&self, wait_left: &mut Duration) {
+        while let Some(handler) = self.store.lagging()
+            && !wait_left.is_zero()
+        {
+            let started = Instant::now();
+            let caught_up = timeout(*wait_left, handler.caught_up()).await;
+            *wait_left = if caught_up.is_ok() { wait_left.saturating_sub(started.elapsed()) } else { Duration::ZERO };
         }
     }
 
@@ -538,6 +555,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.stream_idle;
         let mut deadline = after(started, idle);
         let (mut received, mut left_out) = (Amount::default(), Amount::default());
+        let mut wait_left = CATCH_UP;
         loop {
             let page = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
             let page = page.unwrap_or(Err(Failure::Stalled(idle)))?;
@@ -553,6 +571,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return Err(Failure::Endless(format!("it didn't come in {:?}", self.settings.stream_timeout)));
             }
             self.check(received, left_out)?;
+            self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {
                 continue;

@@ -232,6 +232,11 @@ impl<T> Store<T> {
         slot.wake();
     }
 
+    /// Returns a handler that lags behind.
+    pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
+        self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
+    }
+
     /// Removes a handler's slot.
     pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
         let mut state = self.state.write();

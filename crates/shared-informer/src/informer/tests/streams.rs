@@ -1,6 +1,11 @@
 //! Tests of streamed lists, and of servers that don't support them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::{Store, informer::queue::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {
@@ -263,4 +268,88 @@ async fn each_namespace_is_streamed_by_itself() {
     two.page(11, &[widget("two/b", 2, 2)], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
+}
+
+/// Sends a complete list of this many objects, a hundred in each part.
+fn send_many(watch: &Watch, objects: usize) {
+    let line = |number| json!({ "type": "ADDED", "object": widget(&format!("one/{number}"), 1, 1) }).to_string();
+    let lines: Vec<_> = (0..objects).map(line).collect();
+    lines.chunks(100).for_each(|part| watch.raw(&part.join("\n")));
+    watch.send("BOOKMARK", &end_of_list(10));
+}
+
+/// Counts its events, and the objects by which the store was ahead of it.
+struct Lagging {
+    store: Arc<Store<Widget>>,
+    received: usize,
+    behind: Arc<AtomicUsize>,
+}
+
+impl Handler<Widget> for Lagging {
+    fn handle(&mut self, _: Event<Widget>) {
+        self.received += 1;
+        self.behind.fetch_max(self.store.len() - self.received, Ordering::Relaxed);
+    }
+}
+
+/// The whole list is there at once, and the reader has the only thread until it waits.
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
+    const OBJECTS: usize = 5_000;
+    let (_factory, _api, informer, _seen, watch) = begun().await;
+    let behind = Arc::new(AtomicUsize::new(0));
+    let handler = Lagging { store: Arc::clone(informer.store()), received: 0, behind: Arc::clone(&behind) };
+    let registration = informer.add_handler(handler);
+    send_many(&watch, OBJECTS);
+    registration.synced().await;
+    assert_eq!(informer.store().len(), OBJECTS);
+    let behind = behind.load(Ordering::Relaxed);
+    assert!((1_000..1_500).contains(&behind), "at most {behind} of {OBJECTS} waited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    // Nobody empties this slot.
+    let stuck = Arc::new(Slot::new("stuck".into(), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    let began = tokio::time::Instant::now();
+    send_many(&watch, 3_000);
+    assert_eq!(seen.until_synced().await.len(), 3_000);
+    assert_eq!(began.elapsed().as_secs(), 10);
+    assert_eq!(stuck.gauge.status().queued, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_removed_while_it_lags_delays_nobody() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    let stuck = Arc::new(Slot::new("stuck".into(), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    send_many(&watch, 3_000);
+    let began = tokio::time::Instant::now();
+    seen.next().await;
+    stuck.removed.cancel();
+    informer.store().remove_handler(&stuck);
+    assert_eq!(seen.until_synced().await.len(), 2_999);
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_pages_waits_for_handlers_too() {
+    let (factory, mut api) = factory();
+    let informer = informer(&factory);
+    let stuck = Arc::new(Slot::new("stuck".into(), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    let page = |name: &str| (0..1_001).map(|number| widget(&format!("one/{name}{number}"), 1, 1)).collect::<Vec<_>>();
+    let began = tokio::time::Instant::now();
+    api.list().await.page(10, &page("a"), Some("b"));
+    api.quiet_for(Duration::from_secs(4)).await;
+    stuck.pop();
+    let next = api.page("b").await;
+    assert_eq!(began.elapsed().as_secs(), 4, "a thousand may wait");
+    next.page(10, &page("b"), Some("c"));
+    api.page("c").await.page(10, &[], None);
+    assert_eq!(began.elapsed().as_secs(), 10, "of all pages together");
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    assert_eq!(stuck.gauge.status().queued, 2_001);
 }
