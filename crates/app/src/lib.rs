@@ -48,7 +48,6 @@ use service::listen::{
 /// all other tasks.
 pub const DRAIN: Duration = Duration::from_secs(8);
 
-/// The time between two samples of the sizes.
 const SAMPLES: Duration = Duration::from_secs(60);
 
 /// The running program. Dropping it stops nothing: request the shutdown, and call [`App::finish`].
@@ -155,7 +154,6 @@ impl App {
     }
 }
 
-/// Logs the start, and what deserves attention.
 fn announce(config: &Config) {
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in &config.warnings {
@@ -163,7 +161,6 @@ fn announce(config: &Config) {
     }
 }
 
-/// Returns the rules with the prices of the file, and the file.
 fn priced_rules(config: &Config) -> anyhow::Result<(Rules, Option<PriceFile>)> {
     let mut rules = config.rules.clone();
     let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;

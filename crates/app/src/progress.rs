@@ -78,25 +78,10 @@ mod tests {
         let status = Status {
             resource: "machines.v1beta2.cluster.x-k8s.io".to_owned(),
             namespaces: "team-a".to_owned(),
-            selectors: String::new(),
             synced,
-            stopped: false,
-            reason: None,
-            last_error: None,
-            broken_since: None,
             objects,
             remaining,
-            undecodable: 0,
-            nameless: 0,
-            left_out: 0,
-            events: shared_informer::EventCounts::default(),
-            lists: shared_informer::ListCounts::default(),
-            watch_errors: 0,
-            decode_errors: 0,
-            handler_panics: 0,
-            handlers: Vec::new(),
-            last_event: None,
-            last_list: None,
+            ..Status::default()
         };
         vec![("management", status)]
     }

@@ -10,11 +10,10 @@ use prometheus_client::registry::Registry;
 use rules::capi::Keys;
 use shared_informer::Spawner;
 
-use super::callers::{AdmitBy, Callers, FleetGroupMetrics, FleetMetrics, Parts, TrustDomain};
+use super::callers::{AdmitBy, Callers, FleetMetrics, Parts, TrustDomain};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, Serve};
 use connect::Clients;
 use index::{GroupMetrics, GroupSeries, Index, MemoryMetrics};
-use page::state::ServedClusters;
 use scale::traces::Traces;
 use scale::{Api, EventRecorder, MemoryKeeper, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use service::{CallLogOptions, RpcMetrics, Service, Session};
@@ -90,14 +89,11 @@ impl Provider {
         });
         registry.register_collector(Box::new(MemoryMetrics::new(fleet.memory().cloned())));
         registry.register_collector(Box::new(InformerMetrics::new(fleet.clone())));
-        let served = || Arc::clone(&callers) as Arc<dyn ServedClusters>;
         if let Some(only) = fleet.only() {
             registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(only.index()), group_series)));
         } else {
-            registry.register_collector(Box::new(FleetMetrics::new(fleet.clone(), served())));
-            if group_series == GroupSeries::Each {
-                registry.register_collector(Box::new(FleetGroupMetrics::new(served())));
-            }
+            let metrics = FleetMetrics::new(fleet.clone(), Arc::clone(&callers) as _, group_series);
+            registry.register_collector(Box::new(metrics));
         }
         let service = Service::new(Arc::clone(&callers) as _, rpc_metrics, log);
         Self { management, fleet, callers, keeper, service }

@@ -19,10 +19,8 @@ use crate::Config;
 /// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
 
-/// The log target of the lines about the start and the end.
 const LOG: &str = "app";
 
-/// The parts of a running program around its provider.
 pub(super) struct Serving {
     pub(super) shutdown: Shutdown,
     pub(super) grpc: GrpcThread,
@@ -81,7 +79,6 @@ impl Serving {
 
 // The listeners, which are opened before anything is started, and their addresses.
 
-/// The open listeners.
 pub(super) struct Listeners {
     pub(super) grpc: GrpcListener,
     pub(super) http: TcpListener,
@@ -89,7 +86,6 @@ pub(super) struct Listeners {
     pub(super) admin: Option<TcpListener>,
 }
 
-/// The addresses of the HTTP listeners.
 pub(super) struct Addresses {
     pub(super) http: SocketAddr,
     pub(super) probes: Option<SocketAddr>,

@@ -52,7 +52,6 @@ impl Index {
 }
 
 impl LiveState {
-    /// Applies a change.
     pub(super) fn apply(&mut self, change: Change) {
         self.drop_deleted();
         match change {
@@ -350,7 +349,6 @@ impl LiveState {
         }
     }
 
-    /// Drops groups that were deleted long ago.
     fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.deleted_groups.take_old() else { return };

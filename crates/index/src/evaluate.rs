@@ -226,7 +226,6 @@ fn template_name(id: &GroupId) -> String {
 }
 
 impl LiveState {
-    /// Replaces the template kinds of a group.
     pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>, bootstrap: Option<KindRef>) {
         if let Some(group) = self.groups.get_mut(id)
             && (&group.wants, &group.wants_bootstrap) != (&kind, &bootstrap)

@@ -38,7 +38,6 @@ pub struct Served {
 }
 
 impl Served {
-    /// Creates the served values of a group with this definition.
     pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
         let options = match rollout {
             Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
@@ -126,7 +125,6 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Sets a new version of the object.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
         let version = GroupVersion::of(&object);
         self.check_overwritten(&version);
@@ -185,7 +183,6 @@ impl Group {
         self.wants.iter().chain(&self.wants_bootstrap)
     }
 
-    /// Returns true if cpu or memory of its template is remembered.
     pub(super) fn uses_memory(&self) -> bool {
         let template = self.served.as_ref().and_then(|served| served.definition.template.as_ref());
         matches!(template.and_then(NodeTemplate::source), Some(Source::Remembered(_)))
@@ -196,12 +193,10 @@ impl Group {
         self.object.is_some() || self.is_undecodable()
     }
 
-    /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
         self.excluded.is_none()
     }
 
-    /// Returns its problems.
     pub(super) fn problems(&self) -> &[Problem] {
         match (&self.excluded, &self.served) {
             (Some(excluded), _) => &excluded.problems,
@@ -216,7 +211,6 @@ impl Group {
         is_error || !self.problems().is_empty()
     }
 
-    /// Returns true if its object doesn't decode.
     pub(super) fn is_undecodable(&self) -> bool {
         self.excluded.as_ref().is_some_and(|excluded| excluded.reason == Exclusion::Undecodable)
     }
@@ -242,7 +236,6 @@ pub(super) struct Increase {
 }
 
 impl Increase {
-    /// Returns an increase that was just written.
     pub(super) fn now() -> Self {
         Self { at: time::Instant::now(), time: Timestamp::now() }
     }
@@ -282,7 +275,6 @@ const FIRST: Duration = Duration::from_secs(5 * 60);
 /// error may still join until `--max-node-provision-time` has passed since its error was last sent.
 const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// A failed deletion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedDelete {
     /// The time of the last failure.

@@ -73,7 +73,6 @@ impl Observations {
 /// A Node to observe, with the key that it is found by.
 pub(super) type ObservedNode<'a> = (&'a ObjectKey, &'a Arc<Node>);
 
-/// The last observation of a group's Node.
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) observed: Arc<ObservedResources>,
@@ -84,7 +83,6 @@ pub(super) struct Observation {
     pub(super) live: bool,
 }
 
-/// All observations.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     pub(super) by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
@@ -144,7 +142,6 @@ impl Resources {
         removed
     }
 
-    /// Returns true if there are no observations.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_templates.is_empty()

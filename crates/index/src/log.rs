@@ -55,7 +55,6 @@ impl Notice {
         }
     }
 
-    /// Returns the number of its lines.
     fn lines(&self) -> usize {
         1 + self.problems.len() + self.notes.len()
     }
@@ -299,7 +298,6 @@ fn sum_up_notes(notices: &[Notice]) {
 }
 
 impl LiveState {
-    /// Returns the changes of groups since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<Notice> {
         if self.to_log.is_empty() {
             return Vec::new();

@@ -112,7 +112,6 @@ fn deletes(ignored: bool) -> &'static str {
     if ignored { "go_on" } else { "refused" }
 }
 
-/// Counts the occurrences of each label.
 fn tally<L: Ord>(labels: impl Iterator<Item = L>) -> BTreeMap<L, i64> {
     let mut tally = BTreeMap::new();
     for label in labels {
@@ -208,7 +207,6 @@ fn encode_exceptions(stats: &Stats, now: Timestamp, encoder: &mut DescriptorEnco
 
 // The values of node groups for a scrape. The index is copied group by group, and nothing is encoded here.
 
-/// The metrics of a node group.
 pub(super) struct GroupNumbers {
     pub(super) id: String,
     pub(super) size: i64,

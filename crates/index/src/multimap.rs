@@ -90,7 +90,6 @@ impl<K: Clone + Eq + Hash + Ord, V: Clone + Ord> Multimap<K, V> {
         self.get(key).cloned().collect()
     }
 
-    /// Returns true if there are no values.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.least.is_empty() && self.others.is_empty()

@@ -32,11 +32,15 @@ pub fn rules() -> Rules {
 
 pub fn index(changes: impl IntoIterator<Item = Change>) -> Index {
     let index = Index::new(rules());
+    apply(&index, changes);
+    index.refresh();
+    index
+}
+
+pub fn apply(index: &Index, changes: impl IntoIterator<Item = Change>) {
     for change in changes {
         index.apply_quietly(change);
     }
-    index.refresh();
-    index
 }
 
 fn context() -> Arc<Context> {
@@ -126,6 +130,11 @@ pub fn node(name: &str, more: &Value) -> Change {
     Change::Node(Arc::new(Node::decode(meta("", name), &value, &context()).unwrap()))
 }
 
+/// Returns the deletions of a Machine and of its Node with the same name.
+pub fn gone(name: &str) -> [Change; 2] {
+    [Change::NodeGone(name.into()), Change::MachineGone(ObjectKey::new(NAMESPACE, name))]
+}
+
 pub fn cluster(name: &str, paused: bool) -> Change {
     let value = json!({"spec": {"paused": paused}});
     Change::Cluster(Arc::new(Cluster::decode(meta(NAMESPACE, name), &value).unwrap()))
@@ -134,12 +143,8 @@ pub fn cluster(name: &str, paused: bool) -> Change {
 /// Returns a Cluster whose topology has this version, is in progress since the third of January, and holds these
 /// MachineDeployments back.
 pub fn cluster_of_version(name: &str, version: &str, held_back: &[&str]) -> Change {
-    let workers = |name: &&str| json!({"name": name, "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}});
-    cluster_of_topology(name, version, &held_back.iter().map(workers).collect::<Vec<_>>())
-}
-
-/// Returns a Cluster whose topology has these MachineDeployments.
-pub fn cluster_of_topology(name: &str, version: &str, workers: &[Value]) -> Change {
+    let worker = |name: &&str| json!({"name": name, "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}});
+    let workers: Vec<_> = held_back.iter().map(worker).collect();
     let value = json!({
         "spec": {"topology": {"version": version, "workers": {"machineDeployments": workers}}},
         "status": {"conditions": [

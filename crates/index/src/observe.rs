@@ -191,7 +191,6 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Removes the observations whose Nodes are gone.
     pub(super) fn forget_the_gone(&mut self) {
         self.observe_anew();
         let gone: Vec<_> = self

@@ -15,10 +15,8 @@ use rules::{GroupId, provider_id};
 
 use super::multimap::Multimap;
 
-/// The kind and key of an infrastructure template.
 pub(super) type TemplateKey = (KindRef, ObjectKey);
 
-/// Returns the MachineSet or MachinePool that owns a Machine.
 pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
     let (kind, name) = machine.owner.as_ref()?;
     Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
@@ -99,7 +97,6 @@ impl PartialEq for Tail {
 #[derive(Debug)]
 pub(super) struct ByKey<T>(pub(super) Arc<T>);
 
-/// An object that contains its key.
 pub(super) trait Keyed {
     fn key(&self) -> &ObjectKey;
 }
@@ -154,7 +151,6 @@ impl<T: Keyed> PartialEq for ByKey<T> {
     }
 }
 
-/// The holder of a providerID.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holder<'a> {
     /// The Machine with this providerID.

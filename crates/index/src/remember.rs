@@ -33,7 +33,6 @@ pub(super) struct LastSeen {
     day: i64,
 }
 
-/// The entry of a group.
 pub(super) struct Found {
     pub(super) key: Key,
     pub(super) entry: Arc<Entry>,
@@ -201,7 +200,6 @@ impl LiveState {
         }
     }
 
-    /// Evaluates the groups with these templates.
     pub(super) fn memory_changed(&mut self, templates: &BTreeSet<Templates>) {
         let uses = |templates_of: &Option<Templates>| templates_of.as_ref().is_some_and(|of| templates.contains(of));
         let groups = self.groups.iter().filter(|(_, group)| uses(&group.templates));

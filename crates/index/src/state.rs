@@ -86,7 +86,6 @@ impl Index {
         self
     }
 
-    /// Returns the keys that `of` finds in the index.
     pub(super) fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
         of(&self.inner.read().live)
     }
@@ -201,7 +200,6 @@ impl LiveState {
         }
     }
 
-    /// Returns the relations that aren't empty.
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
@@ -260,7 +258,6 @@ impl DeletedGroups {
         if is_old { self.0.pop_front() } else { None }
     }
 
-    /// Returns true if there are no groups.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -317,7 +314,6 @@ impl LiveState {
 }
 
 impl Membership {
-    /// Returns the pinned group with that id.
     pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
         self.groups.get(*self.positions.get(id)?)
     }

@@ -45,7 +45,6 @@ impl Written {
     }
 }
 
-/// The versions of one group's object.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     /// The last version from the watch, even if the object was deleted since.
@@ -54,7 +53,6 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Records a version from the watch.
     pub(super) fn show(&mut self, version: GroupVersion) {
         if self.written.as_ref().is_some_and(|written| written.is_seen(&version)) {
             self.written = None;
@@ -101,7 +99,6 @@ impl Versions {
 // The size that this process wrote last for a group, until it is overwritten. `scale` takes from it that another
 // writer has overwritten the size, or that no Machine is created for it. Nothing here decides on sizes.
 
-/// A size that this process wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct OwnSize {
     uid: Uid,

@@ -12,8 +12,8 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::capi::{ObjectKey, ScalableKind, ScalableResource};
 use rules::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView,
-    Shortage, instance, replacement::Replaced, topology, writing::Ongoing,
+    DeleteConditions, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance, topology,
+    writing::Ongoing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,16 +60,20 @@ pub struct GroupSnapshot {
     pub held_back: Option<String>,
     /// The reason why it is left alone for a while.
     pub held: Option<Hold>,
-    /// The last Machine that was replaced at the min size.
-    replaced: Option<Replaced>,
-    /// The operator's rules for deletes of failed Machines.
-    errors: ErrorRules,
     /// Its instances by state; all zero if it isn't live.
     pub counts: InstanceCounts,
-    /// Its Machines with their Nodes; `None` if they weren't requested.
-    members: Option<Vec<Member>>,
-    /// The instances of a live MachinePool; `None` if they weren't requested.
+    /// The parts of its instances; `None` if they weren't requested.
+    parts: Option<Parts>,
+}
+
+/// What the instances of a group are made of.
+#[derive(Debug)]
+struct Parts {
+    /// The Machines with their Nodes.
+    members: Vec<Member>,
+    /// The instances of a live MachinePool.
     pool: Option<PoolMembers>,
+    conditions: DeleteConditions,
 }
 
 /// The instances of a MachinePool, with the facts that its placeholders depend on.
@@ -150,7 +154,6 @@ impl Index {
 }
 
 impl Inner {
-    /// Returns the instances of a live group by state.
     fn counts_of(&self, id: &GroupId, group: &Group, size: i32) -> InstanceCounts {
         match self.live.pool_view(id, group) {
             Some(view) => InstanceCounts::of_provider_ids(size, view.pool.provider_ids.len(), view.has_error()),
@@ -170,16 +173,18 @@ impl Inner {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.live.copy_members(id),
             ScalableKind::MachineDeployment | ScalableKind::MachineSet | ScalableKind::MachinePool => Vec::new(),
         };
-        let members = match detail {
-            Detail::Counts => None,
-            Detail::Instances => Some(members()),
+        let pool = || {
+            let PoolView { pool, shortage, machines } = self.live.pool_view(id, group).filter(|_| is_live)?;
+            let ids = self.live.instance_ids_of(pool).into_iter().cloned().collect();
+            Some(PoolMembers { ids, machines, shortage })
         };
-        let pool = self.live.pool_view(id, group).filter(|_| is_live && detail == Detail::Instances);
-        let pool = pool.map(|PoolView { pool, shortage, machines }| PoolMembers {
-            ids: self.live.instance_ids_of(pool).into_iter().cloned().collect(),
-            machines,
-            shortage,
-        });
+        let parts = match detail {
+            Detail::Counts => None,
+            Detail::Instances => {
+                let conditions = group.delete_conditions(self.live.rules.errors);
+                Some(Parts { members: members(), pool: pool(), conditions })
+            }
+        };
         let counts = if is_live { self.counts_of(id, group, size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
@@ -195,11 +200,8 @@ impl Inner {
             }),
             held_back: self.live.held_back(id).map(str::to_owned),
             held: group.held.as_ref().and_then(Held::why).cloned(),
-            replaced: group.replaced.clone(),
-            errors: self.live.rules.errors,
             counts,
-            members,
-            pool,
+            parts,
         }
     }
 }
@@ -224,32 +226,20 @@ impl GroupSnapshot {
     /// `has_nodes` is true if the Nodes of the workload cluster are in sync.
     #[must_use]
     pub fn instances(&self, has_nodes: bool) -> Option<impl Iterator<Item = InstanceView>> {
-        let members = self.members.as_deref()?;
-        let is_live = self.standing.is_ok();
-        let size = if is_live { self.size } else { 0 };
-        let of_pool = self.pool.as_ref().zip(self.object.as_deref()).map(|(members, pool)| {
+        let Parts { members, pool, conditions } = self.parts.as_ref()?;
+        let size = if self.standing.is_ok() { self.size } else { 0 };
+        let conditions = || conditions.clone();
+        let instances = if let (Some(members), Some(pool)) = (pool, self.object.as_deref()) {
             let PoolMembers { ids, machines, shortage } = members;
             let view = PoolView { pool, shortage: *shortage, machines: *machines };
-            instance::of_pool(&self.id, size, ids.iter().map(ArcStr::as_str), view, || self.delete_conditions())
-        });
-        let instances = of_pool.unwrap_or_else(|| {
+            instance::of_pool(&self.id, size, ids.iter().map(ArcStr::as_str), view, conditions)
+        } else {
             let members: Vec<_> = members.iter().map(Member::view).collect();
-            instance::of_group(&self.id, size, &members, || self.delete_conditions())
-        });
+            instance::of_group(&self.id, size, &members, conditions)
+        };
         let members = members.iter().map(Some).chain(std::iter::repeat(None));
         let view = move |(instance, member)| InstanceView::new(instance, member, has_nodes);
         Some(instances.into_iter().zip(members).map(view))
-    }
-
-    fn delete_conditions(&self) -> DeleteConditions {
-        let served = self.served().map(|served| &served.definition);
-        let is_held = |definition: &&Definition| self.rollout.is_some() && !definition.ignores_rollouts;
-        let can_scale_down = served.is_some_and(|definition| !is_held(&definition));
-        let min = served.map_or(0, |definition| definition.bounds.min);
-        let grace = served.map_or(self.errors.grace, |definition| definition.capacity_error_grace);
-        let rules = ErrorRules { grace, ..self.errors };
-        let (replaced, now) = (self.replaced.clone(), Timestamp::now());
-        DeleteConditions { rules, accepts: can_scale_down, min, replaced, now }
     }
 }
 

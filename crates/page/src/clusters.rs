@@ -8,13 +8,9 @@ use super::{
     shell::{Foreign, Page, cell, found, labelled, standing, table},
     view::{ROWS, View},
 };
-use crate::state::{Client, ClusterCondition, DeniedCaller, FleetCluster, FleetState};
+use crate::state::{Client, ClusterCondition, ClusterRow, DeniedCaller, FleetState};
 use service::listen::CLUSTERS_PATH;
 
-/// A Cluster with its conditions.
-type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
-
-/// Renders the first page of a fleet.
 pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
     let all = fleet.in_need_first();
     let wrong = all.iter().filter(|row| severity(first(row)) == Severity::Bad).count();
@@ -36,7 +32,7 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
     })
 }
 
-fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
+fn listing(all: &[ClusterRow<'_>], view: &View, now: Now) -> Markup {
     let text = view.text.to_lowercase();
     let rows: Vec<_> = all.iter().filter(|(cluster, _)| cluster.id().to_lowercase().contains(&text)).collect();
     let pages = rows.len().div_ceil(ROWS).max(1);
@@ -66,7 +62,7 @@ fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
 }
 
 /// Returns the number of Clusters by their most urgent condition.
-fn counts(all: &[Row<'_>]) -> Vec<(ClusterCondition, usize)> {
+fn counts(all: &[ClusterRow<'_>]) -> Vec<(ClusterCondition, usize)> {
     let mut counts: Vec<(ClusterCondition, usize)> = Vec::new();
     // They are sorted by that condition.
     for row in all {
@@ -78,12 +74,12 @@ fn counts(all: &[Row<'_>]) -> Vec<(ClusterCondition, usize)> {
     counts
 }
 
-fn cluster_table<'a>(rows: impl Iterator<Item = &'a Row<'a>>, view: &View, now: Now) -> Markup {
+fn cluster_table<'a>(rows: impl Iterator<Item = &'a ClusterRow<'a>>, view: &View, now: Now) -> Markup {
     let headings = ["Cluster", "State", "Refresh", "Node groups", "Problems", "Machines", "Nodes", "Caller"];
     table("folds groups", &headings, &html! { @for row in rows { tr role="row" { (row_of(row, view, now)) } } })
 }
 
-fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
+fn row_of((cluster, conditions): &ClusterRow<'_>, view: &View, now: Now) -> Markup {
     let id = cluster.id();
     let refresh =
         cluster.calls.last_refresh_ago.map_or_else(|| "never here".to_owned(), |ago| format!("{} ago", span(ago)));
@@ -138,7 +134,7 @@ fn caller_of(caller: &Client, now: Now) -> Markup {
     }
 }
 
-fn first((_, conditions): &Row<'_>) -> ClusterCondition {
+fn first((_, conditions): &ClusterRow<'_>) -> ClusterCondition {
     conditions.first().copied().unwrap_or(ClusterCondition::Well)
 }
 

@@ -85,7 +85,6 @@ fn fact(name: &str, value: &impl maud::Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Renders its size and its instance counts.
 fn size(group: &Group, past: &[Run], now: Now) -> Markup {
     let counts = &group.counts;
     html! {
@@ -129,7 +128,6 @@ fn problems(problems: &[Problem]) -> Markup {
     }
 }
 
-/// Renders the report of `explain` on a group.
 fn explained(report: &GroupReport) -> Markup {
     let lines = rows(report);
     html! {

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::state::{Group, HistoryOutcome, LeftOutObject, State};
 
-/// A row of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Row<'a> {
     pub(super) object: Object<'a>,
@@ -37,7 +36,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Returns its kind.
     pub(super) fn kind(self) -> &'a str {
         self.id().split_once('/').map_or("", |(kind, _)| kind)
     }

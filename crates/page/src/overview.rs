@@ -39,7 +39,6 @@ pub(super) fn overview(state: &State, named: &[String], view: &View) -> Markup {
     })
 }
 
-/// Renders the summary for a person on call: calls, sync state and certificate.
 fn at_a_glance(state: &State) -> Markup {
     html! {
         section class="standing" aria-label="At a glance" {
@@ -81,7 +80,6 @@ pub(super) fn sync_check(check: &Check) -> Markup {
     }
 }
 
-/// Renders the validity of the certificate, and its problem if there is one.
 pub(super) fn certificate(tls: &TlsStanding, now: Now) -> Markup {
     let until = |what: &str, moment: Timestamp| {
         let (severity, word) = match -now.seconds_since(moment) {
@@ -175,7 +173,6 @@ fn informer_state(informer: &InformerState) -> Markup {
     }
 }
 
-/// Renders the last writes and refusals of all groups.
 fn recent(state: &State, view: &View) -> Markup {
     let of_groups = state.groups.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
     let of_others = state.left_out.iter().flat_map(|it| it.history.iter().map(|entry| (it.id.as_str(), entry)));
@@ -202,7 +199,6 @@ fn recent(state: &State, view: &View) -> Markup {
     }
 }
 
-/// Renders a link to the page of a group, with its namespace and name.
 fn group_link(id: &str, view: &View) -> Markup {
     let key = id.split_once('/').map_or(id, |(_, key)| key);
     html! { a href={ (path_of(id)) (view.below().query()) } { (self::id(key)) } }
@@ -352,7 +348,6 @@ fn sizes(group: &Group) -> Markup {
     }
 }
 
-/// Renders the links to the pages around this one.
 pub(super) fn pager(page: usize, pages: usize, path: &str, view: &View) -> Markup {
     let link = |to: usize, text: &str| html! { a href={ (path) (view.on_page(to).query()) } { (text) } };
     html! {

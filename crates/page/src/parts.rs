@@ -35,7 +35,6 @@ named_enum! {
     }
 }
 
-/// The severity of a condition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Severity {
     Bad,
@@ -46,7 +45,6 @@ pub(super) enum Severity {
 }
 
 impl Condition {
-    /// Returns the title for people.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::LeftOut => "excluded",
@@ -86,7 +84,6 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// Formats a moment for people.
 pub(super) fn utc(moment: Timestamp) -> impl fmt::Display {
     moment.strftime("%F %T UTC")
 }
@@ -126,7 +123,6 @@ const WIDTH: f64 = 200.0;
 /// The height of the graph, in the same units.
 const HEIGHT: f64 = 40.0;
 
-/// Renders the bar of a group.
 pub(super) fn bar(group: &Group) -> Markup {
     // A size beyond its bounds is drawn too.
     let most = f64::from(group.max_size.max(group.size).max(1));
@@ -183,12 +179,10 @@ fn range(runs: &[Run], value: fn(&Run) -> u16) -> String {
     if least == most { least.to_string() } else { format!("{least}–{most}") }
 }
 
-/// Returns the content of the bar as text.
 pub(super) fn description(group: &Group) -> String {
     format!("size {}, {} running, between {} and {}", group.size, group.counts.running, group.min_size, group.max_size)
 }
 
-/// Formats a coordinate with one decimal.
 fn number(value: f64) -> String {
     format!("{value:.1}")
 }

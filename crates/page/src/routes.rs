@@ -11,7 +11,6 @@ use super::{
 use crate::state::{Head, Source, StateSource};
 use service::listen::{AdminPages, CLUSTERS_PATH, DebugError, StatusAnswer};
 
-/// The style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
 
 /// The pages of the only workload cluster, or those of a fleet and of each of its Clusters.
@@ -62,7 +61,6 @@ impl AdminPages for Source {
     }
 }
 
-/// Returns a page of a cluster.
 fn page_of(source: &StateSource, path: &str, view: &View) -> Option<Markup> {
     if path == "/" {
         let named = source.groups_of_name(&view.text);

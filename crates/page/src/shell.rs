@@ -114,7 +114,6 @@ pub(super) fn describe(resource: &str, namespace: Option<&str>, name: &str) -> O
     })
 }
 
-/// Renders how a write ended.
 pub(super) fn outcome(outcome: HistoryOutcome) -> Markup {
     let severity = match outcome {
         HistoryOutcome::Done => Severity::Good,
@@ -123,7 +122,6 @@ pub(super) fn outcome(outcome: HistoryOutcome) -> Markup {
     labelled(severity, outcome.as_str())
 }
 
-/// Returns the path of a group's page.
 pub(super) fn path_of(id: &str) -> String {
     let mut path = "/groups".to_owned();
     for part in id.split('/') {

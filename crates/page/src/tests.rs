@@ -38,7 +38,7 @@ fn head() -> Head {
 fn state() -> State {
     State {
         head: head(),
-        calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
+        calls: calls(4, None),
         clusters: vec![ClusterState {
             name: "management".to_owned(),
             informers: vec![InformerState {
@@ -63,6 +63,46 @@ fn workers() -> Group {
     }
 }
 
+fn assert_shows(page: &str, texts: &[&str]) {
+    for text in texts {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+/// Asserts that a page shows texts of a cluster, of which none becomes markup.
+fn assert_escaped(page: &str) {
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && !page.contains("<img"), "{page}");
+    assert!(!page.contains('\u{202e}') && !page.contains('\u{1b}'), "{page}");
+    // No quote from a hostile text ends an attribute.
+    assert!(!page.contains("\"'>"), "{page}");
+}
+
+fn calls(last_refresh_ago: u64, refused: Option<&str>) -> CallsState {
+    CallsState { last_refresh_ago: Some(last_refresh_ago), last_refresh_refused: refused.map(str::to_owned) }
+}
+
+/// Returns a state with a server certificate that ends at this time.
+fn certificate_until(end: &str, failing: Option<&str>) -> State {
+    let tls = TlsStanding {
+        server_until: end.parse().unwrap(),
+        failing: failing.map(str::to_owned),
+        ..TlsStanding::default()
+    };
+    State { tls: Some(tls), ..state() }
+}
+
+fn entry(what: &'static str, outcome: HistoryOutcome, minute: u32, text: &str) -> HistoryEntry {
+    HistoryEntry {
+        what: what.into(),
+        outcome,
+        code: None,
+        text: text.to_owned(),
+        first: "2026-01-01T00:00:00Z".parse().unwrap(),
+        last: format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap(),
+        times: 2,
+    }
+}
+
 fn front(state: &State) -> String {
     overview::overview(state, &[], &View::default()).into_string()
 }
@@ -75,11 +115,7 @@ fn page_of(state: &State, explained: Option<&Explained>) -> String {
 fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
     let problems = || vec![Problem::new(ProblemKind::Labels, text())];
-    let history = || {
-        let (first, last) = Default::default();
-        let (outcome, what) = (HistoryOutcome::Refused, "increase".into());
-        vec![HistoryEntry { outcome, what, code: None, text: text(), first, last, times: 2 }]
-    };
+    let history = || vec![entry("increase", HistoryOutcome::Refused, 0, HOSTILE)];
     let instance = InstanceView {
         instance: Instance {
             id: text(),
@@ -145,7 +181,7 @@ fn hostile() -> (State, Explained) {
         InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };
     let state = State {
         head: Head { ready: false, checks: vec![Check::pending(text(), text())], ..head() },
-        calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
+        calls: calls(1, Some(HOSTILE)),
         tls: Some(TlsStanding { failing: Some(text()), ..TlsStanding::default() }),
         clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
         groups: vec![group],
@@ -167,12 +203,8 @@ fn no_text_of_a_cluster_becomes_markup() {
         page_of(&left_out, None),
         notice(&state.head, "Not here", HOSTILE),
     ];
-    for page in pages {
-        assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
-        assert!(page.contains("&lt;script&gt;"), "{page}");
-        assert!(!page.contains('\u{202e}') && !page.contains('\u{1b}'), "{page}");
-        // No quote from a hostile text ends an attribute.
-        assert!(!page.contains("\"'>"), "{page}");
+    for page in &pages {
+        assert_escaped(page);
     }
 }
 
@@ -191,22 +223,23 @@ fn no_command_is_shown_for_a_name_that_a_shell_reads_as_more(#[case] name: &str)
 #[test]
 fn a_calm_fleet_is_said_to_be_calm() {
     let page = front(&State { groups: vec![workers()], ..state() });
-    for text in [
-        "<title>Node groups</title>",
-        "Refresh 4 s ago",
-        "1 kind in sync",
-        "href=\"/groups/MachineDeployment/team-a/workers\"",
-        ">team-a/<wbr>workers</a>",
-        "<abbr title=\"MachineDeployment\">MD</abbr>",
-        "aria-sort=\"ascending\"><a href=\"/?sort=-urgency\">State</a>",
-        "<a href=\"/?sort=size\">Size</a>",
-        "aria-label=\"size 3, 3 running, between 1 and 5\"",
-        "up 1 h",
-        "Cluster <b>team-a/prod</b> · Pod <b>provider-7d9f-x2</b>",
-        "<a href=\"/debug/state\">",
-    ] {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    assert_shows(
+        &page,
+        &[
+            "<title>Node groups</title>",
+            "Refresh 4 s ago",
+            "1 kind in sync",
+            "href=\"/groups/MachineDeployment/team-a/workers\"",
+            ">team-a/<wbr>workers</a>",
+            "<abbr title=\"MachineDeployment\">MD</abbr>",
+            "aria-sort=\"ascending\"><a href=\"/?sort=-urgency\">State</a>",
+            "<a href=\"/?sort=size\">Size</a>",
+            "aria-label=\"size 3, 3 running, between 1 and 5\"",
+            "up 1 h",
+            "Cluster <b>team-a/prod</b> · Pod <b>provider-7d9f-x2</b>",
+            "<a href=\"/debug/state\">",
+        ],
+    );
     assert!(!page.contains("badge bad") && !page.contains("badge odd"), "{page}");
     assert!(!page.contains("http-equiv"), "{page}");
 }
@@ -221,38 +254,18 @@ fn a_calm_fleet_is_said_to_be_calm() {
 )]
 #[case::never_called(State { calls: CallsState::default(), ..state() }, &["no Refresh since the start", "cloud-config"])]
 #[case::not_called_lately(
-    State { calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: None }, ..state() },
+    State { calls: calls(600, None), ..state() },
     &["not called here", "Another replica may be", "Refresh 10 min ago"]
 )]
 #[case::refused_before_another_replica_was_called(
-    State {
-        calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: Some("not ready: x".to_owned()) },
-        ..state()
-    },
+    State { calls: calls(600, Some("not ready: x")), ..state() },
     &["not called here", "Refresh 10 min ago"]
 )]
-#[case::refused_refresh(
-    State {
-        calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some("not ready: x".to_owned()) },
-        ..state()
-    },
-    &["refused", "not ready: x"]
-)]
-#[case::expired(
-    State { tls: Some(TlsStanding { server_until: "2026-01-01T00:30:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
-    &["expired", "ends <time", "30 min ago"]
-)]
-#[case::expires_soon(
-    State { tls: Some(TlsStanding { server_until: "2026-01-03T01:00:00Z".parse().unwrap(), ..TlsStanding::default() }), ..state() },
-    &["expires soon", "in 2 d"]
-)]
+#[case::refused_refresh(State { calls: calls(1, Some("not ready: x")), ..state() }, &["refused", "not ready: x"])]
+#[case::expired(certificate_until("2026-01-01T00:30:00Z", None), &["expired", "ends <time", "30 min ago"])]
+#[case::expires_soon(certificate_until("2026-01-03T01:00:00Z", None), &["expires soon", "in 2 d"])]
 #[case::files_that_cannot_be_used(
-    State {
-        tls: Some(TlsStanding {
-            server_until: "2027-01-01T00:00:00Z".parse().unwrap(), failing: Some("cert.pem: no".to_owned()), ..TlsStanding::default()
-        }),
-        ..state()
-    },
+    certificate_until("2027-01-01T00:00:00Z", Some("cert.pem: no")),
     &["valid", "new files can't be used", "cert.pem: no"]
 )]
 #[case::a_broken_watch(
@@ -273,10 +286,7 @@ fn a_calm_fleet_is_said_to_be_calm() {
     &["not connected"]
 )]
 fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
-    let page = front(&state);
-    for text in expected {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    assert_shows(&front(&state), expected);
 }
 
 #[rstest]
@@ -290,15 +300,6 @@ fn a_standby_raises_no_alarm(#[case] last_refresh_ago: Option<u64>) {
 
 #[test]
 fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
-    let entry = |what: &'static str, outcome, code: Option<&'static str>, text: &str| HistoryEntry {
-        what: what.into(),
-        outcome,
-        code: code.map(Into::into),
-        text: text.to_owned(),
-        first: "2026-01-01T00:50:00Z".parse().unwrap(),
-        last: "2026-01-01T00:59:00Z".parse().unwrap(),
-        times: 3,
-    };
     let instance = |id: &str, state| InstanceView {
         instance: Instance { id: id.to_owned(), state, error: None },
         machine: Some("m".to_owned()),
@@ -308,8 +309,11 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
     };
     let group = Group {
         history: vec![
-            entry("ScaleDownRefused", HistoryOutcome::Refused, Some("failed_precondition"), "it is rolling out"),
-            entry("ScaledUp", HistoryOutcome::Done, None, "2→3"),
+            HistoryEntry {
+                code: Some("failed_precondition".into()),
+                ..entry("ScaleDownRefused", HistoryOutcome::Refused, 59, "it is rolling out")
+            },
+            entry("ScaledUp", HistoryOutcome::Done, 59, "2→3"),
         ],
         written: Some(WrittenSize { replicas: 3, ago: 5 }),
         instances: Some(vec![
@@ -319,51 +323,41 @@ fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
         ..workers()
     };
     let page = page_of(&State { groups: vec![group], ..state() }, None);
-    for text in [
-        "<title>MachineDeployment/team-a/workers – last command refused or failed</title>",
-        "ScaleDownRefused",
-        "<code>failed_precondition</code>",
-        "it is rolling out",
-        "3 times, first <time",
-        ">2026-01-01 00:59:00 UTC</div>",
-        "2→3",
-        "The size 3 was written 5 s ago",
-        "<summary>worker-1 (gone)</summary>",
-        ">kubectl describe machinedeployments.cluster.x-k8s.io -n team-a workers</code>",
-        ">kubectl describe machines.cluster.x-k8s.io -n team-a m</code>",
-        ">kubectl describe node worker-1</code>",
-        "href=\"/debug/state?group=MachineDeployment%2Fteam-a%2Fworkers\"",
-        "2 instances",
-        ">1 h</time>",
-        "href=\"/\">‹ all node groups",
-    ] {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    assert_shows(
+        &page,
+        &[
+            "<title>MachineDeployment/team-a/workers – last command refused or failed</title>",
+            "ScaleDownRefused",
+            "<code>failed_precondition</code>",
+            "it is rolling out",
+            "2 times, first <time",
+            ">2026-01-01 00:59:00 UTC</div>",
+            "2→3",
+            "The size 3 was written 5 s ago",
+            "<summary>worker-1 (gone)</summary>",
+            ">kubectl describe machinedeployments.cluster.x-k8s.io -n team-a workers</code>",
+            ">kubectl describe machines.cluster.x-k8s.io -n team-a m</code>",
+            ">kubectl describe node worker-1</code>",
+            "href=\"/debug/state?group=MachineDeployment%2Fteam-a%2Fworkers\"",
+            "2 instances",
+            ">1 h</time>",
+            "href=\"/\">‹ all node groups",
+        ],
+    );
     assert!(page.find("replica-0") < page.find("cloud:///a"), "what comes stands before what runs: {page}");
 }
 
 #[test]
 fn the_first_page_begins_with_the_last_writes_and_refusals_of_all_groups() {
-    let entry = |minute: u32, outcome, text: String| HistoryEntry {
-        what: "ScaledUp".into(),
-        outcome,
-        code: None,
-        text,
-        first: "2026-01-01T00:00:00Z".parse().unwrap(),
-        last: format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap(),
-        times: 2,
-    };
-    let done = (10..16).rev().map(|at| entry(at, HistoryOutcome::Done, format!("done at {at}"))).collect();
-    let refused = vec![entry(58, HistoryOutcome::Refused, "it is rolling out".to_owned())];
+    let done = |at| entry("ScaledUp", HistoryOutcome::Done, at, &format!("done at {at}"));
+    let done = (10..16).rev().map(done).collect();
+    let refused = vec![entry("ScaledUp", HistoryOutcome::Refused, 58, "it is rolling out")];
     let other = "MachineDeployment/team-a/other".to_owned();
     let groups = vec![Group { history: done, ..workers() }, Group { id: other, history: refused, ..workers() }];
     let page = front(&State { groups, ..state() });
     let (recent, rest) =
         page.split_once("Recent writes and refusals</h2>").unwrap().1.split_once("</section>").unwrap();
-    let places = ["it is rolling out", "2 min ago", "ScaledUp 2 times", "done at 15", "done at 12"];
-    for text in places {
-        assert!(recent.contains(text), "{text}: {recent}");
-    }
+    assert_shows(recent, &["it is rolling out", "2 min ago", "ScaledUp 2 times", "done at 15", "done at 12"]);
     assert!(recent.find("it is rolling out") < recent.find("done at 15"), "{recent}");
     assert!(!recent.contains("done at 11") && rest.contains("<h2>Groups</h2>"), "{recent}");
 }
@@ -374,12 +368,13 @@ fn a_name_of_a_machine_leads_to_its_group() {
     let state = State { groups: vec![workers(), other], ..state() };
     let view = View::parse("q=workers-x7-abcde").unwrap();
     let page = overview::overview(&state, &[workers().id], &view).into_string();
-    for text in [
-        "<code>workers-x7-abcde</code> of <a href=\"/groups/MachineDeployment/team-a/workers\">team-a/<wbr>workers</a>",
-        "1 row<",
-    ] {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    assert_shows(
+        &page,
+        &[
+            "<code>workers-x7-abcde</code> of <a href=\"/groups/MachineDeployment/team-a/workers\">team-a/<wbr>workers</a>",
+            "1 row<",
+        ],
+    );
     assert!(!page.contains("team-a/<wbr>other"), "{page}");
 }
 
@@ -396,10 +391,7 @@ fn a_long_list_is_cut_into_pages_that_keep_what_was_asked_for() {
     let groups = (0..250).map(|n| Group { id: format!("MachineDeployment/team-a/g{n:03}"), ..workers() });
     let state = State { groups: groups.collect(), ..state() };
     let page = overview::overview(&state, &[], &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
-    for text in
-        ["250 rows", "page 2 of 3", "href=\"/?q=team-a&amp;sort=id\"", "href=\"/?q=team-a&amp;sort=id&amp;page=3\""]
-    {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    let links = ["href=\"/?q=team-a&amp;sort=id\"", "href=\"/?q=team-a&amp;sort=id&amp;page=3\""];
+    assert_shows(&page, &["250 rows", "page 2 of 3", links[0], links[1]]);
     assert!(page.contains("g100") && page.contains("g199") && !page.contains("g099") && !page.contains("g200"));
 }

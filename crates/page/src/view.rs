@@ -33,7 +33,6 @@ pub(super) struct View {
     pub(super) cluster: Option<String>,
 }
 
-/// The rows to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Filter {
     /// Node groups, and objects that are left out because of an error.
@@ -68,7 +67,6 @@ named_enum! {
 }
 
 impl Order {
-    /// Returns the heading of its column.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::Id => "Node group",
@@ -103,7 +101,6 @@ impl Filter {
         }
     }
 
-    /// For people.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Groups => "node groups",
@@ -221,7 +218,6 @@ impl View {
         format!("{STATE_PATH}{sign}{query}")
     }
 
-    /// Returns the view of all rows of the same Cluster.
     pub(super) fn home(&self) -> Self {
         Self { refresh: self.refresh, cluster: self.cluster.clone(), ..Self::default() }
     }
@@ -236,7 +232,6 @@ impl View {
         Self { refresh: self.refresh, ..Self::default() }
     }
 
-    /// Returns the view of a Cluster of the fleet.
     pub(super) fn of_cluster(&self, cluster: String) -> Self {
         Self { cluster: Some(cluster), ..self.top() }
     }

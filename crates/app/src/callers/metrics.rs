@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use cluster::Fleet;
-use index::encode_groups;
 use index::families::{count, counter, gauge, single_counter};
+use index::{GroupSeries, encode_groups};
 use page::state::{ServedCluster, ServedClusters};
 
 /// The label of a Cluster's series: `<namespace>/<name>`. The labels `namespace` and `cluster` mean other things.
@@ -18,10 +18,9 @@ const CLUSTER: &str = "workload_cluster";
 pub(crate) struct FleetMetrics {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
+    /// Whether each node group has its own series: for fleets that are small enough for that.
+    group_series: GroupSeries,
 }
-
-/// The collector for the node groups of a fleet, each with its own series: for fleets that are small enough for that.
-pub(crate) struct FleetGroupMetrics(Arc<dyn ServedClusters>);
 
 /// A gauge of a Cluster: name, help, value. There is no series where there is no value.
 type Gauge = (&'static str, &'static str, fn(&Row) -> Option<i64>);
@@ -29,7 +28,6 @@ type Gauge = (&'static str, &'static str, fn(&Row) -> Option<i64>);
 /// A counter of a Cluster: name, help, value.
 type Count = (&'static str, &'static str, fn(&Row) -> u64);
 
-/// The values of a Cluster.
 struct Row {
     cluster: String,
     synced: bool,
@@ -62,28 +60,8 @@ impl Now {
 }
 
 impl FleetMetrics {
-    pub(crate) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>) -> Self {
-        Self { fleet, served }
-    }
-}
-
-impl FleetGroupMetrics {
-    pub(crate) fn new(served: Arc<dyn ServedClusters>) -> Self {
-        Self(served)
-    }
-}
-
-impl fmt::Debug for FleetGroupMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FleetGroupMetrics")
-    }
-}
-
-impl Collector for FleetGroupMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let clusters = self.0.clusters();
-        let served = clusters.iter().filter(|served| served.cluster.left().is_none());
-        encode_groups(served.map(|served| &**served.cluster.index()), &mut encoder)
+    pub(crate) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>, group_series: GroupSeries) -> Self {
+        Self { fleet, served, group_series }
     }
 }
 
@@ -128,6 +106,9 @@ impl Collector for FleetMetrics {
         let denied = self.served.denied_callers().calls;
         single_counter(encoder, "fleet_denied_calls", "Calls that were denied, whoever made them", denied)?;
 
+        if self.group_series == GroupSeries::Each {
+            encode_groups(served.iter().map(|served| &**served.cluster.index()), encoder)?;
+        }
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
         let gauges: [Gauge; 6] = [
             ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {

@@ -2,7 +2,6 @@
 //! whoever may connect. Of many, each is the tenant of its own autoscaler: a caller is denied unless its certificate names
 //! a Cluster that is served now.
 
-mod denied;
 mod identity;
 mod metrics;
 #[cfg(test)]
@@ -22,11 +21,8 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 pub use self::identity::{TrustDomain, TrustDomainError};
-pub(super) use self::metrics::{FleetGroupMetrics, FleetMetrics};
-use self::{
-    denied::Denied,
-    unexpected::{Counts, Unexpected},
-};
+pub(super) use self::metrics::FleetMetrics;
+use self::unexpected::{Counts, Denied, Unexpected};
 use cluster::{Fleet, Left, WorkloadCluster};
 use page::state::{DeniedCallers, ServedCluster, ServedClusters};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
@@ -89,13 +85,11 @@ impl Parts {
         } else {
             session
         };
-        let session = Arc::new(session);
-        Tenant { cluster: cluster.clone(), session, unexpected }
+        Tenant { cluster: cluster.clone(), session: Arc::new(session), unexpected }
     }
 }
 
 impl Tenant {
-    /// Returns it as it is shown.
     fn shown(&self) -> ServedCluster {
         let Counts { denied, foreign, last: last_unexpected, .. } = self.unexpected.counts();
         ServedCluster {
@@ -143,12 +137,6 @@ impl Callers {
     /// Returns the number of groups of all workload clusters with a command under way or waiting.
     pub(super) fn remembered(&self) -> usize {
         self.by_cluster.read().values().map(|tenant| tenant.session.scale().remembered()).sum()
-    }
-
-    /// Returns the history of a Cluster.
-    #[cfg(test)]
-    pub(super) fn history(&self, cluster: &ObjectKey) -> Option<scale::History> {
-        self.by_cluster.read().get(&Some(cluster.clone())).map(|tenant| tenant.session.scale().history().clone())
     }
 
     /// Returns the Cluster that a caller's certificate names; `None` stands for the only workload cluster.

@@ -2,18 +2,17 @@
 //! whichever group it asks for. The workload clusters are reached by real connections, and so the clock is real.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod seeing;
+use std::{collections::BTreeSet, time::Duration};
 
-use std::time::Duration;
-
+use jiff::Timestamp;
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use rstest::rstest;
+use rules::GroupId;
 use serde_json::{Value, json};
-use testkit::Wait;
+use testkit::{CapturedLog, Wait};
 use tokio::runtime::Handle;
 use tonic::{Code, Request, Status};
 
-use super::*;
+use super::{unexpected::asked_for, *};
 use crate::{Provider, ProviderOptions};
 use cluster::{
     FleetOptions, Serve,
@@ -21,14 +20,18 @@ use cluster::{
 };
 use connect::NodeAccess;
 use index::{GroupSeries, objects};
+use page::state::{ClusterStanding, FleetCluster, FleetState, Program, Selection, Source, State};
 use proto::cloud_provider_server::CloudProvider as _;
 use scale::traces::Traces;
-use service::listen::{CheckState, Checks as _, Connection};
+use service::listen::{AdminPages as _, CheckState, Checks as _, Connection, DebugError};
 
 const STAGE: &str = "spiffe://prod.example/ns/team-a/cluster/stage";
 const OTHER: &str = "spiffe://prod.example/ns/team-a/cluster/other";
+const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";
 const STAGE_WORKERS: &str = "MachineDeployment/team-a/stage-workers";
 const OTHER_WORKERS: &str = "MachineDeployment/team-a/other-workers";
+const OWN_WORKERS: &str = "MachineDeployment/team-a/own-workers";
+const NO_WORKERS: &str = "MachineDeployment/team-a/no-such-group";
 const LIMIT: Duration = Duration::from_secs(30);
 
 struct World {
@@ -180,40 +183,21 @@ impl World {
     /// Makes each call about a group, and returns their errors.
     async fn errors_of(&self, caller: &Connection, id: &str) -> Vec<Status> {
         let service = &self.provider.service;
-        let owned = || id.to_owned();
+        let id = || id.to_owned();
         let node = proto::ExternalGrpcNode { name: "other-node".to_owned(), ..proto::ExternalGrpcNode::default() };
+        macro_rules! error {
+            ($rpc:ident, $request:expr) => {
+                service.$rpc(asked_by(caller, $request)).await.unwrap_err()
+            };
+        }
         vec![
-            self.target_size(caller, id).await.unwrap_err(),
-            self.increase(caller, id).await.unwrap_err(),
-            service.node_group_nodes(asked_by(caller, proto::NodeGroupNodesRequest { id: owned() })).await.unwrap_err(),
-            service
-                .node_group_template_node_info(asked_by(
-                    caller,
-                    proto::NodeGroupTemplateNodeInfoRequest { id: owned() },
-                ))
-                .await
-                .unwrap_err(),
-            service
-                .node_group_get_options(asked_by(
-                    caller,
-                    proto::NodeGroupAutoscalingOptionsRequest { id: owned(), defaults: None },
-                ))
-                .await
-                .unwrap_err(),
-            service
-                .node_group_decrease_target_size(asked_by(
-                    caller,
-                    proto::NodeGroupDecreaseTargetSizeRequest { delta: -1, id: owned() },
-                ))
-                .await
-                .unwrap_err(),
-            service
-                .node_group_delete_nodes(asked_by(
-                    caller,
-                    proto::NodeGroupDeleteNodesRequest { nodes: vec![node], id: owned() },
-                ))
-                .await
-                .unwrap_err(),
+            error!(node_group_target_size, proto::NodeGroupTargetSizeRequest { id: id() }),
+            error!(node_group_increase_size, proto::NodeGroupIncreaseSizeRequest { delta: 1, id: id() }),
+            error!(node_group_nodes, proto::NodeGroupNodesRequest { id: id() }),
+            error!(node_group_template_node_info, proto::NodeGroupTemplateNodeInfoRequest { id: id() }),
+            error!(node_group_get_options, proto::NodeGroupAutoscalingOptionsRequest { id: id(), defaults: None }),
+            error!(node_group_decrease_target_size, proto::NodeGroupDecreaseTargetSizeRequest { delta: -1, id: id() }),
+            error!(node_group_delete_nodes, proto::NodeGroupDeleteNodesRequest { nodes: vec![node], id: id() }),
         ]
     }
 
@@ -223,10 +207,39 @@ impl World {
         self.api.asks(&path) + self.api.asks(&format!("{path}/scale"))
     }
 
+    fn metrics(&self) -> String {
+        encoded(&self.registry)
+    }
+
+    fn source(&self) -> Source {
+        let program = Program::new(Timestamp::UNIX_EPOCH, "");
+        Source::new(self.provider.fleet.clone(), Arc::clone(&self.provider.callers) as _, None, program)
+    }
+
+    fn shown(&self, name: &str) -> Option<FleetCluster> {
+        self.source().read().clusters.into_iter().find(|cluster| cluster.name == name)
+    }
+
+    /// Returns the value of a Cluster's series.
+    fn series(&self, metric: &str, cluster: &str) -> Option<f64> {
+        let series = format!("fleet_cluster_{metric}{{workload_cluster=\"{cluster}\"}} ");
+        self.metrics().lines().find_map(|line| line.strip_prefix(&series)).map(|value| value.parse().unwrap())
+    }
+
     async fn end(self) {
         self.provider.drain(LIMIT).await.unwrap();
         tokio::time::timeout(LIMIT, self.provider.shutdown()).await.unwrap();
     }
+}
+
+fn encoded(registry: &Registry) -> String {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    text
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(NAMESPACE, name)
 }
 
 fn codes(errors: &[Status]) -> Vec<Code> {
@@ -249,54 +262,78 @@ async fn each_caller_has_the_groups_and_nodes_of_its_cluster_alone() {
     world.end().await;
 }
 
-#[rstest]
-#[case::nobody(Connection::of(Client::default()))]
-#[case::without_a_uri(caller(&[]))]
-#[case::two_uris(caller(&[STAGE, OTHER]))]
-#[case::another_domain(caller(&["spiffe://test.example/ns/team-a/cluster/stage"]))]
-#[case::another_form(caller(&["spiffe://prod.example/ns/team-a/sa/stage"]))]
-#[case::a_cluster_that_is_not_opted_in(caller(&["spiffe://prod.example/ns/team-a/cluster/own"]))]
-#[case::a_cluster_of_the_same_name_elsewhere(caller(&["spiffe://prod.example/ns/team-b/cluster/stage"]))]
-#[case::a_cluster_that_does_not_exist(caller(&["spiffe://prod.example/ns/team-c/cluster/stage"]))]
 #[tokio::test]
-async fn a_caller_without_a_cluster_is_denied_every_call(#[case] caller: Connection) {
+async fn a_caller_without_a_cluster_is_denied_every_call() {
+    let callers = [
+        ("nobody", Connection::of(Client::default())),
+        ("without a URI", caller(&[])),
+        ("two URIs", caller(&[STAGE, OTHER])),
+        ("another domain", caller(&["spiffe://test.example/ns/team-a/cluster/stage"])),
+        ("another form", caller(&["spiffe://prod.example/ns/team-a/sa/stage"])),
+        ("a Cluster that isn't opted in", caller(&[OWN])),
+        ("a Cluster of the same name elsewhere", caller(&["spiffe://prod.example/ns/team-b/cluster/stage"])),
+        ("a Cluster that doesn't exist", caller(&["spiffe://prod.example/ns/team-c/cluster/stage"])),
+    ];
     let world = World::synced().await;
-    let mut errors = world.errors_of(&caller, STAGE_WORKERS).await;
-    errors.push(world.refresh(&caller).await.unwrap_err());
-    errors.push(world.groups(&caller).await.unwrap_err());
-    errors.push(world.group_of(&caller, "stage-node", "cloud:///team-a/stage").await.unwrap_err());
     let service = &world.provider.service;
-    errors.push(service.gpu_label(asked_by(&caller, proto::GpuLabelRequest {})).await.unwrap_err());
-    errors.push(service.cleanup(asked_by(&caller, proto::CleanupRequest {})).await.unwrap_err());
-    let prices = asked_by(&caller, proto::PricingNodePriceRequest::default());
-    errors.push(service.pricing_node_price(prices).await.unwrap_err());
-    let prices = asked_by(&caller, proto::PricingPodPriceRequest::default());
-    errors.push(service.pricing_pod_price(prices).await.unwrap_err());
-    let gpus = asked_by(&caller, proto::GetAvailableGpuTypesRequest {});
-    errors.push(service.get_available_gpu_types(gpus).await.unwrap_err());
-    assert_eq!(errors.len(), 15, "every RPC");
-    assert_eq!(codes(&errors), [Code::PermissionDenied; 15], "{errors:?}");
+    for (who, caller) in &callers {
+        let mut errors = world.errors_of(caller, STAGE_WORKERS).await;
+        errors.push(world.refresh(caller).await.unwrap_err());
+        errors.push(world.groups(caller).await.unwrap_err());
+        errors.push(world.group_of(caller, "stage-node", "cloud:///team-a/stage").await.unwrap_err());
+        errors.push(service.gpu_label(asked_by(caller, proto::GpuLabelRequest {})).await.unwrap_err());
+        errors.push(service.cleanup(asked_by(caller, proto::CleanupRequest {})).await.unwrap_err());
+        let prices = asked_by(caller, proto::PricingNodePriceRequest::default());
+        errors.push(service.pricing_node_price(prices).await.unwrap_err());
+        let prices = asked_by(caller, proto::PricingPodPriceRequest::default());
+        errors.push(service.pricing_pod_price(prices).await.unwrap_err());
+        let gpus = asked_by(caller, proto::GetAvailableGpuTypesRequest {});
+        errors.push(service.get_available_gpu_types(gpus).await.unwrap_err());
+        assert_eq!(codes(&errors), [Code::PermissionDenied; 15], "{who} at every RPC: {errors:?}");
+    }
     assert_eq!(world.asks_of_size("stage-workers"), 0, "nothing was written");
-    let mut text = String::new();
-    encode(&mut text, &world.registry).unwrap();
-    let counted = "grpc_answers_total{rpc=\"Refresh\",code=\"PERMISSION_DENIED\"} 1";
-    assert!(text.contains(counted), "{text}");
+    let counted = format!("grpc_answers_total{{rpc=\"Refresh\",code=\"PERMISSION_DENIED\"}} {}", callers.len());
+    assert!(world.metrics().contains(&counted), "{}", world.metrics());
     world.end().await;
 }
 
 #[tokio::test]
-async fn a_group_of_another_cluster_is_answered_as_one_that_does_not_exist() {
+async fn a_group_of_another_cluster_is_answered_as_one_that_does_not_exist_and_counted_and_logged() {
     let world = World::synced().await;
     let caller = caller(&[STAGE]);
-    let (foreign, none) = (OTHER_WORKERS, "MachineDeployment/team-a/no-such-group");
-    let of_foreign = world.errors_of(&caller, foreign).await;
-    let of_none = world.errors_of(&caller, none).await;
+    let of_foreign = world.errors_of(&caller, OTHER_WORKERS).await;
+    let of_own = world.errors_of(&caller, OWN_WORKERS).await;
+    let of_none = world.errors_of(&caller, NO_WORKERS).await;
     assert_eq!(codes(&of_foreign), [Code::NotFound; 7], "{of_foreign:?}");
-    for (of_foreign, of_none) in of_foreign.iter().zip(&of_none) {
-        assert_eq!(of_foreign.code(), of_none.code());
-        assert_eq!(of_foreign.message().replace(foreign, "it"), of_none.message().replace(none, "it"));
+    for (errors, id) in [(of_foreign, OTHER_WORKERS), (of_own, OWN_WORKERS)] {
+        for (error, of_none) in errors.iter().zip(&of_none) {
+            assert_eq!(error.code(), of_none.code());
+            assert_eq!(error.message().replace(id, "it"), of_none.message().replace(NO_WORKERS, "it"));
+        }
     }
     assert_eq!(world.asks_of_size("other-workers"), 0, "nothing was written");
+
+    let shown = world.shown("stage").unwrap();
+    assert_eq!((shown.foreign_group_calls, shown.denied_calls), (14, 0), "the third one is nobody's");
+    assert!(shown.last_unexpected_call_ago.is_some());
+    assert_eq!(world.series("foreign_group_calls_total", "team-a/stage"), Some(14.0));
+    assert_eq!(world.series("foreign_group_calls_total", "team-a/other"), Some(0.0));
+    assert_eq!(world.series("denied_calls_total", "team-a/stage"), Some(0.0));
+
+    let stage = ServedClusters::cluster(&*world.provider.callers, Some(&key("stage"))).unwrap();
+    let unexpected = Unexpected::default();
+    let asked = |id: &str| asked_for(&stage.cluster, &unexpected, &GroupId::parse(id).unwrap(), Some(caller.client()));
+    let said = CapturedLog::of(|| {
+        asked(STAGE_WORKERS);
+        asked(NO_WORKERS);
+        asked(OTHER_WORKERS);
+        asked(OTHER_WORKERS);
+    });
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in ["team-a/stage", OTHER_WORKERS, "of=team-a/other", STAGE] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+
     // The API server of this test refuses all writes.
     assert!(world.increase(&caller, STAGE_WORKERS).await.is_err());
     assert!(world.asks_of_size("stage-workers") > 0, "its own group is written");
@@ -308,8 +345,7 @@ async fn an_opt_out_takes_effect_at_the_next_call_and_concerns_nobody_else() {
     let world = World::synced().await;
     let (stage, other) = (caller(&[STAGE]), caller(&[OTHER]));
     world.api.put("clusters", "stage", &json!({}));
-    let key = rules::capi::ObjectKey::new(NAMESPACE, "stage");
-    Wait::new("the opt-out").within(LIMIT).condition(|| !world.provider.fleet.is_selected(&key)).await;
+    Wait::new("the opt-out").within(LIMIT).condition(|| !world.provider.fleet.is_selected(&key("stage"))).await;
     let refused = world.refresh(&stage).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("its labels don't match --fleet-selector any more"), "{refused}");
@@ -399,7 +435,7 @@ async fn no_cluster_is_denied_before_all_are_known() {
     let api = FakeApi::with_capi();
     api.hold("clusters");
     let world = World::over(api).await;
-    for uri in [STAGE, "spiffe://prod.example/ns/team-a/cluster/own"] {
+    for uri in [STAGE, OWN] {
         let refused = world.refresh(&caller(&[uri])).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     }
@@ -411,22 +447,157 @@ async fn no_cluster_is_denied_before_all_are_known() {
     world.end().await;
 }
 
+// The state and the metrics of a fleet: its Clusters with their callers.
+
 #[tokio::test]
-async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller() {
+async fn each_cluster_is_shown_with_its_caller_its_sync_its_sizes_and_its_writes() {
     let world = World::synced().await;
-    let named = Client {
+    let until: Timestamp = "2030-01-02T03:04:05Z".parse().unwrap();
+    let named = Connection::of(Client {
         name: "cluster-autoscaler".into(),
         uri: Some(STAGE.into()),
         serial: Some("0a1b".into()),
+        until: Some(until),
         peer: Some("192.0.2.7".parse().unwrap()),
         ..Client::default()
-    };
-    world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
-    let history = world.provider.callers.history(&rules::capi::ObjectKey::new(NAMESPACE, "stage"));
-    let entries = history.unwrap().of(&rules::GroupId::parse(STAGE_WORKERS).unwrap());
-    assert!(
-        entries[0].text.ends_with(&format!(" (asked for by {STAGE}, certificate 0a1b, from 192.0.2.7)")),
-        "{entries:?}"
+    });
+    world.refresh(&named).await.unwrap();
+    let state: FleetState = serde_json::from_slice(&world.source().clusters().unwrap()).unwrap();
+    assert!(state.head.ready, "{:?}", state.head.checks);
+    assert!(state.informers.iter().all(|informer| informer.synced) && !state.informers.is_empty());
+    let ids: Vec<_> = state.clusters.iter().map(FleetCluster::id).collect();
+    assert_eq!(ids, ["team-a/other", "team-a/stage"]);
+    for cluster in &state.clusters {
+        assert_eq!((cluster.standing, cluster.reason.as_deref()), (ClusterStanding::Served, None), "{cluster:?}");
+        assert!(cluster.nodes_synced && cluster.calls.last_refresh_ago.is_some(), "{cluster:?}");
+        assert_eq!((cluster.groups, cluster.machines, cluster.nodes, cluster.problems), (1, 1, 1, 0));
+    }
+    let own = world.source().of("team-a/stage").unwrap().read(&Selection::default());
+    assert_eq!((own.head.cluster.as_deref(), state.head.cluster), (Some("team-a/stage"), None));
+    let caller = &state.clusters[1].callers[0];
+    assert_eq!((caller.uri.as_deref(), caller.serial.as_deref()), (Some(STAGE), Some("0a1b")));
+    assert_eq!((caller.peer, caller.until), (Some("192.0.2.7".parse().unwrap()), Some(until)));
+    let expiry = "client_certificate_expiry_timestamp_seconds";
+    assert_eq!(world.series(expiry, "team-a/stage"), Some(1_893_553_445.0));
+    assert_eq!(world.series(expiry, "team-a/other"), None, "its caller isn't connected any more");
+    world.increase(&named, STAGE_WORKERS).await.unwrap_err();
+    let own = world.source().of("team-a/stage").unwrap().read(&Selection::default());
+    let by = format!(" (asked for by {STAGE}, certificate 0a1b, from 192.0.2.7)");
+    assert!(own.groups[0].history[0].text.ends_with(&by), "{:?}", own.groups[0].history);
+    drop(named);
+    assert_eq!(world.shown("stage").unwrap().callers, [], "nor is this one");
+
+    world.api.put(
+        "machinedeployments",
+        "stage-workers",
+        &json!({
+            "metadata": {"annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "many",
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
+            }},
+            "spec": {"clusterName": "stage", "replicas": 2},
+        }),
     );
+    let in_need = || world.shown("stage").is_some_and(|cluster| (cluster.groups, cluster.problems) == (0, 1));
+    Wait::new("the problem").within(LIMIT).condition(in_need).await;
+    for (metric, value) in
+        [("synced", 1.0), ("nodes_synced", 1.0), ("node_groups", 0.0), ("node_groups_with_problem", 1.0)]
+    {
+        assert_eq!(world.series(metric, "team-a/stage"), Some(value), "{metric}");
+    }
+    let last = world.series("last_refresh_timestamp_seconds", "team-a/stage").unwrap();
+    let age = Timestamp::now().as_duration().as_secs_f64() - last;
+    assert!((0.0..60.0).contains(&age), "{last}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_cannot_be_reached_is_in_need_and_the_fleet_is_ready_nevertheless() {
+    let world = World::synced().await;
+    world.api.put("clusters", "lost", &labelled());
+    let standing = || world.shown("lost").map(|cluster| cluster.standing);
+    Wait::new("it").within(LIMIT).condition(|| standing() == Some(ClusterStanding::NotConnected)).await;
+    let lost = world.shown("lost").unwrap();
+    assert!(lost.reason.is_some() && !lost.nodes_synced && lost.calls.last_refresh_ago.is_none(), "{lost:?}");
+    for metric in ["synced", "nodes_synced"] {
+        assert_eq!(world.series(metric, "team-a/lost"), Some(0.0), "{metric}");
+    }
+    assert_eq!(world.series("last_refresh_timestamp_seconds", "team-a/lost"), None);
+    let state = world.source().read();
+    assert!(state.head.ready, "{:?}", state.head.checks);
+    assert_eq!(state.in_need_first()[0].0.name, "lost");
+    assert_eq!(world.shown("stage").unwrap().standing, ClusterStanding::Served);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_has_left_is_shown_with_the_reason_and_has_no_series() {
+    let world = World::synced().await;
+    let caller = caller(&[STAGE]);
+    let (fleet, served) = (world.provider.fleet.clone(), Arc::clone(&world.provider.callers));
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(FleetMetrics::new(fleet, served, GroupSeries::Each)));
+    let groups_with_series = || {
+        let group = |line: &str| Some(line.strip_prefix("node_group_size{group=\"")?.split_once('"')?.0.to_owned());
+        encoded(&registry).lines().filter_map(group).collect::<BTreeSet<_>>()
+    };
+    let groups = |ids: &[&str]| ids.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(groups_with_series(), groups(&[OTHER_WORKERS, STAGE_WORKERS]), "on request");
+    assert!(!world.metrics().contains("node_group_size{"), "{}", world.metrics());
+    world.api.put("clusters", "stage", &json!({}));
+    let standing = || world.shown("stage").map(|cluster| cluster.standing);
+    Wait::new("the opt-out").within(LIMIT).condition(|| standing() == Some(ClusterStanding::Leaving)).await;
+    world.refresh(&caller).await.unwrap_err();
+    let left = world.shown("stage").unwrap();
+    assert_eq!(left.reason.as_deref(), Some("its labels don't match --fleet-selector any more"));
+    assert_eq!((left.groups, left.denied_calls, left.last_unexpected_call_ago.is_some()), (1, 1, true), "{left:?}");
+    assert_eq!((world.series("synced", "team-a/stage"), groups_with_series()), (None, groups(&[OTHER_WORKERS])));
+    let text = world.metrics();
+    for sum in ["fleet_clusters{standing=\"leaving\"} 1", "fleet_clusters{standing=\"served\"} 1"] {
+        assert!(text.contains(sum), "{sum}: {text}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn callers_of_clusters_that_are_not_served_are_shown_with_the_reason() {
+    let world = World::synced().await;
+    let (own, two) = (caller(&[OWN]), caller(&[STAGE, OTHER]));
+    for _ in 0..3 {
+        world.refresh(&own).await.unwrap_err();
+    }
+    world.refresh(&two).await.unwrap_err();
+    let denied = world.source().read().denied;
+    let shown: Vec<_> = denied.iter().map(|caller| (caller.identity.as_str(), caller.denied_calls)).collect();
+    let nobody = format!("name {STAGE}");
+    assert_eq!(shown, [(nobody.as_str(), 1), (OWN, 3)], "the last one first");
+    assert!(denied[0].reason.contains("has no URI, or several"), "{denied:?}");
+    assert!(denied[1].reason.contains("its labels have to match --fleet-selector"), "{denied:?}");
+    assert_eq!(world.shown("stage").unwrap().denied_calls, 0, "that caller is nobody's");
+    let text = world.metrics();
+    assert!(text.contains("\nfleet_denied_calls_total 4\n"), "{text}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_state_of_one_cluster_is_chosen_by_its_name() {
+    let world = World::synced().await;
+    let source = world.source();
+    let state: State =
+        serde_json::from_slice(&source.state("cluster=team-a%2Fstage&instances=false").unwrap()).unwrap();
+    let groups: Vec<_> = state.groups.iter().map(|group| group.id.as_str()).collect();
+    assert_eq!((groups, state.machines, state.nodes), (vec![STAGE_WORKERS], 1, 1));
+    assert!(state.head.ready && state.groups[0].instances.is_none() && state.calls.last_refresh_ago.is_some());
+    assert!(state.clusters.iter().all(|cluster| !cluster.informers.is_empty()), "{:?}", state.clusters);
+
+    for (query, expected) in [
+        ("", "choose a Cluster by cluster=NAMESPACE/NAME"),
+        ("cluster=stage", "cluster is \"stage\": it must be NAMESPACE/NAME"),
+        ("cluster=team-a%2Fown", "Cluster \"team-a/own\" isn't served here: clusters and /debug/clusters list those"),
+        ("cluster=team-a%2Fstage&x=1", "parameter \"x\" isn't known"),
+    ] {
+        let Err(DebugError::Query(why)) = source.state(query) else { panic!("{query} is answered") };
+        assert!(why.contains(expected), "{query}: {why}");
+    }
     world.end().await;
 }

@@ -106,7 +106,6 @@ impl PriceMetrics {
     }
 }
 
-/// The state between two reads.
 #[derive(Default)]
 pub(super) struct Pending {
     /// A new text, which is applied if the next read returns it again.

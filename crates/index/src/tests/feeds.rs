@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use rules::capi::{Node, ObjectKey};
+use rules::capi::{Cluster, Machine, Node, ObjectKey};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
-use super::objects;
-use crate::{Feed, Index};
+use super::objects::{self, index};
+use crate::{Feed, Index, IndexFeed};
 use testkit::CapturedLog;
 
 fn object(name: &str) -> Arc<Object<Node>> {
@@ -32,86 +32,89 @@ fn keys(names: &[&str]) -> HashSet<ObjectKey> {
     names.iter().map(|name| ObjectKey::new("", *name)).collect()
 }
 
-struct World {
-    index: Arc<Index>,
+fn feed(index: &Arc<Index>, leftovers: HashSet<ObjectKey>) -> Feed<Node> {
+    Feed::new(Arc::clone(index), (), leftovers)
 }
 
-impl World {
-    fn new() -> Self {
-        Self { index: Arc::new(Index::new(objects::rules())) }
-    }
-
-    fn feed(&self, leftovers: HashSet<ObjectKey>) -> Feed<Node> {
-        Feed::new(Arc::clone(&self.index), (), leftovers)
-    }
-
-    fn nodes(&self) -> u64 {
-        self.index.stats().nodes
-    }
+fn nodes(index: &Index) -> u64 {
+    index.stats().nodes
 }
 
 #[test]
 fn the_nodes_of_a_former_feed_stay_until_the_next_feed_is_complete() {
-    let world = World::new();
-    let mut first = world.feed(HashSet::new());
+    let index = Arc::new(index([]));
+    let mut first = feed(&index, HashSet::new());
     first.handle(added("a"));
     first.handle(added("b"));
-    let mut second = world.feed(first.keys().take());
+    let mut second = feed(&index, first.keys().take());
     second.handle(added("a"));
-    assert_eq!(world.nodes(), 2);
+    assert_eq!(nodes(&index), 2);
     second.synced();
-    assert_eq!(world.nodes(), 1);
+    assert_eq!(nodes(&index), 1);
     assert_eq!(second.keys().take(), keys(&["a"]));
 }
 
 /// An event may be in progress or queued when its feed is replaced.
 #[test]
 fn a_feed_that_was_taken_over_changes_nothing_any_more() {
-    let world = World::new();
-    let mut first = world.feed(HashSet::new());
+    let index = Arc::new(index([]));
+    let mut first = feed(&index, HashSet::new());
     first.handle(added("a"));
-    let mut second = world.feed(first.keys().take());
+    let mut second = feed(&index, first.keys().take());
     first.handle(added("late"));
     first.handle(deleted("a"));
     first.synced();
-    assert_eq!(world.nodes(), 1);
+    assert_eq!(nodes(&index), 1);
     second.synced();
-    assert_eq!(world.nodes(), 0);
+    assert_eq!(nodes(&index), 0);
     assert!(first.keys().take().is_empty());
 }
 
 #[test]
 fn a_feed_that_never_was_complete_hands_on_what_it_was_handed() {
-    let world = World::new();
-    let mut first = world.feed(HashSet::new());
+    let index = Arc::new(index([]));
+    let mut first = feed(&index, HashSet::new());
     for name in ["a", "b", "c"] {
         first.handle(added(name));
     }
     first.handle(deleted("c"));
-    let mut second = world.feed(first.keys().take());
+    let mut second = feed(&index, first.keys().take());
     second.handle(added("d"));
     let leftovers = second.keys().take();
     assert_eq!(leftovers, keys(&["a", "b", "d"]));
-    let mut third = world.feed(leftovers);
+    let mut third = feed(&index, leftovers);
     third.handle(added("b"));
     third.synced();
-    assert_eq!(world.nodes(), 1);
+    assert_eq!(nodes(&index), 1);
 }
 
 #[test]
 fn an_object_that_does_not_decode_is_one_that_was_shown() {
-    let world = World::new();
-    let mut feed = world.feed(HashSet::new());
+    let index = Arc::new(index([]));
+    let mut feed = feed(&index, HashSet::new());
     feed.handle(added("a"));
     feed.handle(Event::Updated { old: object("a"), new: undecodable("a") });
-    assert_eq!(world.nodes(), 1, "what was known of it stays");
-    assert_eq!(feed.keys().take(), keys(&["a"]));
+    assert_eq!(nodes(&index), 1, "what was known of it stays");
+    let mut second = self::feed(&index, feed.keys().take());
+    second.handle(Event::Added { object: undecodable("a"), initial: true });
+    second.synced();
+    assert_eq!(nodes(&index), 1, "it is there");
+    second.handle(Event::Deleted { last: undecodable("a"), found_by_relist: true });
+    assert_eq!(nodes(&index), 0);
+}
+
+/// An existing Machine must not count as a missing one, nor a paused Cluster as an unpaused one.
+#[test]
+fn machines_and_clusters_that_do_not_decode_stay_as_they_were_too() {
+    let key = || ObjectKey::new("team-a", "a");
+    assert!(Machine::undecodable(&(), key(), "odd".into()).is_none());
+    assert!(Cluster::undecodable(&(), key(), "odd".into()).is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_that_do_not_decode_have_few_lines_a_minute_and_a_sum() {
-    let world = World::new();
-    let mut feed = world.feed(HashSet::new());
+    let index = Arc::new(index([]));
+    let mut feed = feed(&index, HashSet::new());
     let said = CapturedLog::of(|| {
         for _ in 0..1_000 {
             feed.handle(Event::Updated { old: object("a"), new: undecodable("a") });

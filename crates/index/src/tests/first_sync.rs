@@ -45,15 +45,6 @@ fn lists(groups: usize) -> [Vec<Change>; 2] {
     [management, nodes]
 }
 
-/// Shuffles the changes; each seed gives its own order.
-fn shuffled(mut changes: Vec<Change>, mut seed: u64) -> Vec<Change> {
-    for position in (1..changes.len()).rev() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        changes.swap(position, usize::try_from(seed >> 33).unwrap() % (position + 1));
-    }
-    changes
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Order {
     NodesLast,
@@ -64,16 +55,14 @@ enum Order {
 /// Returns the number of evaluations in a first sync.
 fn evaluations(groups: usize, order: Order) -> usize {
     let [management, nodes] = lists(groups);
-    let changes = match order {
-        Order::NodesLast => [management, nodes].concat(),
+    let mut changes = match order {
+        Order::NodesLast | Order::Shuffled { .. } => [management, nodes].concat(),
         Order::NodesFirst => [nodes, management].concat(),
-        Order::Shuffled { seed } => shuffled([management, nodes].concat(), seed),
     };
-    let index = Index::new(rules());
-    for change in changes {
-        index.apply_quietly(change);
+    if let Order::Shuffled { seed } = order {
+        fastrand::Rng::with_seed(seed).shuffle(&mut changes);
     }
-    index.refresh();
+    let index = index(changes);
     assert_eq!(index.groups().len(), groups);
     index.inner.read().live.evaluations
 }
@@ -96,11 +85,16 @@ fn evaluations_of_a_first_sync_hardly_grow_faster_than_the_number_of_groups(
     assert!(twice <= orders.len() * 100 * for_each, "{twice} evaluations of 100 groups");
 }
 
+/// Returns groups at zero that share a template.
+fn sharing_a_template(groups: usize) -> Index {
+    let shared = using_template("shared");
+    let deployments = (0..groups).map(|number| deployment(&format!("pool-{number:04}"), 0, ("0", "10"), &shared));
+    index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments))
+}
+
 /// Returns true if a reader got the lock between the evaluations of 5,000 groups for one change.
 fn is_read_in_between() -> bool {
-    let shared = using_template("shared");
-    let deployments = (0..5_000).map(|number| deployment(&format!("pool-{number:04}"), 0, ("0", "10"), &shared));
-    let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
+    let index = sharing_a_template(5_000);
     let evaluations = || index.inner.read().live.evaluations;
     let before = evaluations();
     let (reads, between, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
@@ -124,9 +118,7 @@ fn is_read_in_between() -> bool {
 
 #[test]
 fn few_groups_are_evaluated_in_a_row() {
-    let shared = using_template("shared");
-    let deployments = (0..50).map(|number| deployment(&format!("pool-{number:02}"), 0, ("0", "10"), &shared));
-    let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
+    let index = sharing_a_template(50);
     let live = &mut index.inner.write().live;
     let mut before = live.evaluations;
     live.apply(template("shared", &json!({"cpu": "16", "memory": "32Gi"})));

@@ -4,17 +4,14 @@
 mod any_order;
 mod feeds;
 mod first_sync;
-mod gone;
 mod metrics;
 mod notices;
 mod observed;
-mod observed_resources;
 mod prices;
 mod remembered;
 mod resolve;
 mod rollouts;
 mod shortages;
 mod stories;
-mod view;
 
 use super::objects;

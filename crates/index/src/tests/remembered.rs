@@ -59,9 +59,7 @@ impl Stored {
 
 fn index_with(memory: &Arc<Memory>, changes: impl IntoIterator<Item = Change>) -> Index {
     let index = Index::new(rules()).remembering(Some(Arc::clone(memory)));
-    for change in changes {
-        index.apply_quietly(change);
-    }
+    apply(&index, changes);
     index.refresh();
     index
 }
@@ -80,16 +78,21 @@ fn large() -> Value {
     json!({"template": {"spec": {"size": "large"}}})
 }
 
-/// Returns a MachineDeployment of a Cluster with its MachineSet.
-fn group(name: &str, replicas: i32, template: &str, more: &Value) -> Vec<Change> {
-    let mut value = using_template(template);
-    merge(&mut value, more);
-    vec![deployment(name, replicas, ("0", "9"), &value), set_of_with(name, &format!("{name}-1"), &value)]
+/// Returns a MachineDeployment with its MachineSet and a template of large Machines.
+fn group(name: &str, replicas: i32, template: &str) -> Vec<Change> {
+    group_with(name, replicas, template, &json!({}))
 }
 
-/// Returns the Node of a Machine of this group.
-fn node_of(group: &str, name: &str, memory: &str, more: &Value) -> Vec<Change> {
-    let mut value = json!({
+fn group_with(name: &str, replicas: i32, template: &str, more: &Value) -> Vec<Change> {
+    let mut value = using_template(template);
+    merge(&mut value, more);
+    let set = set_of_with(name, &format!("{name}-1"), &value);
+    vec![deployment(name, replicas, ("0", "9"), &value), set, template_with(template, &large(), 1)]
+}
+
+/// Returns a Machine of the group `workers` with its Node.
+fn member(name: &str, memory: &str) -> Vec<Change> {
+    let value = json!({
         "metadata": {"labels": {"kubernetes.io/arch": "arm64", "disk": "ssd"}},
         "status": {
             "capacity": {"cpu": "8", "memory": memory, GPU: "1"},
@@ -97,12 +100,17 @@ fn node_of(group: &str, name: &str, memory: &str, more: &Value) -> Vec<Change> {
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     });
-    merge(&mut value, more);
-    vec![joined(&format!("MachineSet/{group}-1"), name), node(name, &value)]
+    vec![joined("MachineSet/workers-1", name), node(name, &value)]
 }
 
-fn gone(name: &str) -> Vec<Change> {
-    vec![Change::NodeGone(name.into()), Change::MachineGone(ObjectKey::new(NAMESPACE, name))]
+/// Returns the group `workers` with a Machine that became this Node.
+fn running(name: &str, memory: &str) -> Vec<Change> {
+    [group("workers", 1, "old"), member(name, memory)].concat()
+}
+
+/// Returns an index in which the group `workers` has no Node.
+fn at_zero(memory: &Arc<Memory>) -> Index {
+    index_with(memory, group("workers", 0, "old"))
 }
 
 fn served(index: &Index, group: &str) -> Option<NodeTemplate> {
@@ -125,8 +133,7 @@ fn remembered(amount: &str) -> (String, &'static str) {
 fn with_one_node() -> Stored {
     let mut stored = Stored::default();
     let memory = stored.memory();
-    let changes = [group("workers", 1, "old", &json!({})), vec![template_with("old", &large(), 1)]];
-    index_with(&memory, changes.concat().into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    index_with(&memory, running("a", "30Gi"));
     assert!(stored.write(&memory));
     assert_eq!(stored.data.len(), 1);
     stored
@@ -135,9 +142,8 @@ fn with_one_node() -> Stored {
 #[test]
 fn a_group_scales_from_zero_after_a_restart_and_a_new_name_of_its_template() {
     let stored = with_one_node();
-    let mut changes = group("workers", 0, "new", &json!({}));
-    changes.push(template_with("new", &large(), 1));
-    changes.extend(group("others", 0, "small", &json!({})));
+    let mut changes = group("workers", 0, "new");
+    changes.extend(group("others", 0, "small"));
     changes.push(template_with("small", &json!({"template": {"spec": {"size": "small"}}}), 1));
     let index = index_with(&stored.memory(), changes);
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("30Gi")));
@@ -160,16 +166,14 @@ fn a_group_scales_from_zero_after_a_restart_and_a_new_name_of_its_template() {
 #[test]
 fn clusters_of_the_namespace_share_and_others_do_not() {
     let memory = with_one_node().memory();
-    let mut changes = group("sister", 0, "copy", &json!({"spec": {"clusterName": "second"}}));
-    changes.push(template_with("copy", &large(), 1));
-    let value = json!({
+    let mut changes = group_with("sister", 0, "copy", &json!({"spec": {"clusterName": "second"}}));
+    let mut value = json!({
         "metadata": {"annotations": {
             "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
             "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
         }},
         "spec": {"clusterName": "stage", "replicas": 0},
     });
-    let mut value = value;
     merge(&mut value, &using_template("copy"));
     let meta = Meta { key: ObjectKey::new("team-b", "workers"), uid: "uid".into(), resource_version: "1".into() };
     let context = Context::new("cluster.x-k8s.io");
@@ -184,13 +188,9 @@ fn clusters_of_the_namespace_share_and_others_do_not() {
 #[test]
 fn one_index_learns_what_another_uses() {
     let memory = Stored::default().memory();
-    let mut changes = group("sister", 0, "copy", &json!({}));
-    changes.push(template_with("copy", &large(), 1));
-    let second = index_with(&memory, changes);
+    let second = index_with(&memory, group("sister", 0, "copy"));
     assert_eq!(memory_of(&second, "MachineDeployment/team-a/sister"), None);
-    let mut changes = group("workers", 1, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let first = index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    let first = index_with(&memory, running("a", "30Gi"));
     let templates = memory.take_changed();
     assert!(!templates.is_empty());
     second.apply_quietly(Change::Remembered(Arc::new(templates)));
@@ -201,15 +201,10 @@ fn one_index_learns_what_another_uses() {
 #[test]
 fn a_smaller_node_counts_at_once_and_is_reported_once() {
     let stored = with_one_node();
-    let mut changes = group("workers", 0, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let index = index_with(&stored.memory(), changes);
-    let mut version = written(&index, WORKERS, 1, "2");
-    version.replicas = 1;
+    let index = at_zero(&stored.memory());
+    let version = written(&index, WORKERS, 1, "2");
     index.set_own_size(&id(WORKERS), 0, &version);
-    for change in node_of("workers", "b", "20Gi", &json!({})) {
-        index.apply_quietly(change);
-    }
+    apply(&index, member("b", "20Gi"));
     assert_eq!(memory_of(&index, WORKERS), Some(("20Gi".into(), "learned")));
     let smaller = index.take_smaller(&id(WORKERS)).unwrap();
     assert!(
@@ -218,27 +213,19 @@ fn a_smaller_node_counts_at_once_and_is_reported_once() {
     );
     assert_eq!(index.take_smaller(&id(WORKERS)), None);
     assert!(index.served(&id(WORKERS)).unwrap().definition.notes.contains(&smaller.note));
-    for change in gone("b") {
-        index.apply_quietly(change);
-    }
+    apply(&index, gone("b"));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")), "it doesn't return to the larger one");
-    for change in node_of("workers", "c", "30Gi", &json!({})).into_iter().chain(gone("c")) {
-        index.apply_quietly(change);
-    }
+    apply(&index, member("c", "30Gi").into_iter().chain(gone("c")));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")), "the smallest counts");
 }
 
 #[test]
 fn a_spec_that_was_changed_in_place_is_another_one() {
     let memory = Stored::default().memory();
-    let mut changes = group("workers", 1, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let index = index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    let index = index_with(&memory, running("a", "30Gi"));
     let small = json!({"template": {"spec": {"size": "small"}}});
     index.apply_quietly(template_with("old", &small, 2));
-    for change in gone("a") {
-        index.apply_quietly(change);
-    }
+    apply(&index, gone("a"));
     assert_eq!(memory_of(&index, WORKERS).map(|(_, source)| source), None, "its Node was made from the old one");
     let created = Timestamp::now() + SignedDuration::from_secs(1);
     let name = "b";
@@ -248,10 +235,8 @@ fn a_spec_that_was_changed_in_place_is_another_one() {
         "status": {"phase": "Running", "nodeRef": {"name": name}},
     });
     index.apply_quietly(machine("MachineSet/workers-1", name, &more));
-    index.apply_quietly(node_of("workers", name, "10Gi", &json!({})).remove(1));
-    for change in gone(name) {
-        index.apply_quietly(change);
-    }
+    index.apply_quietly(member(name, "10Gi").remove(1));
+    apply(&index, gone(name));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("10Gi")));
     index.apply_quietly(template_with("old", &large(), 3));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("30Gi")), "the old one is back");
@@ -265,14 +250,10 @@ fn a_group_opts_out_by_an_annotation(#[case] value: &str, #[case] remembers: boo
     let mut stored = Stored::default();
     let memory = stored.memory();
     let annotated = json!({"metadata": {"annotations": {"capacity.capi-autoscaler-provider.io/remember": value}}});
-    let mut changes = group("workers", 1, "old", &annotated);
-    changes.push(template_with("old", &large(), 1));
-    index_with(&memory, changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))));
+    index_with(&memory, [group_with("workers", 1, "old", &annotated), member("a", "30Gi")].concat());
     assert!(stored.write(&memory));
     assert_eq!(stored.data.len(), usize::from(remembers));
-    let mut changes = group("workers", 0, "old", &annotated);
-    changes.push(template_with("old", &large(), 1));
-    let index = index_with(&with_one_node().memory(), changes);
+    let index = index_with(&with_one_node().memory(), group_with("workers", 0, "old", &annotated));
     assert_eq!(memory_of(&index, WORKERS).is_some(), remembers);
 }
 
@@ -283,19 +264,14 @@ fn bootstrap_templates_are_part_of_the_key_where_they_can_be_read() {
         json!({"spec": {"template": {"spec": {"bootstrap": {"configRef":
             {"apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "CloudConfigTemplate", "name": name}}}}}})
     };
-    let mut changes = group("workers", 1, "old", &using("a"));
-    changes.push(template_with("old", &large(), 1));
     let memory = Stored::default().memory();
-    let changes = changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({})));
-    let index = index_with(&memory, changes);
+    let index = index_with(&memory, [group_with("workers", 1, "old", &using("a")), member("a", "30Gi")].concat());
     let entries = || memory.view()[0].entries;
     assert!(index.wanted_kinds().contains_key(&configs()));
     assert_eq!(entries(), 0, "it isn't known yet whether it can be read");
     index.apply_quietly(template_in(NAMESPACE, configs(), "a", &json!({"file": "x"}), 1));
     assert_eq!(entries(), 1);
-    for change in group("others", 0, "old", &using("b")) {
-        index.apply_quietly(change);
-    }
+    apply(&index, group_with("others", 0, "old", &using("b")));
     let others = "MachineDeployment/team-a/others";
     index.apply_quietly(template_in(NAMESPACE, configs(), "b", &json!({"file": "y"}), 1));
     assert_eq!(memory_of(&index, others), None, "another configuration");
@@ -313,9 +289,7 @@ fn two_replicas_that_write_at_the_same_time_lose_nothing() {
     let mut stored = Stored::default();
     let memories = [stored.memory(), stored.memory()];
     for (memory, (name, amount)) in memories.iter().zip([("a", "30Gi"), ("b", "20Gi")]) {
-        let mut changes = group("workers", 1, "old", &json!({}));
-        changes.push(template_with("old", &large(), 1));
-        index_with(memory, changes.into_iter().chain(node_of("workers", name, amount, &json!({}))));
+        index_with(memory, running(name, amount));
     }
     assert!(stored.write(&memories[0]));
     assert!(!stored.write(&memories[1]), "another has written");
@@ -324,9 +298,7 @@ fn two_replicas_that_write_at_the_same_time_lose_nothing() {
     for memory in &memories {
         stored.show(memory);
     }
-    let mut changes = group("workers", 0, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let index = index_with(&stored.memory(), changes);
+    let index = at_zero(&stored.memory());
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")));
     let version = stored.version;
     assert!(memories.iter().all(|memory| stored.write(memory)));
@@ -336,24 +308,20 @@ fn two_replicas_that_write_at_the_same_time_lose_nothing() {
 #[test]
 fn a_hostile_content_changes_no_other_group() {
     let mut stored = with_one_node();
-    let (key, _) = stored.data.first_key_value().map(|(key, value)| (key.clone(), value.clone())).unwrap();
+    let key = stored.data.keys().next().unwrap().clone();
     stored.data.insert("README".into(), "hello".into());
     stored.data.insert(key.replace("arm64", "amd64"), "{".into());
     let memory = stored.memory();
     let view = &memory.view()[0];
     assert_eq!((view.entries, view.set_aside.len()), (1, 2));
-    let mut changes = group("workers", 0, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    assert_eq!(memory_of(&index_with(&memory, changes), WORKERS), Some(remembered("30Gi")));
+    assert_eq!(memory_of(&at_zero(&memory), WORKERS), Some(remembered("30Gi")));
 }
 
 #[test]
 fn an_entry_that_was_taken_out_is_forgotten() {
     let mut stored = with_one_node();
     let memory = stored.memory();
-    let mut changes = group("workers", 0, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let index = index_with(&memory, changes);
+    let index = at_zero(&memory);
     stored.data.clear();
     stored.version += 1;
     stored.show(&memory);
@@ -369,7 +337,7 @@ fn the_nodes_of_a_pool_are_remembered_too() {
     merge(&mut value, &json!({"status": {"nodeRefs": [{"name": "a"}]}}));
     let pool = |replicas| scalable(ScalableKind::MachinePool, "workers", replicas, ("0", "9"), &value);
     let spec = json!({"size": "large", "providerIDList": ["x"]});
-    let changes = [pool(1), template_with("pool", &spec, 1), node_of("workers", "a", "30Gi", &json!({})).remove(1)];
+    let changes = [pool(1), template_with("pool", &spec, 1), member("a", "30Gi").remove(1)];
     let index = index_with(&memory, changes);
     assert_eq!(memory.view()[0].entries, 1);
     index.apply_quietly(template_with("pool", &json!({"size": "large", "providerIDList": []}), 2));
@@ -384,8 +352,6 @@ fn the_nodes_of_a_pool_are_remembered_too() {
 
 #[test]
 fn nothing_is_remembered_unless_it_is_asked_for() {
-    let mut changes = group("workers", 1, "old", &json!({}));
-    changes.push(template_with("old", &large(), 1));
-    let index = index(changes.into_iter().chain(node_of("workers", "a", "30Gi", &json!({}))).chain(gone("a")));
+    let index = index(running("a", "30Gi").into_iter().chain(gone("a")));
     assert_eq!(memory_of(&index, WORKERS), None);
 }

@@ -63,11 +63,13 @@ fn a_name_leads_to_the_groups_that_people_look_for(#[case] name: &str, #[case] e
     assert_eq!(found, expected);
 }
 
-#[test]
-fn a_tail_that_two_machines_share_leads_nowhere() {
-    let mut changes = workers();
-    changes.push(machine("MachineSet/workers-1", "d", &json!({"spec": {"providerID": "cloud:///elsewhere/a"}})));
-    let index = index(changes);
+#[rstest]
+#[case::two_machines(machine("MachineSet/workers-1", "d", &with_id("cloud:///elsewhere/a")))]
+#[case::a_machine_and_another_groups_pool(
+    scalable(ScalableKind::MachinePool, "pool", 1, ("0", "9"), &json!({"spec": {"providerIDList": ["cloud:///elsewhere/a"]}}))
+)]
+fn a_tail_leads_nowhere_that_is_shared_by(#[case] other: Change) {
+    let index = index(workers().into_iter().chain([other]));
     assert_eq!(group_of(&index, "cloud:////other-form/a", "a"), None);
     assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
 }
@@ -83,14 +85,6 @@ fn a_tail_leads_to_the_one_machine_pool_that_has_it(#[case] pools: &[(&str, &str
     let index = index(pools.iter().map(pool));
     assert_eq!(group_of(&index, "c:///3/x", "x").as_deref(), group);
     assert_eq!(group_of(&index, "a:///1/x", "x").as_deref(), Some("MachinePool/team-a/pool"));
-}
-
-#[test]
-fn a_tail_that_a_machine_and_another_groups_pool_share_leads_nowhere() {
-    let mut changes = workers();
-    let more = json!({"spec": {"providerIDList": ["cloud:///elsewhere/a"]}});
-    changes.push(scalable(ScalableKind::MachinePool, "pool", 1, ("0", "9"), &more));
-    assert_eq!(group_of(&index(changes), "cloud:////other-form/a", "a"), None);
 }
 
 /// Machine `a` of group `workers` and Machine `z` of group `others` have one providerID.
@@ -159,7 +153,10 @@ fn a_node_leads_to_its_machine_by(
     let instance = |index: &Index| shown(index).into_iter().next().unwrap();
     let pending = ("pending-machine-team-a_m".to_owned(), InstanceState::Creating);
     match expected {
-        Some(id) => assert_eq!(instance(&index), (id.to_owned(), InstanceState::Running)),
+        Some(node_id) => {
+            assert_eq!(instance(&index), (node_id.to_owned(), InstanceState::Running));
+            assert_eq!(index.scale_view(&id(WORKERS)).unwrap().machines_with_node, 1, "whatever its nodeRef says");
+        }
         None => assert_eq!(instance(&index), pending),
     }
     let members = index.members(&id(WORKERS));
@@ -221,17 +218,27 @@ fn an_instance_has_the_id_of_the_node_that_is_there(
 
 /// Nodes of another cluster have the same names.
 #[rstest]
-#[case::another_machine_is_named(&naming("of-another-cluster", Some("azure:////s/vms/n")))]
-#[case::it_has_another_id(&with_id("azure:///t/vms/x"))]
-fn a_node_with_the_name_in_a_node_ref_may_be_another(#[case] node_n: &Value) {
-    let with_ref = json!({"spec": {"providerID": SET}, "status": {"nodeRef": {"name": "n"}}});
-    let changes = [
-        deployment("workers", 1, ("1", "10"), &json!({})),
+#[case::another_machine_is_named(SET, &naming("of-another-cluster", Some("azure:////s/vms/n")))]
+#[case::another_machine_is_named_and_there_is_no_id("", &naming("of-another-cluster", Some("x:///n")))]
+#[case::it_has_another_id(SET, &with_id("azure:///t/vms/x"))]
+fn a_node_with_the_name_in_a_node_ref_may_be_another(#[case] machine_id: &str, #[case] node_n: &Value) {
+    let zone = "topology.kubernetes.io/zone";
+    let mut labelled = json!({"metadata": {"labels": {zone: "zone-z"}}});
+    merge(&mut labelled, node_n);
+    let with_ref = json!({"spec": {"providerID": machine_id}, "status": {"nodeRef": {"name": "n"}}});
+    let index = index([
+        deployment("workers", 1, ("1", "10"), &capacity_annotations("4", "16Gi")),
         set_of("workers", "workers-1"),
         machine("MachineSet/workers-1", "m", &with_ref),
-        node("n", node_n),
-    ];
-    assert_eq!(shown(&index(changes)), [(SET.to_owned(), InstanceState::Running)]);
+        node("n", &labelled),
+    ]);
+    let without_node = match machine_id {
+        "" => ("pending-machine-team-a_m".to_owned(), InstanceState::Creating),
+        id => (id.to_owned(), InstanceState::Running),
+    };
+    assert_eq!(shown(&index), [without_node]);
+    let template = index.served(&id(WORKERS)).unwrap().definition.template.clone().unwrap();
+    assert!(!template.labels.contains_key(zone), "nothing is learned from it");
 }
 
 /// A provider may write an id in another form into the list than its cloud controller into the Node.
@@ -247,18 +254,11 @@ fn an_instance_of_a_pool_has_the_id_of_the_node_that_is_there(#[case] listed: &s
     let ids = |index: &Index| -> Vec<_> { index.instances(&id(pool)).unwrap().into_iter().map(|it| it.id).collect() };
     assert_eq!(ids(&index), [on_node, "x:///no-node"]);
     let snapshot = index.snapshot(Some(&id(pool)), Detail::Instances);
-    let shown: Vec<_> = snapshot.groups[0].instances(true).unwrap().map(|owned| owned.instance.id).collect();
-    assert_eq!(shown, ids(&index));
+    assert!(snapshot.groups[0].instances(true).unwrap().map(|owned| owned.instance.id).eq(ids(&index)));
     assert_eq!(group_of(&index, on_node, "n").as_deref(), Some(pool));
     assert!(index.lists(&id(pool), on_node));
     index.apply_quietly(Change::NodeGone("n".into()));
     assert_eq!(ids(&index), [listed, "x:///no-node"]);
-}
-
-#[test]
-fn a_machine_that_has_joined_is_counted_whatever_its_node_ref_says() {
-    let index = index(world(Some("x:///n"), &json!({}), &with_id("x:///n")));
-    assert_eq!(index.scale_view(&id(WORKERS)).unwrap().machines_with_node, 1);
 }
 
 /// A Node that names a Machine isn't that one's while its providerID leads to another Machine alone.

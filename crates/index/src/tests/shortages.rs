@@ -102,10 +102,3 @@ fn that_of_a_pool_counts_while_instances_are_missing() {
     index.apply_quietly(Change::ScalableGone(id(POOL)));
     assert_eq!(index.instances(&id(POOL)), Some(Vec::new()));
 }
-
-/// A pool and a Machine may have one name.
-#[test]
-fn that_of_a_pool_is_not_that_of_a_machine_of_its_name() {
-    let index = group([pool(3, "err: QuotaExceeded"), machine("MachineSet/workers-1", "pool", &saying("creating"))]);
-    assert_eq!((errors_of_pool(&index), since(&index)), ((1, 1), None));
-}

@@ -1,17 +1,17 @@
 //! Tests of what becomes of a group as its objects change. What makes an object a group is tested in `rules`.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_pb::api::core::v1::Node;
 use prost::Message;
 use rstest::rstest;
-use rules::capi::{Machine, ObjectKey, ScalableKind};
-use rules::{Bounds, Exclusion, GroupId, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
-use serde_json::{Value, json};
-use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
+use rules::capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind};
+use rules::{Bounds, Exclusion, GroupId, Instance, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
+use serde_json::json;
+use tokio::time::advance;
 
 use super::objects::*;
-use crate::{Change, Feed, Index, KindState};
+use crate::{Change, Detail, GroupSnapshot, Index, KindState};
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()
@@ -24,14 +24,6 @@ fn instance_ids(index: &Index, group: &str) -> Vec<String> {
 /// Returns the Node of a group's template.
 fn template_of_group(index: &Index, group: &str) -> Node {
     Node::decode(index.served(&id(group)).unwrap().template.clone().unwrap()).unwrap()
-}
-
-fn zone(index: &Index, group: &str) -> Option<String> {
-    template_of_group(index, group).metadata.unwrap().labels.get("topology.kubernetes.io/zone").cloned()
-}
-
-fn in_zone(zone: &str) -> Value {
-    json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}})
 }
 
 #[test]
@@ -106,9 +98,7 @@ fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     index.refresh();
     assert!(index.groups().is_empty());
     assert_eq!(index.stats().problems[0].problem, ProblemKind::Undecodable.as_str());
-    for change in workers() {
-        index.apply_quietly(change);
-    }
+    apply(&index, workers());
     index.refresh();
     assert_eq!(group_ids(&index), [WORKERS]);
 }
@@ -127,36 +117,16 @@ fn a_machine_set_that_does_not_decode_any_more_keeps_its_machines_in_their_group
 }
 
 #[test]
-fn a_machine_that_does_not_decode_any_more_stays_as_it_was_known_until_it_is_gone() {
-    let index = Arc::new(index(workers()));
-    let before = instance_ids(&index, WORKERS);
-    let metadata =
-        Metadata { key: ObjectKey::new(NAMESPACE, "a"), uid: "uid-of-a".into(), resource_version: "2".into() };
-    let broken: Arc<Object<Machine>> =
-        Arc::new(Object { metadata, content: Err(DecodeError::new("status: not an object")) });
-    let mut feed = Feed::new(Arc::clone(&index), (), HashSet::new());
-    feed.handle(Event::Added { object: Arc::clone(&broken), initial: true });
-    feed.handle(Event::Updated { old: Arc::clone(&broken), new: Arc::clone(&broken) });
-    assert_eq!(instance_ids(&index, WORKERS), before);
-    feed.handle(Event::Deleted { last: broken, found_by_relist: true });
-    assert!(!instance_ids(&index, WORKERS).contains(&"cloud:///zone/a".to_owned()));
-}
-
-#[test]
 fn membership_and_bounds_are_pinned_by_refresh_and_commands_see_the_live_ones() {
     let index = Index::new(rules());
-    for change in workers() {
-        index.apply_quietly(change);
-    }
+    apply(&index, workers());
     assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
     assert_eq!(group_ids(&index), [WORKERS], "asking for the groups pins them the first time");
     let pinned = index.groups();
     index.apply_quietly(deployment("workers", 4, ("2", "20"), &json!({})));
     let later =
         [deployment("later", 1, ("1", "2"), &json!({})), set_of("later", "later-1"), joined("MachineSet/later-1", "x")];
-    for change in later {
-        index.apply_quietly(change);
-    }
+    apply(&index, later);
     assert!(Arc::ptr_eq(&pinned, &index.groups()));
     assert_eq!(pinned[0].bounds, Bounds { min: 1, max: 10 });
     assert_eq!(index.scale_view(&id(WORKERS)).unwrap().bounds, Bounds { min: 2, max: 20 });
@@ -231,67 +201,8 @@ fn a_template_that_cannot_be_read_is_a_problem_and_the_annotations_serve(#[case]
 fn a_kind_of_template_is_wanted(#[case] changes: &[Change], #[case] expected: bool) {
     let scope = Scope::Specs(vec![ScopeSpec::cluster(NAMESPACE, "stage")]);
     let index = Index::new(Rules { scope, ..rules() });
-    for change in changes {
-        index.apply_quietly(change.clone());
-    }
+    apply(&index, changes.iter().cloned());
     assert_eq!(index.wanted_kinds().contains_key(&kind()), expected);
-}
-
-#[test]
-fn a_template_takes_the_labels_on_which_real_nodes_agree() {
-    let mut changes = workers();
-    changes.push(node("b", &in_zone("zone-b")));
-    let index = index(changes);
-    assert_eq!(zone(&index, WORKERS).as_deref(), Some("zone-b"), "the other Node, a, has none");
-    index.apply_quietly(node("a", &in_zone("zone-a")));
-    assert_eq!(zone(&index, WORKERS), None);
-    index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "a")));
-    assert_eq!(zone(&index, WORKERS), None, "the next Node may be in either");
-}
-
-/// With several clusters in one index a Node's name may be that of another cluster's Node.
-#[rstest]
-#[case::another_provider_id("cloud:///zone/a", &json!({"spec": {"providerID": "cloud:///elsewhere/a"}}))]
-#[case::another_machine("", &json!({"metadata": {"annotations": {
-    "cluster.x-k8s.io/machine": "z", "cluster.x-k8s.io/cluster-namespace": "team-a",
-}}}))]
-fn a_node_of_the_same_name_that_belongs_elsewhere_gives_no_labels(#[case] provider_id: &str, #[case] more: &Value) {
-    let mut labelled = in_zone("zone-z");
-    merge(&mut labelled, more);
-    let status = json!({"spec": {"providerID": provider_id}, "status": {"nodeRef": {"name": "a"}}});
-    let index = index([
-        deployment("workers", 1, ("1", "10"), &capacity_annotations("4", "16Gi")),
-        set_of("workers", "workers-1"),
-        machine("MachineSet/workers-1", "a", &status),
-        node("a", &labelled),
-    ]);
-    assert_eq!(zone(&index, WORKERS), None);
-}
-
-#[test]
-fn a_machine_pools_template_takes_the_labels_on_which_its_nodes_agree() {
-    let pool = |nodes: &[&str]| {
-        let mut more = capacity_annotations("4", "16Gi");
-        let nodes: Vec<_> = nodes.iter().map(|name| json!({"name": name})).collect();
-        merge(&mut more, &json!({"status": {"nodeRefs": nodes}}));
-        scalable(ScalableKind::MachinePool, "pool", 2, ("0", "3"), &more)
-    };
-    let zone = |index: &Index| zone(index, "MachinePool/team-a/pool");
-    let index = index([pool(&["a", "b"]), node("b", &in_zone("zone-b"))]);
-    assert_eq!(zone(&index).as_deref(), Some("zone-b"), "of those that are known");
-    index.apply_quietly(node("a", &in_zone("zone-a")));
-    assert_eq!(zone(&index), None);
-    index.apply_quietly(pool(&["b"]));
-    assert_eq!(zone(&index), None, "the next Node may be in either");
-}
-
-#[test]
-fn an_own_write_is_answered_at_once_and_until_the_watch_has_caught_up() {
-    let index = index(workers());
-    index.set_written(&id(WORKERS), written(&index, WORKERS, 7, "5"));
-    assert_eq!((index.target_size(&id(WORKERS)), instance_ids(&index, WORKERS).len()), (Some(7), 7));
-    index.apply_quietly(deployment("workers", 4, ("1", "10"), &json!({})));
-    assert_eq!(index.target_size(&id(WORKERS)), Some(7), "that event was older than the write");
 }
 
 #[rstest]
@@ -308,4 +219,132 @@ fn a_size_outside_the_bounds_is_answered_as_it_is_and_warned_of(
     assert_eq!(index.target_size(&id(WORKERS)), Some(replicas));
     let outside: Vec<_> = index.stats().outside_bounds.into_iter().map(|it| (it.bound, it.by)).collect();
     assert_eq!(outside, expected);
+}
+
+// A copy of the index for displays.
+
+fn instances(group: &GroupSnapshot) -> Vec<Instance> {
+    group.instances(true).unwrap().map(|owned| owned.instance).collect()
+}
+
+#[test]
+fn a_copy_has_the_instances_and_sizes_that_are_answered() {
+    let pool = json!({"spec": {"providerIDList": ["cloud:///zone/p1", "cloud:///zone/p2"]}});
+    let changes = workers().into_iter().chain([
+        scalable(ScalableKind::MachinePool, "pool", 3, ("0", "9"), &pool),
+        deployment("empty", 0, ("0", "3"), &capacity_annotations("1", "1Gi")),
+        // It has no providerID of its own, and gets its Node's.
+        machine("MachineSet/workers-1", "d", &json!({"status": {"nodeRef": {"name": "d"}}})),
+        node("d", &json!({})),
+    ]);
+    let index = index(changes);
+    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
+    let snapshot = index.snapshot(None, Detail::Instances);
+    assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
+    let groups: BTreeMap<_, _> = snapshot.groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
+    for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
+        let group = &groups[text];
+        assert!(group.standing.is_ok() && group.pinned, "{text}");
+        assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
+        assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
+    }
+    let workers = &groups[WORKERS];
+    let machines: Vec<_> = workers.instances(true).unwrap().map(|owned| owned.machine.unwrap_or_default()).collect();
+    assert_eq!(machines, ["a", "b", "c", "d", "", ""]);
+    assert_eq!((workers.size, workers.written.map(|written| written.replicas)), (6, Some(6)));
+    assert_eq!(workers.object.as_ref().and_then(|object| object.replicas), Some(4));
+    let set = &groups["MachineSet/team-a/workers-1"];
+    assert!(set.standing.is_err());
+    assert_eq!(instances(set), [], "they are shown by the MachineDeployment");
+}
+
+#[test]
+fn a_group_that_turned_invalid_is_shown_with_its_problem_and_stays_pinned_until_a_refresh() {
+    let index = index(workers());
+    index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
+    let shown = || index.snapshot(Some(&id(WORKERS)), Detail::Instances).groups.remove(0);
+    let left_out = shown();
+    assert!(matches!(&left_out.standing, Err(excluded) if excluded.problems.len() == 1));
+    assert!(left_out.pinned);
+    index.refresh();
+    assert!(!shown().pinned);
+    assert_eq!(index.snapshot(Some(&id("MachineDeployment/team-a/other")), Detail::Instances).groups.len(), 0);
+}
+
+// Deleted groups, on a copy of the program that gets no Refresh.
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn priced(name: &str) -> Change {
+    let mut more = capacity_annotations("4", "16Gi");
+    merge(&mut more, &json!({"metadata": {"annotations": {PRICE_PER_HOUR: "1"}}}));
+    deployment(name, 1, ("1", "10"), &more)
+}
+
+/// Applies an unrelated change.
+fn something_happens(index: &Index) {
+    index.apply_quietly(Change::NodeGone("elsewhere".into()));
+}
+
+#[rstest]
+#[case::that_was_never_asked(false)]
+#[case::that_was_asked_once(true)]
+#[tokio::test(start_paused = true)]
+async fn a_group_is_kept_for_15_minutes_after_it_is_gone(#[case] is_pinned: bool) {
+    let index = Index::new(rules());
+    index.apply_quietly(priced("workers"));
+    if is_pinned {
+        index.refresh();
+    }
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    advance(14 * MINUTE).await;
+    // The deletion is reported a second time.
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    assert!(index.served(&id(WORKERS)).is_some());
+    assert_eq!(index.target_size(&id(WORKERS)), Some(1));
+    advance(MINUTE).await;
+    something_happens(&index);
+    assert!(index.served(&id(WORKERS)).is_none(), "it is kept for ever");
+    assert_eq!((index.target_size(&id(WORKERS)), index.instances(&id(WORKERS))), (None, None));
+    assert_eq!(index.stats().priced, 0);
+    assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_was_made_anew_stays() {
+    let index = Index::new(rules());
+    index.apply_quietly(priced("workers"));
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    advance(14 * MINUTE).await;
+    index.apply_quietly(priced("workers"));
+    advance(2 * MINUTE).await;
+    something_happens(&index);
+    assert!(index.served(&id(WORKERS)).is_some());
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    advance(14 * MINUTE).await;
+    something_happens(&index);
+    assert!(index.served(&id(WORKERS)).is_some(), "its time begins anew");
+    assert_eq!(index.stats().priced, 1);
+}
+
+/// NodeGroupForNode never returns a group that the pinned list lacks.
+#[tokio::test(start_paused = true)]
+async fn the_pinned_list_stays_as_it_is_until_the_next_refresh() {
+    let index = index(workers());
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    advance(16 * MINUTE).await;
+    something_happens(&index);
+    let named = |index: &Index| {
+        [("a", "cloud:///zone/a"), ("x", "replica-MachineDeployment-team-a_workers-0")]
+            .map(|(name, provider_id)| group_of(index, provider_id, name))
+    };
+    assert_eq!(index.groups().len(), 1);
+    assert_eq!(named(&index), [Some(WORKERS.to_owned()), None]);
+    index.apply_quietly(deployment("workers", 1, ("1", "10"), &json!({})));
+    assert_eq!(named(&index)[1], Some(WORKERS.to_owned()), "it is pinned still");
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    advance(16 * MINUTE).await;
+    something_happens(&index);
+    index.refresh();
+    assert_eq!((index.groups().len(), named(&index)), (0, [None, None]));
 }

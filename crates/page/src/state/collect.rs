@@ -82,10 +82,8 @@ impl Head {
 /// The source of the live state of a workload cluster.
 #[derive(Clone)]
 pub struct StateSource {
+    source: Source,
     served: ServedCluster,
-    certificates: Option<Certificates>,
-    program: Program,
-    past: Past,
 }
 
 /// A list whose items are built while it is serialized.
@@ -98,10 +96,6 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    pub(super) fn new(served: ServedCluster, certificates: Option<Certificates>, program: Program, past: Past) -> Self {
-        Self { served, certificates, program, past }
-    }
-
     /// Returns the live state.
     #[must_use]
     pub fn read(&self, selection: &Selection) -> State {
@@ -136,9 +130,8 @@ impl StateSource {
         self.whole(&snapshot, rows, left_out)
     }
 
-    /// Returns the size and the Nodes of a group over the last hours.
     pub(crate) fn past(&self, id: &GroupId) -> Vec<Run> {
-        self.past.of(id)
+        self.source.past.of(id)
     }
 
     /// Returns the ids of the groups of the Machine, Node or instance with this name or providerID.
@@ -172,9 +165,9 @@ impl StateSource {
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
         let now = Instant::now();
         State {
-            head: Head::new(self.served.cluster.checks(), &self.program, self.served.cluster.cluster_in_scope()),
+            head: Head::new(self.served.cluster.checks(), &self.source.program, self.served.cluster.cluster_in_scope()),
             calls: calls_of(&self.served.calls, now),
-            tls: self.certificates.as_ref().map(Certificates::standing),
+            tls: self.source.certificates.as_ref().map(Certificates::standing),
             clusters: clusters(self.served.cluster.informers(), self.served.cluster.reads_nodes(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
@@ -247,7 +240,7 @@ impl ServedClusters for Fleet {
 }
 
 impl ServedCluster {
-    pub(super) fn uncalled(cluster: WorkloadCluster) -> Self {
+    fn uncalled(cluster: WorkloadCluster) -> Self {
         let (calls, history) = (Calls::default(), History::default());
         Self { cluster, calls, history, denied: 0, foreign: 0, last_unexpected: None }
     }
@@ -308,8 +301,7 @@ impl Source {
         let clusters = self.served.clusters();
         let clusters = clusters.iter().map(|served| converted(served, core.as_deref(), now)).collect();
         let management = self.fleet.informers().into_iter().filter(|(cluster, _)| *cluster == "management");
-        let mut informers: Vec<_> = management.map(|(_, status)| informer(status, now)).collect();
-        informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
+        let informers = informers(management.map(|(_, status)| status), now);
         let denied =
             self.served.denied_callers().callers.into_iter().filter(|caller| caller.last_ago < LATELY).collect();
         let tls = self.certificates.as_ref().map(Certificates::standing);
@@ -323,7 +315,6 @@ impl Source {
         self.past.add(groups.map(|group| (group.id, group.size, group.counts.running)));
     }
 
-    /// Returns what the states begin with.
     pub(crate) fn head(&self) -> Head {
         let only = self.served.cluster(None).and_then(|only| only.cluster.cluster_in_scope());
         Head::new(self.fleet.checks(), &self.program, only)
@@ -347,7 +338,7 @@ impl Source {
     }
 
     fn state_of(&self, found: ServedCluster) -> StateSource {
-        StateSource::new(found, self.certificates.clone(), self.program.clone(), self.past.clone())
+        StateSource { source: self.clone(), served: found }
     }
 
     /// Returns the live state as JSON, narrowed by the query of the URL.
@@ -395,21 +386,16 @@ fn converted(served: &ServedCluster, core: Option<&str>, now: Instant) -> FleetC
 /// Returns a Cluster's standing and the sync of its Nodes, with the reasons, given the problem of the core kinds.
 fn of_sync(left: Option<Left>, sync: ClusterSync, core: Option<&str>) -> FleetCluster {
     let (nodes_synced, nodes_reason) = (sync.nodes.is_none(), sync.nodes.clone());
-    let (standing, reason) = standing(left, sync, core);
+    let (standing, reason) = match (left, core, sync) {
+        (Some(why), ..) => (ClusterStanding::Leaving, Some(why.to_string())),
+        (None, Some(why), _) => (ClusterStanding::NotInSync, Some(why.to_owned())),
+        (None, None, ClusterSync { is_connected: false, nodes: Some(why), .. }) => {
+            (ClusterStanding::NotConnected, Some(why))
+        }
+        (None, None, ClusterSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
+        (None, None, ClusterSync { problem: None, .. }) => (ClusterStanding::Served, None),
+    };
     FleetCluster { standing, reason, nodes_reason, nodes_synced, ..FleetCluster::default() }
-}
-
-/// Returns the standing of a Cluster with its reason, given the problem of the core kinds.
-fn standing(left: Option<Left>, sync: ClusterSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
-    if let Some(why) = left {
-        return (ClusterStanding::Leaving, Some(why.to_string()));
-    }
-    match (core, sync) {
-        (Some(why), _) => (ClusterStanding::NotInSync, Some(why.to_owned())),
-        (None, ClusterSync { is_connected: false, nodes: Some(why), .. }) => (ClusterStanding::NotConnected, Some(why)),
-        (None, ClusterSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
-        (None, ClusterSync { problem: None, .. }) => (ClusterStanding::Served, None),
-    }
 }
 
 // Conversions of values of the index to types of the schema.
@@ -477,7 +463,6 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: Vec<HistoryEntry>) -> 
     })
 }
 
-/// Converts the calls of Cluster Autoscaler.
 fn calls_of(calls: &Calls, now: Instant) -> CallsState {
     match calls.last_refresh() {
         None => CallsState::default(),
@@ -569,15 +554,20 @@ fn clusters(statuses: Vec<(&'static str, Status)>, reads_nodes: bool, now: Insta
     let expected = [Some("management"), reads_nodes.then_some("workload")];
     let mut clusters: BTreeMap<_, Vec<_>> = expected.into_iter().flatten().map(|name| (name, Vec::new())).collect();
     for (cluster, status) in statuses {
-        clusters.entry(cluster).or_default().push(informer(status, now));
+        clusters.entry(cluster).or_default().push(status);
     }
-    clusters
-        .into_iter()
-        .map(|(name, mut informers)| {
-            informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
-            ClusterState { name: name.to_owned(), informers }
-        })
-        .collect()
+    let state = |(name, statuses): (&str, Vec<_>)| ClusterState {
+        name: name.to_owned(),
+        informers: informers(statuses.into_iter(), now),
+    };
+    clusters.into_iter().map(state).collect()
+}
+
+/// Converts the statuses of one cluster's informers, sorted by resource.
+fn informers(statuses: impl Iterator<Item = Status>, now: Instant) -> Vec<InformerState> {
+    let mut informers: Vec<_> = statuses.map(|status| informer(status, now)).collect();
+    informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
+    informers
 }
 
 fn informer(status: Status, now: Instant) -> InformerState {

@@ -482,7 +482,6 @@ impl FleetCluster {
         self.callers.iter().filter_map(|caller| caller.until).min()
     }
 
-    /// Returns true if its autoscaler calls this copy.
     fn is_called(&self) -> bool {
         self.calls.last_refresh_ago.is_some_and(|ago| ago < QUIET)
     }
@@ -525,10 +524,13 @@ impl FleetCluster {
     }
 }
 
+/// A Cluster with its conditions.
+pub type ClusterRow<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
+
 impl FleetState {
     /// Returns the Clusters with their conditions, those in need first, else by namespace and name.
     #[must_use]
-    pub fn in_need_first(&self) -> Vec<(&FleetCluster, Vec<ClusterCondition>)> {
+    pub fn in_need_first(&self) -> Vec<ClusterRow<'_>> {
         let conditions = |cluster: &FleetCluster| cluster.conditions(self.head.taken_at);
         let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, conditions(cluster))).collect();
         clusters.sort_by(|(a, of_a), (b, of_b)| {

@@ -6,12 +6,10 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::Mutex;
 use rules::GroupId;
 
-/// The number of minutes that are kept.
 const KEPT: u32 = 6 * 60;
 /// The maximum number of runs of a group: one that changes more often has a shorter past. With six bytes each, 1,000
 /// groups take 1.5 MB at most.
 const MOST_RUNS: usize = 240;
-/// The maximum number of groups that have a past.
 const MOST_GROUPS: usize = 5_000;
 
 /// The past of each group. Clones share it.

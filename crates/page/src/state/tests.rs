@@ -1,15 +1,19 @@
 //! Tests of the state of a followed cluster, and of the queries that select a part of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use rules::GroupId;
 
-use super::past::Past;
-
-use crate::state::{
-    CheckState, InstanceState, ProblemKind, Program, Run, Selection, ServedCluster, Source, State, StateSource,
-};
+use crate::state::{CheckState, InstanceState, ProblemKind, Program, Run, Selection, Source, SourcedText, State};
 use cluster::fake::{WORKERS, World, fleet};
+
+/// Returns the state of a world that no autoscaler calls.
+fn source(world: &World) -> Source {
+    let program = Program::new(Timestamp::UNIX_EPOCH, "pod-0");
+    Source::new(world.fleet.clone(), Arc::new(world.fleet.clone()), None, program)
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_group_is_shown_with_all_that_is_known_of_it() {
@@ -18,12 +22,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     let world = World::new(&api);
     world.until("all but the Nodes", |world| world.problem() == "workload/nodes: forbidden: forbidden").await;
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(
-        ServedCluster::uncalled(world.workload.clone()),
-        None,
-        Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
-        Past::default(),
-    );
+    let source = source(&world).only().unwrap();
     let selection = Selection { instances: true, group: GroupId::parse(WORKERS) };
     let state = source.read(&selection);
     assert_eq!(serde_json::from_slice::<State>(&source.json(&selection).unwrap()).unwrap().groups, state.groups);
@@ -52,7 +51,7 @@ async fn a_group_is_shown_with_all_that_is_known_of_it() {
     assert_eq!(workers.options["scaledownunneededtime"], "20m");
     assert_eq!(workers.problems[0].kind, ProblemKind::Options);
     let template = workers.template.as_ref().unwrap();
-    let sourced = |value: &crate::state::SourcedText| (value.value.clone(), value.source.clone());
+    let sourced = |value: &SourcedText| (value.value.clone(), value.source.clone());
     assert_eq!(sourced(&template.capacity["cpu"]), ("4".to_owned(), "annotation".to_owned()));
     assert_eq!(sourced(&template.capacity["pods"]), ("110".to_owned(), "default".to_owned()));
     assert_eq!(template.gpus["nvidia.com/gpu"], "2");
@@ -76,12 +75,7 @@ async fn an_instance_whose_node_is_gone_is_marked_once_the_nodes_are_in_sync() {
     api.refuse("nodes", 403, "forbidden");
     let world = World::new(&api);
     world.until_groups(&[WORKERS]).await;
-    let source = StateSource::new(
-        ServedCluster::uncalled(world.workload.clone()),
-        None,
-        Program::new(Timestamp::UNIX_EPOCH, "pod-0"),
-        Past::default(),
-    );
+    let source = source(&world).only().unwrap();
     let seen = || {
         let state = source.read(&Selection { instances: true, group: GroupId::parse(WORKERS) });
         let instance = &state.groups[0].instances.as_deref().unwrap()[0];
@@ -101,7 +95,7 @@ async fn samples_of_all_groups_are_their_past() {
     let world = World::new(&fleet());
     world.until_ready().await;
     world.until_groups(&[WORKERS]).await;
-    let source = Source::alone(world.fleet.clone(), Timestamp::UNIX_EPOCH);
+    let source = source(&world);
     source.sample();
     source.sample();
     let past = source.only().unwrap().past(&GroupId::parse(WORKERS).unwrap());

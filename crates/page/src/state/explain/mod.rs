@@ -160,7 +160,6 @@ fn not_from_zero(object: Option<&ScalableResource>) -> String {
     )
 }
 
-/// Returns the overridden options with their annotations.
 fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Sourced<String>> {
     let option = |(name, value): (String, String)| {
         let source = Source::Annotation(format!("{}{name}", keys.options_prefix).into());

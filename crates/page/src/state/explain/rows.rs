@@ -131,7 +131,6 @@ fn over<T: ToString>(overrode: &[Stated<T>], show: impl Fn(&str) -> String) -> S
     if stated.is_empty() { String::new() } else { format!(" (over {})", stated.join(", ")) }
 }
 
-/// Formats a source together with its value.
 fn with_value(value: &impl ToString, source: &Source, show: impl Fn(&str) -> String) -> String {
     let (from, value) = (self::source(source), show(&value.to_string()));
     match (source, from.split_once(" of ")) {
@@ -172,7 +171,7 @@ const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// as it is.
 #[must_use]
 pub fn bytes(quantity: &str) -> String {
-    let Ok(parsed) = quantity.parse::<Quantity>() else { return visible(quantity).into_owned() };
+    let Ok(parsed) = quantity.parse::<Quantity>() else { return plain(quantity) };
     let mut tenths = i128::from(parsed.value()) * 10;
     let mut unit = 0;
     while tenths.abs() >= 10_240 && unit + 1 < BINARY_UNITS.len() {
@@ -186,7 +185,7 @@ pub fn bytes(quantity: &str) -> String {
 #[must_use]
 pub fn cores(quantity: &str) -> String {
     let parsed = quantity.parse::<Quantity>();
-    parsed.map_or_else(|_| visible(quantity).into_owned(), |parsed| decimal(i128::from(parsed.milli_value()), 3))
+    parsed.map_or_else(|_| plain(quantity), |parsed| decimal(i128::from(parsed.milli_value()), 3))
 }
 
 fn divide_to_nearest(value: i128, by: i128) -> i128 {
