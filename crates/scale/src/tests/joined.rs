@@ -3,10 +3,11 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
-use super::fake::{Fault, World, group, instance, nodes};
-use crate::ScaleError;
+use super::{
+    fake::{Fault, World, group, instance, nodes},
+    held,
+};
 
 /// Builds three Machines, of which `a` alone has a nodeRef.
 fn world() -> World {
@@ -37,21 +38,9 @@ fn show(world: &World, name: &str, shown: Shown) {
     }
 }
 
-/// Begins a delete that names `b` as an instance that never joined, or a decrease that chooses it.
-fn give_up(world: &World, by: &str) -> JoinHandle<Result<(), ScaleError>> {
-    let (scale, named) = (world.scale.clone(), by == "named");
-    tokio::spawn(async move {
-        if named {
-            scale.delete(group(), instance("pending-machine-team-a_b")).await
-        } else {
-            scale.decrease(group(), -1).await
-        }
-    })
-}
-
 #[rstest]
 #[tokio::test]
-async fn a_decrease_leaves_machines_whose_nodes_are_there(
+async fn machines_whose_nodes_are_there_are_left_by_a_decrease_and_not_deleted_by_their_placeholders(
     #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
 ) {
     let world = world();
@@ -59,35 +48,25 @@ async fn a_decrease_leaves_machines_whose_nodes_are_there(
         show(&world, name, shown);
     }
     world.scale.decrease(group(), -2).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
-    assert!(world.api.deleting().is_empty());
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_machine_whose_node_is_there_is_not_deleted_by_its_placeholder(
-    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
-) {
-    let world = world();
-    show(&world, "b", shown);
     let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(world.api.calls().is_empty());
+    assert_eq!((world.api.replicas(), world.api.calls()), (3, vec![]));
 }
 
 /// The watch shows neither its nodeRef nor its Node: its version has changed, so that it is read.
 #[rstest]
-#[case::named("named")]
-#[case::chosen("chosen")]
+#[case::named(true)]
+#[case::chosen(false)]
 #[tokio::test]
-async fn a_machine_that_has_joined_unseen_stays(#[case] by: &str) {
+async fn a_machine_that_has_joined_unseen_stays(#[case] is_named: bool) {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
-    let result = give_up(&world, by).await.unwrap();
-    match by {
-        "named" => assert_eq!(result.unwrap_err().code(), "failed_precondition"),
-        _ => result.unwrap(),
+    if is_named {
+        let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
+        assert_eq!(error.code(), "failed_precondition", "{error}");
+    } else {
+        world.scale.decrease(group(), -1).await.unwrap();
     }
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
@@ -122,34 +101,13 @@ async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
 async fn a_machine_whose_node_is_shown_before_it_is_deleted_stays() {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
-    world.api.fault("TRY scale", Fault::Hold);
-    let command = give_up(&world, "named");
-    world.api.held().await;
+    let named = instance("pending-machine-team-a_b");
+    let command =
+        held(&world, "TRY scale", Fault::Hold, |scale| async move { scale.delete(group(), named).await }).await;
     show(&world, "b", Shown::ProviderId);
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
-}
-
-/// It joins while the DELETE is on its way, which tests the version without a Node.
-#[rstest]
-#[case::named("named")]
-#[case::chosen("chosen")]
-#[tokio::test]
-async fn a_machine_that_joins_before_it_is_deleted_stays(#[case] by: &str) {
-    let world = World::new(3, &["a", "c"]);
-    world.machine("b", &json!({}), &json!({}));
-    world.api.fault("DELETE machine b", Fault::Hold);
-    let command = give_up(&world, by);
-    world.api.held().await;
-    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
-    world.api.release();
-    let result = command.await.unwrap();
-    match by {
-        "named" => assert_eq!(result.unwrap_err().code(), "failed_precondition"),
-        _ => result.unwrap(),
-    }
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
 
