@@ -225,17 +225,6 @@ async fn a_node_that_its_machine_pool_does_not_list_lowers_nothing() {
     assert!(world.api.calls().is_empty());
 }
 
-/// Some providers write the beginning of a providerID differently on the Node and in the list.
-#[tokio::test]
-async fn a_node_whose_pool_lists_the_end_of_its_provider_id_lowers_the_size() {
-    let world = World::new(1, &[]);
-    let pool = world.pool(3, &["azure:///resourceGroups/A/0", "azure:///resourceGroups/A/1"]);
-    let mut named = nodes_of_pool(&["pool-0"]);
-    named[0].provider_id = "azure:///resourceGroups/a/0".into();
-    world.scale.delete(pool, named).await.unwrap();
-    assert_eq!(world.size_of_pool(), 2);
-}
-
 /// The infrastructure provider removed another instance. Cluster Autoscaler repeats the request in every loop.
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {

@@ -2,50 +2,20 @@
 //! the watch of Machines lags. Nothing that gives up Machines that never joined may remove them.
 
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     fake::{Fault, World, group, instance, nodes},
     held,
 };
 
-/// Builds three Machines, of which `a` alone has a nodeRef.
-fn world() -> World {
+/// Their Nodes have another form of the providerID.
+#[tokio::test]
+async fn machines_whose_nodes_are_there_are_left_by_a_decrease_and_not_deleted_by_their_placeholders() {
     let world = World::new(3, &["a"]);
     for name in ["b", "c"] {
         world.machine(name, &json!({}), &json!({}));
-    }
-    world
-}
-
-fn names(machine: &str) -> Value {
-    json!({"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": "team-a"})
-}
-
-/// The fields by which a Node identifies its Machine.
-#[derive(Clone, Copy, Debug)]
-enum Shown {
-    ProviderId,
-    ProviderIdWrittenDifferently,
-    Annotation,
-}
-
-fn show(world: &World, name: &str, shown: Shown) {
-    match shown {
-        Shown::ProviderId => world.node(name, Some(&format!("cloud:///{name}")), &json!({})),
-        Shown::ProviderIdWrittenDifferently => world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({})),
-        Shown::Annotation => world.node(name, None, &names(name)),
-    }
-}
-
-#[rstest]
-#[tokio::test]
-async fn machines_whose_nodes_are_there_are_left_by_a_decrease_and_not_deleted_by_their_placeholders(
-    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
-) {
-    let world = world();
-    for name in ["b", "c"] {
-        show(&world, name, shown);
+        world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({}));
     }
     world.scale.decrease(group(), -2).await.unwrap();
     let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
@@ -104,7 +74,7 @@ async fn a_machine_whose_node_is_shown_before_it_is_deleted_stays() {
     let named = instance("pending-machine-team-a_b");
     let command =
         held(&world, "TRY scale", Fault::Hold, |scale| async move { scale.delete(group(), named).await }).await;
-    show(&world, "b", Shown::ProviderId);
+    world.node("b", Some("cloud:///b"), &json!({}));
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
@@ -138,25 +108,13 @@ async fn one_that_joins_after_it_was_deleted_is_a_success_when_named_again() {
 #[tokio::test]
 async fn an_unregistered_instance_whose_node_is_there_is_not_deleted() {
     let world = World::new(3, &["a", "b", "c"]);
-    show(&world, "b", Shown::ProviderIdWrittenDifferently);
+    world.node("b", Some("cloud:///zone-1/b"), &json!({}));
     let mut named = nodes(&["b"]);
     named[0].annotations =
         [("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned())].into();
     let error = world.scale.delete(group(), named).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
     assert!(world.api.calls().is_empty());
-}
-
-/// Its Node has another providerID, or none, so Cluster Autoscaler wouldn't recognise it by the Machine's.
-#[rstest]
-#[case::another(Some("cloud:///zone-1/b"), "cloud:///zone-1/b")]
-#[case::none(None, "pending-machine-team-a_b")]
-#[tokio::test]
-async fn the_id_of_one_that_has_joined_is_the_one_that_its_node_has(#[case] id: Option<&str>, #[case] expected: &str) {
-    let world = world();
-    world.node("b", id, &names("b"));
-    let instances = world.index.instances(&group()).unwrap();
-    assert_eq!(instances[1].id, expected);
 }
 
 /// An instance of a MachinePool has a Node that joined since, or whose providerID is written in another form.

@@ -10,15 +10,6 @@ use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node};
 use index::{Change, objects};
 use scale::fake::{Fault, status};
 
-#[tokio::test]
-async fn an_increase_shows_in_the_target_size_at_once() {
-    let mut provider = Provider::pinned(2, &["a", "b"]).await;
-    provider.increase(WORKERS, 3).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 5);
-    assert_eq!(provider.world.api.replicas(), 5);
-    assert_eq!(provider.instances(WORKERS).await.unwrap().len(), 5, "placeholders fill the target size");
-}
-
 /// The words are those of `scale`, and the codes are this table and those of the API server's answers.
 #[tokio::test]
 async fn each_refusal_has_its_code_and_writes_nothing() {

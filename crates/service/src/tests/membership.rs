@@ -2,11 +2,10 @@
 
 use jiff::Timestamp;
 use rstest::rstest;
-use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, annotations, assert_fails, inner, node, unregistered};
-use index::{Change, objects};
+use index::objects;
 
 const NOT_SYNCED: &str = "management/machines: the first list isn't complete yet";
 
@@ -108,18 +107,6 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     provider.increase(WORKERS, 1).await.unwrap();
 }
 
-/// Cluster Autoscaler checks the min size in the answer of NodeGroupForNode.
-#[tokio::test]
-async fn the_group_of_a_node_is_the_same_as_in_node_groups_with_its_bounds() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
-    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
-    provider.apply([objects::deployment("workers", 2, ("3", "4"), &json!({}))]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await, groups[0], "bounds are pinned too");
-    provider.refresh().await.unwrap();
-    let group = provider.group_of(node("a", "cloud:///a")).await;
-    assert_eq!((group.min_size, group.max_size), (3, 4));
-}
-
 /// The caller would dereference nil for a group that the last NodeGroups answer lacks.
 #[tokio::test]
 async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
@@ -132,19 +119,6 @@ async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
     assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await, proto::NodeGroup::default());
     provider.refresh().await.unwrap();
     assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "MachineDeployment/team-a/more");
-}
-
-#[rstest]
-#[case::a_node(node("a", "cloud:///a"))]
-#[case::a_pending_machine(unregistered("pending-machine-team-a_c"))]
-#[case::a_replica_without_a_machine(unregistered("replica-MachineDeployment-team-a_workers-0"))]
-#[case::a_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309", ""))]
-#[tokio::test]
-async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::ExternalGrpcNode) {
-    let mut provider = Provider::new(4, &["a"]).await;
-    provider.world.machine("c", &json!({}), &json!({}));
-    provider.refresh().await.unwrap();
-    assert_eq!(provider.group_of(node).await.id, WORKERS);
 }
 
 #[rstest]
@@ -174,19 +148,6 @@ async fn a_huge_name_is_answered_in_no_time(#[case] prefix: &str, #[case] rest: 
     let node = proto::ExternalGrpcNode { annotations: annotations(&pairs), ..unregistered(&name) };
     let answer = tokio::time::timeout(LIMIT, provider.group_of(node)).await;
     assert_eq!(answer.expect("an answer in time"), proto::NodeGroup::default());
-}
-
-#[tokio::test]
-async fn a_group_that_goes_answers_with_its_last_values_until_refresh() {
-    let mut provider = Provider::pinned(3, &["a"]).await;
-    provider.apply([Change::ScalableGone(objects::id(WORKERS))]);
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 3);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
-    assert!(provider.instances(WORKERS).await.is_ok());
-    assert_eq!(provider.options(WORKERS, None).await.unwrap(), None);
-    provider.refresh().await.unwrap();
-    assert_fails(provider.target_size(WORKERS).await, Code::NotFound, &[WORKERS]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "");
 }
 
 #[tokio::test]
