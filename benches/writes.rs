@@ -6,7 +6,7 @@
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[allow(dead_code, reason = "a bench asks for less than the tests do")]
+#[allow(dead_code, reason = "a bench needs less than the tests do")]
 #[path = "../tests/writes/world.rs"]
 mod world;
 
@@ -25,7 +25,7 @@ use sandbox::faults::{Effect, Fault};
 use serde_json::json;
 use tokio::runtime::Builder;
 
-use crate::world::{Start, World, is_of_a_command};
+use crate::world::{World, is_of_a_command};
 
 const MACHINES: usize = 200;
 const DELETES: usize = 50;
@@ -62,8 +62,8 @@ impl Measured {
 
 /// Measures an increase, and deletes.
 async fn round(latency: Duration) -> (Measured, Measured) {
-    let world = World::start(Start { machines: MACHINES, ..Start::default() }).await;
-    world.until_known(0).await;
+    let world = World::start(MACHINES).await;
+    world.until_known().await;
     world.rest().await;
     // The simulated controllers have ended, so that only the commands' requests are counted.
     world.sandbox.simulation().end().await;
@@ -74,7 +74,7 @@ async fn round(latency: Duration) -> (Measured, Measured) {
     bare.group().await;
 
     let bare_increase = timed(bare.group()).await;
-    let increase = timed(async { world.increase(0, 1, PATIENT).await.unwrap() });
+    let increase = timed(async { world.increase(1, PATIENT).await.unwrap() });
     let (took, requests) = counted(&world, increase).await;
     let increase = Measured { took, bare: bare_increase, requests };
 
@@ -88,7 +88,7 @@ async fn round(latency: Duration) -> (Measured, Measured) {
     let bare_deletes = bare_deletes.await;
     let nodes: Vec<_> = world.nodes().into_iter().filter(|node| named.contains(&node.name)).collect();
     let deletes = timed(async {
-        let answers = join_all(nodes.into_iter().map(|node| world.delete(0, vec![node], PATIENT))).await;
+        let answers = join_all(nodes.into_iter().map(|node| world.delete(vec![node], PATIENT))).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     });
     let (took, requests) = counted(&world, deletes).await;

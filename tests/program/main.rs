@@ -1,5 +1,5 @@
 //! The whole program on a sandbox, in-process or as a process that a shell runs: its commands, its status page, its
-//! traces and the demonstration. A test takes seconds; the long ones about writes are in `tests/writes`.
+//! traces and the demonstration. A test takes seconds; `tests/writes` counts the requests of writes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

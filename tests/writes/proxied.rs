@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::world::{Start, World};
+use super::world::World;
 
 /// `user:p@ss` in the header's encoding.
 const CREDENTIALS: &str = "proxy-authorization: basic dxnlcjpwqhnz";
@@ -60,7 +60,7 @@ async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) {
 /// On loopback a proxy of the environment would be bypassed; the kubeconfig's own applies to every server.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
-    let mut world = World::start(Start { copies: 0, machines: 2 }).await;
+    let mut world = World::without_program(2).await;
     let proxy = Proxy::start().await;
     let url = world.sandbox.management().url().to_owned();
     let own = format!("{url}\n    proxy-url: http://user:p%40ss@{}", proxy.address);
@@ -72,9 +72,9 @@ async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
     std::fs::write(&path, kubeconfig).unwrap();
 
     let before = world.sandbox.management().requests().all().len();
-    let copy = world.add_copy_by(&path).await;
-    world.increase(copy, 1, Duration::from_secs(30)).await.unwrap();
-    world.until_machines_known(copy, 3).await;
+    world.start_program(&path).await;
+    world.increase(1, Duration::from_secs(30)).await.unwrap();
+    world.until_machines_known(3).await;
 
     let requests = world.sandbox.management().requests().all().split_off(before);
     let verbs: std::collections::BTreeSet<_> = requests.iter().map(|request| request.verb).collect();

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
-use rstest::rstest;
 use sandbox::requests::Request;
 
-use crate::world::{Start, World, is_of_a_command};
+use crate::world::{World, is_of_a_command};
 
 const PATIENT: Duration = Duration::from_secs(30);
 
@@ -34,8 +33,8 @@ fn expected<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usiz
 
 /// Starts a world in which Cluster API's controllers have ended, so that only the commands' requests are counted.
 async fn quiet(machines: usize) -> World {
-    let world = World::start(Start { machines, ..Start::default() }).await;
-    world.until_known(0).await;
+    let world = World::start(machines).await;
+    world.until_known().await;
     world.rest().await;
     world.sandbox.simulation().end().await;
     world.sandbox.management().requests().clear();
@@ -45,30 +44,27 @@ async fn quiet(machines: usize) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_increase_is_one_write_and_no_read() {
     let world = quiet(3).await;
-    world.increase(0, 2, PATIENT).await.unwrap();
+    world.increase(2, PATIENT).await.unwrap();
     assert_eq!(counted(&world), expected([("patch /scale", 1)]));
     world.stop().await;
 }
 
-#[rstest]
-#[case::of_one(1)]
-#[case::of_as_many_as_cluster_autoscaler_sends_at_once(10)]
-#[case::of_many(50)]
 #[tokio::test(flavor = "multi_thread")]
-async fn deletes_of_one_node_each_at_once_are_a_delete_each_one_size_and_no_read(#[case] count: usize) {
+async fn deletes_of_one_node_each_at_once_are_a_delete_each_one_size_and_no_read() {
+    const COUNT: usize = 50;
     // On a busy machine concurrent calls may arrive so far apart that the first are done before the last arrive: then
     // the test is repeated.
     for attempt in 1..=10 {
         let is_last = attempt == 10;
         let world = quiet(60).await;
-        let nodes = world.nodes().into_iter().take(count);
-        let answers = join_all(nodes.map(|node| world.delete(0, vec![node], PATIENT))).await;
+        let nodes = world.nodes().into_iter().take(COUNT);
+        let answers = join_all(nodes.map(|node| world.delete(vec![node], PATIENT))).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-        assert_eq!(world.now().size, i64::try_from(60 - count).unwrap());
+        assert_eq!(world.size(), i64::try_from(60 - COUNT).unwrap());
         let mut counted = counted(&world);
         // The size is tried once for all waiting calls, and once more for those that arrive while Machines are deleted.
         let tried = counted.remove("try to patch /scale").unwrap_or_default();
-        let is_expected = counted == expected([("delete /machines", count), ("patch /scale", 1)]);
+        let is_expected = counted == expected([("delete /machines", COUNT), ("patch /scale", 1)]);
         let is_expected = is_expected && (1..=2).contains(&tried);
         assert!(!is_last || is_expected, "{counted:?}, {tried} tried\n{}", world.describe());
         world.stop().await;
@@ -82,9 +78,9 @@ async fn deletes_of_one_node_each_at_once_are_a_delete_each_one_size_and_no_read
 async fn a_node_that_is_going_already_is_named_again_without_a_request() {
     let world = quiet(3).await;
     let node = world.nodes().remove(0);
-    world.delete(0, vec![node.clone()], PATIENT).await.unwrap();
+    world.delete(vec![node.clone()], PATIENT).await.unwrap();
     world.sandbox.management().requests().clear();
-    world.delete(0, vec![node], PATIENT).await.unwrap();
+    world.delete(vec![node], PATIENT).await.unwrap();
     assert_eq!(counted(&world), expected([]));
     world.stop().await;
 }

@@ -1,7 +1,7 @@
-//! A group of Machines in a sandbox, with one or more copies of the whole program in-process, and calls to them. It
-//! must not know how a command does its work: only the state before and afterwards.
+//! A group of Machines in a sandbox, with the whole program in-process, and calls to it. It must not know how a command
+//! does its work: only the state before and afterwards.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use app::{App, Config};
 use capi_autoscaler_provider::cli::{Cli, Command};
@@ -9,7 +9,7 @@ use clap::Parser as _;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
-    api::{PatchKind, Resource, Selection, Subresource},
+    api::{Resource, Selection},
 };
 use serde_json::{Value, json};
 use service::listen::Shutdown;
@@ -17,62 +17,18 @@ use testkit::{Wait, until};
 use tonic::{Status, transport::Channel};
 
 /// The group.
-pub(crate) const GROUP: &str = "MachineDeployment/team-a/workers";
+const GROUP: &str = "MachineDeployment/team-a/workers";
 
-/// The initial state of a world.
-#[derive(Clone, Copy)]
-pub(crate) struct Start {
-    /// The number of copies of the program.
-    pub(crate) copies: usize,
-    /// The number of Machines, each with its Node.
-    pub(crate) machines: usize,
+/// The sandbox, and the program that runs on it.
+pub(crate) struct World {
+    pub(crate) sandbox: Sandbox,
+    program: Option<Running>,
 }
 
-impl Default for Start {
-    fn default() -> Self {
-        Self { copies: 1, machines: 6 }
-    }
-}
-
-/// A running copy of the program.
-pub(crate) struct Copy {
+struct Running {
     server: App,
     shutdown: Shutdown,
     client: CloudProviderClient<Channel>,
-}
-
-impl Copy {
-    async fn end(self) {
-        self.shutdown.request();
-        self.server.finish().await.unwrap();
-    }
-}
-
-/// The sandbox, and the copies that run on it.
-pub(crate) struct World {
-    pub(crate) sandbox: Sandbox,
-    copies: Vec<Copy>,
-}
-
-/// The group at one moment.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct State {
-    /// spec.replicas.
-    pub(crate) size: i64,
-    /// The names of its Machines.
-    pub(crate) machines: BTreeSet<String>,
-}
-
-impl State {
-    /// Returns this state without these Machines, and with a size that is lower by their number.
-    pub(crate) fn without(&self, gone: &[String]) -> Self {
-        let mut state = self.clone();
-        for name in gone {
-            assert!(state.machines.remove(name), "{name} wasn't there");
-        }
-        state.size -= i64::try_from(gone.len()).unwrap();
-        state
-    }
 }
 
 fn cluster() -> Value {
@@ -84,7 +40,7 @@ fn cluster() -> Value {
     })
 }
 
-fn workers(start: Start) -> Value {
+fn workers(machines: usize) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineDeployment",
@@ -100,7 +56,7 @@ fn workers(start: Start) -> Value {
         },
         "spec": {
             "clusterName": "prod",
-            "replicas": start.machines,
+            "replicas": machines,
             "template": {
                 "spec": { "clusterName": "prod", "version": "v1.35.0" },
             },
@@ -108,29 +64,26 @@ fn workers(start: Start) -> Value {
     })
 }
 
-/// Returns a kind of the management cluster.
-pub(crate) fn resource(plural: &'static str) -> Resource {
-    Resource::new("cluster.x-k8s.io", "v1beta2", plural)
-}
-
 impl World {
-    pub(crate) async fn start(start: Start) -> Self {
-        let options = SandboxOptions {
-            settings: Settings { times: Times::ZERO, ..Settings::default() },
-            manifests: vec![cluster(), workers(start)],
-            ..SandboxOptions::default()
-        };
-        let sandbox = Sandbox::start(options).await.unwrap();
-        let kubeconfig = sandbox.management_kubeconfig();
-        let mut world = Self { sandbox, copies: Vec::new() };
-        for _ in 0..start.copies {
-            world.add_copy_by(&kubeconfig).await;
-        }
+    /// Starts the program on a group of this number of Machines, each with its Node.
+    pub(crate) async fn start(machines: usize) -> Self {
+        let mut world = Self::without_program(machines).await;
+        let kubeconfig = world.sandbox.management_kubeconfig();
+        world.start_program(&kubeconfig).await;
         world
     }
 
-    /// Starts another copy that uses this kubeconfig of the management cluster, and returns its number.
-    pub(crate) async fn add_copy_by(&mut self, kubeconfig: &Path) -> usize {
+    pub(crate) async fn without_program(machines: usize) -> Self {
+        let options = SandboxOptions {
+            settings: Settings { times: Times::ZERO, ..Settings::default() },
+            manifests: vec![cluster(), workers(machines)],
+            ..SandboxOptions::default()
+        };
+        Self { sandbox: Sandbox::start(options).await.unwrap(), program: None }
+    }
+
+    /// Starts the program with this kubeconfig of the management cluster.
+    pub(crate) async fn start_program(&mut self, kubeconfig: &Path) {
         let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
         let flags = [
             "x",
@@ -148,24 +101,28 @@ impl World {
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
         until("in sync", in_sync).await;
-        self.copies.push(Copy { server, shutdown, client });
-        self.copies.len() - 1
+        self.program = Some(Running { server, shutdown, client });
     }
 
     pub(crate) async fn stop(self) {
-        for copy in self.copies {
-            copy.end().await;
+        if let Some(Running { server, shutdown, .. }) = self.program {
+            shutdown.request();
+            server.finish().await.unwrap();
         }
         self.sandbox.stop().await;
     }
 
-    pub(crate) fn client(&self, copy: usize) -> CloudProviderClient<Channel> {
-        self.copies[copy].client.clone()
+    fn client(&self) -> CloudProviderClient<Channel> {
+        self.program.as_ref().unwrap().client.clone()
     }
 
     /// Returns the objects of a kind.
-    pub(crate) fn objects(&self, plural: &'static str) -> Vec<Arc<Value>> {
-        self.sandbox.management().api().list(&resource(plural), &Selection::default()).unwrap()
+    fn objects(&self, plural: &'static str) -> Vec<Arc<Value>> {
+        self.sandbox
+            .management()
+            .api()
+            .list(&Resource::new("cluster.x-k8s.io", "v1beta2", plural), &Selection::default())
+            .unwrap()
     }
 
     /// Returns the Nodes as Cluster Autoscaler sends them, by name.
@@ -174,12 +131,12 @@ impl World {
         nodes.iter().map(|node| as_sent(node)).collect()
     }
 
-    /// Waits until a copy knows all existing Nodes as the group's.
-    pub(crate) async fn until_known(&self, copy: usize) {
+    /// Waits until the program knows all existing Nodes as the group's.
+    pub(crate) async fn until_known(&self) {
         let knows_all = async || {
             for node in self.nodes() {
                 let request = proto::NodeGroupForNodeRequest { node: Some(node) };
-                let group = self.client(copy).node_group_for_node(request).await.unwrap().into_inner().node_group;
+                let group = self.client().node_group_for_node(request).await.unwrap().into_inner().node_group;
                 group.filter(|group| group.id == GROUP)?;
             }
             Some(())
@@ -187,60 +144,34 @@ impl World {
         Wait::new("all Nodes are known").showing(&|| self.describe()).value(knows_all).await;
     }
 
-    pub(crate) async fn delete(
-        &self,
-        copy: usize,
-        nodes: Vec<ExternalGrpcNode>,
-        deadline: Duration,
-    ) -> Result<(), Status> {
+    pub(crate) async fn delete(&self, nodes: Vec<ExternalGrpcNode>, deadline: Duration) -> Result<(), Status> {
         let request = proto::NodeGroupDeleteNodesRequest { id: GROUP.to_owned(), nodes };
-        self.client(copy).node_group_delete_nodes(within(request, deadline)).await.map(drop)
+        self.client().node_group_delete_nodes(within(request, deadline)).await.map(drop)
     }
 
-    pub(crate) async fn increase(&self, copy: usize, delta: i32, deadline: Duration) -> Result<(), Status> {
+    pub(crate) async fn increase(&self, delta: i32, deadline: Duration) -> Result<(), Status> {
         let request = proto::NodeGroupIncreaseSizeRequest { id: GROUP.to_owned(), delta };
-        self.client(copy).node_group_increase_size(within(request, deadline)).await.map(drop)
+        self.client().node_group_increase_size(within(request, deadline)).await.map(drop)
     }
 
-    /// Waits until a copy shows `size` instances, each of them a Machine and none a replica without one.
-    pub(crate) async fn until_machines_known(&self, copy: usize, size: i64) {
+    /// Waits until the program shows `size` instances, each of them a Machine and none a replica without one.
+    pub(crate) async fn until_machines_known(&self, size: i64) {
         let request = proto::NodeGroupNodesRequest { id: GROUP.to_owned() };
         let knows_all = async || {
-            let instances = self.client(copy).node_group_nodes(request.clone()).await.unwrap().into_inner().instances;
+            let instances = self.client().node_group_nodes(request.clone()).await.unwrap().into_inner().instances;
             let machines = instances.iter().filter(|instance| !instance.id.contains("replica-")).count();
             (i64::try_from(machines) == Ok(size)).then_some(())
         };
         Wait::new("all Machines are known").showing(&|| self.describe()).value(knows_all).await;
     }
 
-    /// Sets the size as another user.
-    pub(crate) fn set_size(&self, size: i64) {
-        let patch = json!({ "spec": { "replicas": size } });
-        let api = self.sandbox.management().api();
-        let deployments = resource("machinedeployments");
-        api.patch(&deployments, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
-    }
-
-    /// Holds a Machine in deletion by another user's hook, or releases it.
-    pub(crate) fn hold_in_deletion(&self, name: &str, holds: bool) {
-        let value = holds.then_some("");
-        let annotations = json!({ "pre-drain.delete.hook.machine.cluster.x-k8s.io/held": value });
-        let patch = json!({ "metadata": { "annotations": annotations } });
-        let api = self.sandbox.management().api();
-        api.patch(&resource("machines"), "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
-    }
-
-    /// Returns the current state of the group.
-    pub(crate) fn now(&self) -> State {
-        State { size: self.size(), machines: self.objects("machines").iter().map(|machine| name(machine)).collect() }
-    }
-
-    fn size(&self) -> i64 {
+    /// Returns the spec.replicas of the group.
+    pub(crate) fn size(&self) -> i64 {
         self.objects("machinedeployments")[0]["spec"]["replicas"].as_i64().unwrap()
     }
 
     /// Returns the reason for which the group isn't at rest, or `None` if it is.
-    pub(crate) fn unrest(&self) -> Option<String> {
+    fn unrest(&self) -> Option<String> {
         let deployments = self.objects("machinedeployments");
         let machines = self.objects("machines");
         for machine in &machines {
@@ -256,15 +187,13 @@ impl World {
     }
 
     /// Waits until the controllers are idle, and nothing of a deletion is left.
-    pub(crate) async fn rest(&self) -> State {
+    pub(crate) async fn rest(&self) {
         let state = || format!("{:?}\n{}", self.unrest(), self.describe());
-        Wait::new("rest").showing(&state).value(async || self.at_rest().await).await
-    }
-
-    /// Lets the controllers become idle. Returns the state if nothing of a deletion is left.
-    pub(crate) async fn at_rest(&self) -> Option<State> {
-        self.sandbox.simulation().settle().await;
-        self.unrest().is_none().then(|| self.now())
+        let at_rest = async || {
+            self.sandbox.simulation().settle().await;
+            self.unrest().is_none().then_some(())
+        };
+        Wait::new("rest").showing(&state).value(at_rest).await;
     }
 
     /// Describes the objects and the requests to the API server, for a test that fails.

@@ -29,11 +29,11 @@ use tokio::time::{Instant, timeout};
 use super::{
     accepted::DeletionTarget,
     api::SizeCall,
-    command::Delete,
     error::ScaleError,
     events::EventContent,
     mark,
     metrics::Write,
+    queue::Delete,
     read::{self, GroupMachines},
     refusal, replace,
     request::{self, Request, Target},

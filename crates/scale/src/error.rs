@@ -1,6 +1,7 @@
 //! The errors of refused and failed commands, in classes that say whether a retry makes sense.
 
 use thiserror::Error;
+use tonic::Code;
 
 /// The reason why a command was refused or failed; each text names the group, the rule and the remedy.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -73,16 +74,40 @@ impl ScaleError {
         }
     }
 
-    /// Returns the gRPC code of the answer, by its name in the protocol.
+    /// Returns the gRPC code of the answer. No other mapping may exist.
     #[must_use]
-    pub(crate) fn grpc_code(&self) -> &'static str {
+    pub fn grpc_code(&self) -> Code {
         match self {
-            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
-            Self::NotFound(_) => "NOT_FOUND",
-            Self::FailedPrecondition(_) | Self::ReadOnly(_) => "FAILED_PRECONDITION",
-            Self::Aborted(_) => "ABORTED",
-            Self::PermissionDenied(_) => "PERMISSION_DENIED",
-            Self::Unavailable(_) => "UNAVAILABLE",
+            Self::InvalidArgument(_) => Code::InvalidArgument,
+            Self::NotFound(_) => Code::NotFound,
+            Self::FailedPrecondition(_) | Self::ReadOnly(_) => Code::FailedPrecondition,
+            Self::Aborted(_) => Code::Aborted,
+            Self::PermissionDenied(_) => Code::PermissionDenied,
+            Self::Unavailable(_) => Code::Unavailable,
         }
+    }
+}
+
+/// Returns the name of a gRPC code in the protocol.
+#[must_use]
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }

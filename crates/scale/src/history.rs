@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     error::ScaleError,
-    events::{EventContent, EventReason, asked_for_by},
+    events::{EventContent, asked_for_by},
 };
 use rules::text::shortened;
 
@@ -94,21 +94,6 @@ impl Outcome {
         }
     }
 
-    fn of_reason(reason: EventReason) -> Self {
-        match reason {
-            EventReason::ScaledUp
-            | EventReason::ScaledDown
-            | EventReason::ReplacedFailedMachine
-            | EventReason::InstanceChosenByProvider => Self::Done,
-            EventReason::ScaleUpRefused | EventReason::ScaleDownRefused => Self::Refused,
-            EventReason::ScaleUpFailed
-            | EventReason::ScaleDownFailed
-            | EventReason::SizePutBack
-            | EventReason::ScaleUpHeldBack
-            | EventReason::SmallerThanRemembered => Self::Failed,
-        }
-    }
-
     fn of_error(error: &ScaleError) -> Self {
         match error {
             ScaleError::InvalidArgument(_)
@@ -135,7 +120,7 @@ impl History {
 
     /// Records an outcome that an Event reports too.
     pub(super) fn reported(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
-        let outcome = Outcome::of_reason(content.reason());
+        let (_, _, outcome) = content.reason().kind();
         self.add(group, outcome, content.reason().as_str(), code, &content.text());
     }
 

@@ -6,7 +6,6 @@
 
 mod accepted;
 mod api;
-mod command;
 mod delete;
 mod error;
 mod events;
@@ -14,7 +13,6 @@ mod events;
 #[doc(hidden)]
 pub mod fake;
 mod history;
-mod log_limit;
 mod mark;
 mod metrics;
 mod put_back;
@@ -32,7 +30,6 @@ mod tenancy;
 #[cfg(test)]
 mod tests;
 pub mod traces;
-mod without_effect;
 mod work;
 
 use std::{sync::Arc, time::Duration};
@@ -47,20 +44,17 @@ use tokio_util::{
 
 use self::{
     accepted::AcceptedDeletions,
-    command::{Caller, Command, Delete},
-    log_limit::Refusals,
-    queue::Lanes,
+    queue::{Caller, Command, Delete, Lanes},
     read_only::ReadOnlyCommand,
-    without_effect::Repeats,
-    work::Shared,
+    work::{Refusals, Repeats, Shared},
 };
 pub use self::{
     api::Api,
-    command::NodeName,
-    error::ScaleError,
+    error::{ScaleError, code_name},
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
+    queue::NodeName,
     remember::MemoryKeeper,
     tenancy::{MayWrite, WriteBudget},
 };
@@ -216,7 +210,7 @@ impl Scale {
 
     /// Logs the sums of refused and failed commands whose minute is over. It must be called periodically.
     pub fn sum_up_refusals(&self) {
-        work::sum_up_refusals(&self.shared);
+        self.shared.refusals.sum_up();
     }
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.

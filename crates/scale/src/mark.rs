@@ -50,7 +50,7 @@ pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
         }
         let value = format!("{MARKED_BY}{:.0}", Timestamp::now());
         match work.write(Write::Mark, work.api().set_mark(key, uid, &machine.version, &value)).await {
-            Ok(machine) if machine.deleting => return Fate::Going,
+            Ok(machine) if machine.is_deleting() => return Fate::Going,
             Ok(_) => return Fate::Ours,
             Err(CallError::Missing(_)) => return Fate::Going,
             // A mark without an answer may be there: whoever finds it takes it for the other's, and the Machine stays.

@@ -1,26 +1,117 @@
-//! The order of commands: one at a time per group, in the order of their arrival, and concurrently across groups.
-//! Adjacent deletes are one batch. A group has a task only while it has commands. No lock is held across an await.
+//! Commands, their callers, and their order: one at a time per group, in the order of their arrival, and concurrently
+//! across groups. Adjacent deletes are one batch. A group has a task only while it has commands. No lock is held across an
+//! await.
 
 use std::{
     collections::{HashMap, VecDeque},
     mem,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
-use opentelemetry::context::FutureExt as _;
+use arcstr::ArcStr;
+use opentelemetry::{Context, context::FutureExt as _};
 use parking_lot::Mutex;
 use rules::GroupId;
-use tokio::time::sleep;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
 use super::{
-    command::{Caller, Command, Delete},
     delete,
-    error::ScaleError,
+    error::{ScaleError, code_name},
     refusal, size,
     work::{Shared, Work},
 };
-use crate::traces::Span;
+
+/// A Node as the caller names it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeName {
+    /// Its name, or the instance id of one that has no Node.
+    pub name: String,
+    /// Its providerID, or the instance id of one that has no Node.
+    pub provider_id: String,
+    /// Its annotations.
+    pub annotations: HashMap<String, String>,
+}
+
+impl NodeName {
+    /// Returns the text that identifies it: its providerID, or its name if it has none.
+    pub(super) fn text(&self) -> &str {
+        if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
+    }
+}
+
+/// The caller that waits for a command's result.
+pub(super) struct Caller {
+    /// The command as a metric label.
+    pub(super) command: &'static str,
+    /// The number of Nodes that it names.
+    pub(super) nodes: Option<usize>,
+    /// The time at which it was asked for.
+    pub(super) begun: Instant,
+    /// The trace that it is a part of.
+    pub(super) trace: Context,
+    /// The name of the client that asks.
+    pub(super) client: Option<ArcStr>,
+    /// Held by the call for as long as it waits.
+    pub(super) waiting: Weak<()>,
+    answer: oneshot::Sender<Result<(), ScaleError>>,
+}
+
+impl Caller {
+    /// Returns the caller that holds `waiting`.
+    pub(super) fn new(
+        command: &'static str,
+        client: Option<ArcStr>,
+        answer: oneshot::Sender<Result<(), ScaleError>>,
+        waiting: &Arc<()>,
+    ) -> Self {
+        let (begun, trace, waiting) = (Instant::now(), Context::current(), Arc::downgrade(waiting));
+        Self { command, nodes: None, begun, trace, client, waiting, answer }
+    }
+
+    /// Returns true if nobody waits for the result any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, result: Result<(), ScaleError>) {
+        // The caller may have left: the log has the result.
+        let _ = self.answer.send(result);
+    }
+}
+
+/// A delete that waits for its turn.
+pub(super) struct Delete {
+    pub(super) nodes: Vec<NodeName>,
+    pub(super) caller: Caller,
+}
+
+/// A command that waits for its turn.
+pub(super) enum Command {
+    Increase(i32, Caller),
+    Decrease(i32, Caller),
+    Delete(Delete),
+}
+
+impl Command {
+    /// Returns true if nobody waits for the result any more.
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Increase(_, caller) | Self::Decrease(_, caller) | Self::Delete(Delete { caller, .. }) => {
+                caller.is_gone()
+            }
+        }
+    }
+
+    fn into_caller(self) -> Caller {
+        match self {
+            Self::Increase(_, caller) | Self::Decrease(_, caller) | Self::Delete(Delete { caller, .. }) => caller,
+        }
+    }
+}
 
 /// The time for which deletes that come together are gathered: Cluster Autoscaler sends one Node per call, concurrently,
 /// and one smaller size serves the whole batch.
@@ -36,7 +127,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.shared.lanes.break_off(&self.id);
+            self.shared.lanes.0.lock().remove(&self.id);
         }
     }
 }
@@ -77,7 +168,7 @@ async fn run(mut guard: Guard) {
             Command::Delete(first) => {
                 let deletes = gather(&work, first).await;
                 let span = work.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
-                name(&span, &work);
+                span.set("group", work.id.to_string());
                 Box::pin(delete::delete(&work, deletes)).with_context(span.context()).await;
                 span.close();
             }
@@ -106,30 +197,26 @@ async fn in_turn(
     }
     work.note_callers([caller]);
     let span = work.api().traces().work(caller.command, std::iter::once(&caller.trace));
-    name(&span, work);
+    span.set("group", work.id.to_string());
     let result = command.with_context(span.context()).await;
     match &result {
         Ok(()) => span.end("OK", None),
-        Err(error) => span.end(error.grpc_code(), Some(error.to_string())),
+        Err(error) => span.end(code_name(error.grpc_code()), Some(error.to_string())),
     }
     result
-}
-
-fn name(span: &Span, work: &Work) {
-    span.set("group", work.id.to_string());
 }
 
 /// The maximum number of commands that wait for a group's turn.
 pub(super) const MOST_WAITING: usize = 1_000;
 
 /// The result of queueing a command.
-pub(super) struct Enqueued {
+struct Enqueued {
     /// True if the lane is new and has to be run.
-    pub(super) is_new: bool,
+    is_new: bool,
     /// The command, if too many wait already.
-    pub(super) refused: Option<Command>,
+    refused: Option<Command>,
     /// The waiting commands whose callers are gone. They are out of the lane.
-    pub(super) gone: VecDeque<Command>,
+    gone: VecDeque<Command>,
 }
 
 /// The waiting commands of each group. A lane exists for as long as its task runs.
@@ -150,7 +237,7 @@ impl Lanes {
 
     /// Puts a command into its group's lane, if not too many wait there. Takes out those whose callers are gone: what a
     /// caller has sent would stay until its turn otherwise, and the server counts it no longer.
-    pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
+    fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
         let mut lanes = self.0.lock();
         let is_new = !lanes.contains_key(id);
         let lane = lanes.entry(id.clone()).or_default();
@@ -166,18 +253,13 @@ impl Lanes {
     }
 
     /// Returns the next command of a lane; the lane ends if there is none.
-    pub(super) fn next(&self, id: &GroupId) -> Option<Command> {
+    fn next(&self, id: &GroupId) -> Option<Command> {
         let mut lanes = self.0.lock();
         let command = lanes.get_mut(id)?.pop_front();
         if command.is_none() {
             lanes.remove(id);
         }
         command
-    }
-
-    /// Removes a lane whose task has ended in the middle of a turn.
-    pub(super) fn break_off(&self, id: &GroupId) {
-        self.0.lock().remove(id);
     }
 
     /// Takes the deletes at the head of the lane.

@@ -60,10 +60,10 @@ pub(super) async fn machines(work: &Work) -> Result<GroupMachines, CallError> {
     let holding: HashSet<_> = listed
         .into_iter()
         .filter(|machine| {
-            let is_new = || machine.deleting_since.is_none_or(|since| now.duration_since(since) < MAY_BE_LOWERED_FOR);
-            !machine.deleting || is_new() || with_node.contains(&machine.uid)
+            let is_new = || machine.deleting_since().is_none_or(|since| now.duration_since(since) < MAY_BE_LOWERED_FOR);
+            !machine.is_deleting() || is_new() || with_node.contains(&machine.uid())
         })
-        .map(|machine| machine.uid)
+        .map(|machine| machine.uid())
         .collect();
     let instances = match id.kind {
         ScalableKind::MachinePool => Some(instances(work, id)?.max(holding.len())),

@@ -10,8 +10,8 @@ use arcstr::ArcStr;
 use rules::{GroupId, size, writing::NotScalable};
 
 use super::{
-    command::NodeName,
     error::ScaleError,
+    queue::NodeName,
     refusal, request,
     work::{Shared, Work},
 };

@@ -10,7 +10,7 @@ use rules::{
 };
 use shared_informer::ResourceVersion;
 
-use super::{MachinePoolDeletes, command::NodeName, error::ScaleError, refusal, work::Work};
+use super::{MachinePoolDeletes, error::ScaleError, queue::NodeName, refusal, work::Work};
 use index::{NodeQuery, Resolved};
 
 /// The maximum length of a Node's id in an answer, in characters.

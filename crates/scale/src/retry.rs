@@ -112,13 +112,6 @@ mod tests {
         assert_eq!(pause_after(&error, attempt), millis.map(Duration::from_millis));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_end_comes_to_every_row_of_attempts() {
-        let mut attempts = Attempts::counted(Counter::default());
-        while attempts.again(&CallError::Unknown(text(), None)).await {}
-        assert_eq!(attempts.made(), MOST);
-    }
-
     #[rstest]
     #[case::at_once(1, 0, Some(100))]
     #[case::the_last_one(5, 3_000, Some(1_600))]
@@ -141,11 +134,5 @@ mod tests {
             begun.push(first.elapsed().as_secs());
         }
         assert_eq!(begun, [0, 5, 10, 15, 20]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_wish_beyond_what_a_caller_waits_for_ends_the_attempts() {
-        let busy = CallError::Busy(text(), Some(Duration::from_secs(600)));
-        assert!(!Attempts::counted(Counter::default()).again(&busy).await);
     }
 }

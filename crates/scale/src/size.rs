@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::{
     accepted::DeletionTarget,
     api::SizeCall,
-    command::Caller,
     delete::{self, Fate, TryAgain},
     error::ScaleError,
     metrics::Write,
+    queue::Caller,
     read, refusal,
     request::Target,
     size_write::{Aim, Resize, Written, as_i32},

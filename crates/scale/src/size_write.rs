@@ -14,9 +14,9 @@ use rules::{
 
 use super::{
     api::{GroupState, SizeCall},
-    command::Caller,
     error::ScaleError,
     metrics::Write,
+    queue::Caller,
     read::{self, GroupMachines},
     refusal,
     retry::Attempts,

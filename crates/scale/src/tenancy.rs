@@ -29,6 +29,12 @@ pub trait MayWrite: Send + Sync {
     fn may_write(&self) -> Result<(), String>;
 }
 
+impl<F: Fn() -> Result<(), String> + Send + Sync> MayWrite for F {
+    fn may_write(&self) -> Result<(), String> {
+        self()
+    }
+}
+
 /// The writes of all Clusters. Clones share them.
 #[derive(Clone, Debug)]
 pub struct WriteBudget(Arc<Semaphore>);
@@ -161,16 +167,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn reads_of_a_cluster_count_among_its_own_calls_alone() {
-        struct Served;
-
-        impl MayWrite for Served {
-            fn may_write(&self) -> Result<(), String> {
-                Ok(())
-            }
-        }
-
         let budget = WriteBudget(Arc::new(Semaphore::new(1)));
-        let [busy, quiet] = [(); 2].map(|()| Tenancy::of_one_of_many(Arc::new(Served), &budget));
+        let [busy, quiet] = [(); 2].map(|()| Tenancy::of_one_of_many(Arc::new(|| Ok(())), &budget));
         let reads: Vec<_> = std::iter::from_fn(|| busy.read_slot(&Method::GET).now_or_never()).take(100).collect();
         assert_eq!(reads.len(), OF_ONE);
         assert!(reads.iter().all(Option::is_some));

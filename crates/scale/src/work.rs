@@ -2,38 +2,36 @@
 //! a slot among Clusters; and the reports to the log, the metrics, the index, the history, Events and callers.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arcstr::ArcStr;
 use parking_lot::Mutex;
 use rules::{
     GroupId,
-    text::shortened,
+    text::{LogLimit, shortened},
     writing::{CallError, GroupVersion, NotScalable},
 };
 use shared_informer::Spawner;
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     ScaleOptions,
     accepted::AcceptedDeletions,
     api::Api,
-    command::Caller,
-    error::ScaleError,
+    error::{ScaleError, code_name},
     events::{EventContent, EventRecorder},
     history::{History, LONGEST_TEXT},
-    log_limit::{Kind, Refusals},
     metrics::{ScaleMetrics, Write},
-    queue::Lanes,
+    queue::{Caller, Lanes},
     refusal,
     retry::Attempts,
-    without_effect::Repeats,
 };
 use index::{Index, ScaleView};
 
@@ -57,23 +55,23 @@ pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
     /// The size written in this turn.
-    pub(super) resized: Mutex<Option<Resized>>,
+    resized: Mutex<Option<Resized>>,
     /// The clients whose commands this turn carries out.
-    pub(super) clients: Mutex<BTreeSet<ArcStr>>,
+    clients: Mutex<BTreeSet<ArcStr>>,
     /// The calls that wait for this turn's commands.
-    pub(super) callers: Mutex<Vec<Weak<()>>>,
+    callers: Mutex<Vec<Weak<()>>>,
     /// True once something was written in this turn.
-    pub(super) has_written: AtomicBool,
+    has_written: AtomicBool,
     /// True once a write of this turn had no answer.
-    pub(super) may_have_written: AtomicBool,
+    may_have_written: AtomicBool,
 }
 
 /// A size that has been written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Resized {
-    pub(super) from: i32,
-    pub(super) to: i32,
-    pub(super) attempts: u32,
+#[derive(Clone, Copy)]
+struct Resized {
+    from: i32,
+    to: i32,
+    attempts: u32,
 }
 
 impl Work {
@@ -100,6 +98,11 @@ impl Work {
     /// Returns the group as it is now.
     pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
         self.index().scale_view(&self.id).map_err(|why| refusal::not_scalable(&self.id, &why))
+    }
+
+    /// Stores in the index the version of the group that was read.
+    pub(super) fn store_version(&self, version: &GroupVersion) {
+        self.index().set_written(&self.id, version.clone());
     }
 
     /// Returns attempts that count each retry.
@@ -136,7 +139,7 @@ impl Work {
         call: impl Future<Output = Result<T, CallError>> + Send,
     ) -> Result<T, CallError> {
         let _slot = self.api().tenancy().slot().await;
-        let started = Instant::now();
+        let started = std::time::Instant::now();
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         if write != Write::DryRun {
@@ -176,9 +179,28 @@ impl Work {
             self.clients.lock().extend(caller.client.clone());
         }
     }
+}
 
-    // Reports to the log, the metrics, the index, the history, Events and callers. They decide nothing.
+/// The state that the commands of one workload cluster share.
+pub(super) struct Shared {
+    pub(super) index: Arc<Index>,
+    pub(super) api: Api,
+    pub(super) options: ScaleOptions,
+    pub(super) metrics: ScaleMetrics,
+    pub(super) events: EventRecorder,
+    pub(super) history: History,
+    pub(super) spawner: Spawner,
+    pub(super) tasks: TaskTracker,
+    pub(super) ended: CancellationToken,
+    pub(super) lanes: Lanes,
+    pub(super) accepted_deletions: AcceptedDeletions,
+    pub(super) refusals: Refusals,
+    pub(super) repeats: Repeats,
+}
 
+// Reports to the log, the metrics, the index, the history, Events and callers. They decide nothing.
+
+impl Work {
     /// Reports a smaller target size that changes nothing: its object is no node group now, or is rolling out.
     pub(super) fn report_size_left(&self, scalable: &Result<ScaleView, NotScalable>) {
         match scalable {
@@ -264,11 +286,6 @@ impl Work {
         self.report(EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// Stores in the index the version of the group that was read.
-    pub(super) fn store_version(&self, version: &GroupVersion) {
-        self.index().set_written(&self.id, version.clone());
-    }
-
     /// Reports an event of the group.
     pub(super) fn report(&self, content: EventContent) {
         self.report_with_code(content, None);
@@ -337,7 +354,7 @@ impl Work {
                 tracing::info!(%group, command, client, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
             }
             Err(error) => {
-                let code = error.grpc_code();
+                let code = code_name(error.grpc_code());
                 let is_known = self.index().uid(group).is_some();
                 let kind = Kind { group: is_known.then(|| group.clone()), command, code };
                 let text = error.to_string();
@@ -355,27 +372,119 @@ impl Work {
     }
 }
 
-/// The state that the commands of one workload cluster share.
-pub(super) struct Shared {
-    pub(super) index: Arc<Index>,
-    pub(super) api: Api,
-    pub(super) options: ScaleOptions,
-    pub(super) metrics: ScaleMetrics,
-    pub(super) events: EventRecorder,
-    pub(super) history: History,
-    pub(super) spawner: Spawner,
-    pub(super) tasks: TaskTracker,
-    pub(super) ended: CancellationToken,
-    pub(super) lanes: Lanes,
-    pub(super) accepted_deletions: AcceptedDeletions,
-    pub(super) refusals: Refusals,
-    pub(super) repeats: Repeats,
+// The limit of log lines for refused and failed commands: the first of a group and reason at once, and those that follow
+// within a minute as a sum. A caller could fill the log otherwise. It never concerns a command that is done, or may be.
+
+/// The maximum number of kinds. Those beyond it count as refusals of groups that aren't known.
+const MOST: usize = 1_000;
+
+/// The kind of a refusal.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Kind {
+    /// Its group; `None` if none is known by that id, of which a caller may make up any number.
+    pub(super) group: Option<GroupId>,
+    pub(super) command: &'static str,
+    pub(super) code: &'static str,
 }
 
-/// Logs the sums of refused and failed commands whose minute is over.
-pub(super) fn sum_up_refusals(shared: &Shared) {
-    for (Kind { group, command, code }, more) in shared.refusals.take_sums() {
-        let group = group.map_or_else(|| "(none that is known)".to_owned(), |group| group.to_string());
-        tracing::warn!(group, command, code, more, "further commands were refused or failed");
+/// The refusals of the last minute.
+#[derive(Debug)]
+pub(super) struct Refusals(Mutex<LogLimit<Kind>>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new(LogLimit::new(1)))
+    }
+}
+
+impl Refusals {
+    /// Counts a refusal. Returns the number of earlier ones that weren't logged, if this one has to be logged.
+    pub(super) fn allows(&self, mut kind: Kind) -> Option<u64> {
+        let mut limit = self.0.lock();
+        if !limit.may_count(&kind, MOST) {
+            kind.group = None;
+        }
+        limit.allows(kind, 1, Instant::now().into_std())
+    }
+
+    /// Logs the sums of refused and failed commands whose minute is over.
+    pub(super) fn sum_up(&self) {
+        let over = self.0.lock().over(Instant::now().into_std());
+        for (Kind { group, command, code }, more) in over {
+            let group = group.map_or_else(|| "(none that is known)".to_owned(), |group| group.to_string());
+            tracing::warn!(group, command, code, more, "further commands were refused or failed");
+        }
+    }
+}
+
+// Commands that succeed, change nothing and are repeated: Cluster Autoscaler takes such a success for a change, and may
+// then silently skip the rest of its loop for all groups.
+
+/// The time for which a command without effect is remembered. Cluster Autoscaler's loops are seconds apart, and its
+/// caches live for minutes.
+const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
+
+/// The last commands without effect of each group, by kind of command.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(Mutex<HashMap<(GroupId, &'static str), Repeat>>);
+
+/// A series of commands of one kind that changed nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Repeat {
+    /// The number of commands.
+    pub(super) times: u32,
+    last: Instant,
+}
+
+impl Repeats {
+    /// Records a command that succeeded. Returns the series if neither this command nor the previous ones changed
+    /// anything.
+    pub(super) fn note(&self, id: &GroupId, command: &'static str, has_effect: bool) -> Option<Repeat> {
+        let now = Instant::now();
+        let mut repeats = self.0.lock();
+        repeats.retain(|_, repeat| now.duration_since(repeat.last) < REMEMBERED_FOR);
+        let key = (id.clone(), command);
+        if has_effect {
+            repeats.remove(&key);
+            return None;
+        }
+        let repeat = repeats.entry(key).or_insert(Repeat { times: 0, last: now });
+        *repeat = Repeat { times: repeat.times.saturating_add(1), last: now };
+        (repeat.times > 1).then_some(*repeat)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str) -> GroupId {
+        GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_kinds_is_bounded_whatever_the_number_of_groups() {
+        let kind =
+            |name: usize| Kind { group: Some(group(&format!("g{name}"))), command: "increase", code: "NOT_FOUND" };
+        let refusals = Refusals::default();
+        let logged = (0..10 * MOST).filter(|name| refusals.allows(kind(*name)).is_some()).count();
+        assert_eq!(logged, MOST + 1);
+        tokio::time::advance(rules::text::PAUSE).await;
+        let sum: u64 = refusals.0.lock().over(Instant::now().into_std()).iter().map(|(_, more)| more).sum();
+        assert_eq!(usize::try_from(sum).unwrap(), 10 * MOST - logged);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_without_effect_is_noted_when_it_comes_again() {
+        let repeats = Repeats::default();
+        let times = |name: &str, has_effect| repeats.note(&group(name), "decrease", has_effect).map(|it| it.times);
+        assert_eq!((times("a", false), times("b", false)), (None, None));
+        assert_eq!((times("a", false), times("a", false)), (Some(2), Some(3)));
+        assert_eq!(repeats.note(&group("a"), "delete", false), None, "another command");
+        assert_eq!((times("a", true), times("a", false)), (None, None), "it had an effect meanwhile");
+        tokio::time::advance(REMEMBERED_FOR).await;
+        assert_eq!(times("b", false), None, "long ago");
+        assert_eq!(repeats.0.lock().len(), 1, "what nobody asks for again is forgotten");
     }
 }

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rules::text::LogLimit;
 use tonic::{Code, metadata::MetadataMap};
 
-use super::metrics::{Rpc, code_name};
-use scale::traces::Traces;
+use super::metrics::Rpc;
+use scale::{code_name, traces::Traces};
 
 /// The number of callers' kinds from which on new callers share their lines: there may be any number of them.
 const MANY: usize = 64;
@@ -190,53 +190,25 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_reported_at_once_and_those_that_follow_are_summed_up() {
+    fn the_first_of_a_code_is_logged_at_once_and_those_that_follow_as_a_sum() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = CapturedLog::of(|| {
-            for _ in 0..35_000 {
-                call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
-            }
-            call_log.record(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
-        });
-        let lines: Vec<_> = said.lines().collect();
-        let [first, second] = lines[..] else { panic!("{said}") };
-        assert!(first.contains("WARN") && first.contains("an RPC failed: nobody knows it"), "{first}");
-        assert!(
-            first.contains("rpc=\"NodeGroupTargetSize\" group=\"MachineDeployment/a/b\" code=\"NOT_FOUND\""),
-            "{first}"
-        );
-        assert!(first.contains("milliseconds=0 more=0"), "{first}");
-        assert!(second.contains("a/c") && second.contains("more=34999"), "{second}");
-    }
-
-    #[test]
-    fn repeated_failures_are_summed_up_without_a_further_call() {
-        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = CapturedLog::of(|| {
-            for _ in 0..3 {
-                call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
-            }
-            call_log.sum_up(begun);
-            call_log.sum_up(begun + PAUSE);
-            call_log.sum_up(begun + PAUSE * 2);
-        });
-        let lines: Vec<_> = said.lines().collect();
-        assert_eq!(lines.len(), 2, "{said}");
-        assert!(lines[1].contains("further RPCs were slow or failed") && lines[1].contains("more=2"), "{said}");
-    }
-
-    #[test]
-    fn another_code_of_the_same_rpc_is_reported_by_itself() {
-        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
+        let id = format!("MachineDeployment/a/{}", "b".repeat(100_000));
         let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
         let said = CapturedLog::of(|| {
-            call_log.record(failed("a", &metadata), begun);
+            for _ in 0..35_000 {
+                call_log.record(failed(&id, &metadata), begun);
+            }
             call_log.record(slow, begun);
+            (0..=2).for_each(|minutes| call_log.sum_up(begun + PAUSE * minutes));
         });
-        assert!(
-            said.lines().any(|line| line.contains("an RPC was slow") && line.contains("milliseconds=2000")),
-            "{said}"
-        );
+        let lines: Vec<_> = said.lines().collect();
+        let [first, slow, sum] = lines[..] else { panic!("{said}") };
+        assert!(first.contains("WARN") && first.contains("an RPC failed: nobody knows it"), "{first}");
+        assert!(first.contains("rpc=\"NodeGroupTargetSize\" group=\"MachineDeployment/a/b"), "{first}");
+        assert!(first.contains("code=\"NOT_FOUND\" milliseconds=0 more=0"), "{first}");
+        assert!(first.len() < 1_000, "{} bytes", first.len());
+        assert!(slow.contains("an RPC was slow") && slow.contains("milliseconds=2000"), "{slow}");
+        assert!(sum.contains("further RPCs were slow or failed") && sum.contains("more=34999"), "{sum}");
     }
 
     #[test]
@@ -289,13 +261,5 @@ mod tests {
         });
         assert_eq!(said.lines().count(), MANY + 2, "one line of those that share it, and their sum");
         assert!(said.contains("more=935"), "{said}");
-    }
-
-    #[test]
-    fn an_id_of_many_pages_is_cut() {
-        let (call_log, metadata) = (call_log(), MetadataMap::new());
-        let long = "a".repeat(100_000);
-        let said = CapturedLog::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
-        assert!(said.len() < 1_000, "{} bytes", said.len());
     }
 }

@@ -12,7 +12,6 @@ mod pace;
 mod pins;
 mod pricing;
 mod session;
-mod status;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -31,13 +30,12 @@ pub use self::{
 };
 use self::{
     call_log::{Answered, CallLog},
-    metrics::{Rpc, code_name},
-    status::{code_of, cut, may_only_read, status_of, unknown},
-    wire::Subject,
+    metrics::Rpc,
+    wire::{Subject, code_of, cut, may_only_read, unknown},
 };
 use crate::listen::{Client, Connection};
 use proto::cloud_provider_server::CloudProvider;
-use scale::{NodeName, Scale, ScaleError};
+use scale::{NodeName, Scale, ScaleError, code_name};
 
 /// The access that a call needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -153,7 +151,7 @@ impl Service {
         let scale = session.scale_for(client.as_ref());
         let group = id.clone();
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
-        let result = result.map_err(|error| cut(status_of(&error)));
+        let result = result.map_err(|error| cut(Status::new(error.grpc_code(), error.to_string())));
         let code = code_of(&result);
         call.answered(code);
         if code == Code::NotFound {

@@ -20,10 +20,7 @@ use super::{
     pace::Pace,
     pins::Pins,
     pricing::{self, Moment},
-    status::{code_of, unknown},
-    wire,
-    wire::Subject,
-    wire::{group_to_wire, instance_to_wire},
+    wire::{self, Subject, code_of, group_to_wire, instance_to_wire, unknown},
 };
 use crate::listen::{Client, Connection};
 use index::{Index, NodeQuery};

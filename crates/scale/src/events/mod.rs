@@ -207,6 +207,7 @@ impl Poster {
 
     fn event(&self, occurrence: &Occurrence) -> Event {
         let Occurrence { group, uid, content, at } = occurrence;
+        let (action, kind, _) = content.reason.kind();
         let name = clipped(&group.key.name, LONGEST_NAME);
         // A clipped name ends in an ellipsis, which no name may contain.
         let name = name.trim_end_matches(ELLIPSIS).trim_end_matches(['-', '.']);
@@ -218,9 +219,9 @@ impl Poster {
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(*at)),
-            type_: Some(content.reason.event_type().to_owned()),
+            type_: Some(kind.to_owned()),
             reason: Some(content.reason.as_str().to_owned()),
-            action: Some(content.reason.action().to_owned()),
+            action: Some(action.to_owned()),
             note: Some(note(content)),
             regarding: Some(ObjectReference {
                 api_version: self.api_version(group.kind),

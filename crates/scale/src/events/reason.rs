@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use arcstr::ArcStr;
 use rules::named_enum;
 
-use crate::error::ScaleError;
+use crate::{error::ScaleError, history::Outcome};
 
 /// The maximum number of Machines in a note.
 const MOST_NAMES: usize = 10;
@@ -40,36 +40,20 @@ named_enum! {
 }
 
 impl EventReason {
-    /// Returns the action as it stands in the Event.
-    #[must_use]
-    pub fn action(self) -> &'static str {
+    /// Returns the action and the type as they stand in the Event, and the outcome as the history has it.
+    pub(crate) fn kind(self) -> (&'static str, &'static str, Outcome) {
         match self {
-            Self::ScaledUp
-            | Self::ScaleUpRefused
-            | Self::ScaleUpFailed
-            | Self::ScaleUpHeldBack
-            | Self::SmallerThanRemembered => "ScaleUp",
-            Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
-                "ScaleDown"
+            Self::ScaledUp => ("ScaleUp", "Normal", Outcome::Done),
+            Self::ScaledDown => ("ScaleDown", "Normal", Outcome::Done),
+            Self::ScaleUpRefused => ("ScaleUp", "Warning", Outcome::Refused),
+            Self::ScaleDownRefused => ("ScaleDown", "Warning", Outcome::Refused),
+            Self::ScaleUpFailed | Self::ScaleUpHeldBack | Self::SmallerThanRemembered => {
+                ("ScaleUp", "Warning", Outcome::Failed)
             }
-            Self::ReplacedFailedMachine => "ReplaceMachine",
-            Self::SizePutBack => "WatchSize",
-        }
-    }
-
-    /// Returns the type of the Event: `Normal` or `Warning`.
-    #[must_use]
-    pub(crate) fn event_type(self) -> &'static str {
-        match self {
-            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine => "Normal",
-            Self::ScaleUpRefused
-            | Self::ScaleDownRefused
-            | Self::ScaleUpFailed
-            | Self::ScaleDownFailed
-            | Self::InstanceChosenByProvider
-            | Self::SizePutBack
-            | Self::ScaleUpHeldBack
-            | Self::SmallerThanRemembered => "Warning",
+            Self::ScaleDownFailed => ("ScaleDown", "Warning", Outcome::Failed),
+            Self::ReplacedFailedMachine => ("ReplaceMachine", "Normal", Outcome::Done),
+            Self::InstanceChosenByProvider => ("ScaleDown", "Warning", Outcome::Done),
+            Self::SizePutBack => ("WatchSize", "Warning", Outcome::Failed),
         }
     }
 }

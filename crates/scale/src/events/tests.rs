@@ -18,8 +18,9 @@ use tokio::{
 
 use super::*;
 use crate::{
-    MayWrite, ScaleError,
+    MayWrite, Scale, ScaleError,
     fake::{self, Fault},
+    tests::held,
 };
 
 /// Longer than anything here takes, on a clock that advances by itself when all tasks are idle.
@@ -251,25 +252,17 @@ async fn the_end_waits_no_longer_than_it_may() {
     assert_eq!(started.elapsed(), Duration::from_secs(1));
 }
 
-/// A Cluster that is served.
-struct Served;
-
-impl MayWrite for Served {
-    fn may_write(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 /// At the end of the program a Cluster without a command is done at once, and another one isn't.
 #[tokio::test]
 async fn a_cluster_that_ends_first_ends_no_events_of_others() {
     let world = World::new(Server::default());
-    let tenant = || fake::World::reporting_to(world.recorder.of_one_of_many(), 2, &[], Arc::new(Served));
+    let tenant = || {
+        let (tenant, events) = (Some(Arc::new(|| Ok(())) as Arc<dyn MayWrite>), world.recorder.of_one_of_many());
+        fake::World::with(2, &[], &fake::Setup { tenant, events, ..fake::Setup::default() })
+    };
     let (idle, busy) = (tenant(), tenant());
-    busy.api.fault("PATCH scale", Fault::Hold);
-    let scale = busy.scale.clone();
-    let command = tokio::spawn(async move { scale.increase(fake::group(), 1).await });
-    busy.api.held().await;
+    let increase = |scale: Scale| async move { scale.increase(fake::group(), 1).await };
+    let command = held(&busy, "PATCH scale", Fault::Hold, increase).await;
     idle.scale.drain(LONG).await.unwrap();
     let scale = busy.scale.clone();
     let drained = tokio::spawn(async move { scale.drain(LONG).await });
@@ -337,7 +330,7 @@ fn every_reason_is_documented_with_its_type() {
     let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `")).collect();
     assert_eq!(rows.len(), EventReason::ALL.len());
     for reason in EventReason::ALL {
-        let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
+        let row = format!("| `{}` | {} | ", reason.as_str(), reason.kind().1);
         assert!(rows.iter().any(|line| line.starts_with(&row)), "{row} isn't there");
     }
 }

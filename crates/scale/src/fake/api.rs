@@ -14,7 +14,7 @@ use sandbox::{
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::{DELETE_MACHINE, NAMESPACE, workers};
+use super::{API_VERSION, DELETE_MACHINE, NAMESPACE, owned_by, workers};
 
 /// A fault of one request.
 #[derive(Clone, Debug)]
@@ -149,10 +149,11 @@ impl FakeApi {
         let revision = |number: &str| json!({"machinedeployment.clusters.x-k8s.io/revision": number});
         self.change("machinesets", "workers-1", json!({"metadata": {"annotations": revision("1")}}));
         let newer = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
-            "metadata": {"name": "workers-2", "namespace": NAMESPACE, "annotations": revision("2"), "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
-            ]},
+            "apiVersion": API_VERSION, "kind": "MachineSet",
+            "metadata": {
+                "name": "workers-2", "namespace": NAMESPACE, "annotations": revision("2"),
+                "ownerReferences": owned_by("MachineDeployment", "workers"),
+            },
             "spec": {"clusterName": "prod", "replicas": 1}, "status": {"observedGeneration": 1},
         });
         self.objects.load_values(vec![newer]).expect("loaded");
@@ -204,47 +205,51 @@ impl FakeApi {
             let position = state.faults.iter().position(|(text, _)| call.contains(text));
             position.and_then(|position| state.faults.remove(position)).map(|(_, fault)| fault)
         };
+        let handle = || self.handle(&parts.method, &path, &body);
         match fault {
-            Some(Fault::Answer(code, status)) => return Ok(answer(code, &status)),
+            None => Ok(handle()),
+            Some(Fault::Answer(code, status)) => Ok(answer(code, &status)),
             Some(Fault::AnswerAfter(code, seconds)) => {
                 let mut response = answer(code, &json!("too many requests"));
                 response.headers_mut().insert("retry-after", seconds.into());
-                return Ok(response);
+                Ok(response)
             }
-            Some(Fault::CutBefore) => return Err("connection reset".into()),
+            Some(Fault::CutBefore) => Err("connection reset".into()),
             Some(Fault::CutAfter) => {
-                self.handle(&parts.method, &path, &body);
-                return Err("connection reset".into());
+                handle();
+                Err("connection reset".into())
             }
             Some(Fault::DoneBut(code)) => {
-                self.handle(&parts.method, &path, &body);
-                return Ok(answer(code, &status(code, "internal error")));
+                handle();
+                Ok(answer(code, &status(code, "internal error")))
             }
             Some(Fault::SizeIs(replicas)) => {
                 self.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
+                Ok(handle())
             }
             Some(Fault::Hold) => {
-                self.held.notify_one();
-                self.released.notified().await;
+                self.hold().await;
+                Ok(handle())
             }
             Some(Fault::HoldBut(code)) => {
-                self.held.notify_one();
-                self.released.notified().await;
-                return Ok(answer(code, &status(code, "no")));
+                self.hold().await;
+                Ok(answer(code, &status(code, "no")))
             }
             Some(Fault::HoldAnswer) => {
-                let answer = self.handle(&parts.method, &path, &body);
-                self.held.notify_one();
-                self.released.notified().await;
-                return Ok(answer);
+                let answer = handle();
+                self.hold().await;
+                Ok(answer)
             }
             Some(Fault::Late) => {
                 self.state.lock().late.push((parts.method, path, body.to_vec()));
-                return Err("connection reset".into());
+                Err("connection reset".into())
             }
-            None => {}
         }
-        Ok(self.handle(&parts.method, &path, &body))
+    }
+
+    async fn hold(&self) {
+        self.held.notify_one();
+        self.released.notified().await;
     }
 
     fn handle(&self, method: &Method, path: &Path, body: &[u8]) -> Response<Body> {

@@ -9,31 +9,91 @@
 )]
 
 mod api;
-mod copy;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use kube::core::ApiResource;
+use arc_swap::ArcSwapOption;
+use kube::{Client, core::ApiResource};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
-pub use self::{
-    api::{FakeApi, Fault, status},
-    copy::Copy,
-};
+pub use self::api::{FakeApi, Fault, status};
 #[cfg(test)]
-pub(crate) use self::{
-    api::{Path, answer},
-    copy::{empty_index, show},
-};
-use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleOptions};
+pub(crate) use self::api::{Path, answer};
+use crate::{Api, EventRecorder, MayWrite, NodeName, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use connect::discovery::CoreResources;
-use index::Index;
-use rules::GroupId;
-use rules::capi::{Context, Meta, ObjectKey};
+use index::{Change, Index, objects};
+use rules::{
+    CapacityWords, GroupId, Rules,
+    capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
+};
 
 const NAMESPACE: &str = "team-a";
+const API_VERSION: &str = "cluster.x-k8s.io/v1beta2";
+const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The end of the key of the annotation that marks a Machine.
 const DELETE_MACHINE: &str = "/delete-machine";
+
+/// What a copy of the program is started with.
+#[derive(Default)]
+pub struct Setup {
+    /// The annotation keys, such as those of Kubermatic's `cluster.k8s.io`, whose MachineSets don't count Machines that are
+    /// being deleted. The API serves the objects as Cluster API's all the same.
+    pub keys: Keys,
+    pub options: ScaleOptions,
+    /// The Cluster, if it is one of many.
+    pub tenant: Option<Arc<dyn MayWrite>>,
+    pub events: EventRecorder,
+}
+
+/// One copy of the program, on the API of a world. Its watches are updated when a test says so.
+#[derive(Clone)]
+pub struct Copy {
+    pub index: Arc<Index>,
+    pub scale: Scale,
+    keys: Keys,
+    held: Arc<Mutex<BTreeSet<ObjectKey>>>,
+    api: FakeApi,
+}
+
+impl Copy {
+    fn start(api: &FakeApi, setup: &Setup) -> Self {
+        let index = Arc::new(empty_index());
+        let served = api.clone();
+        let client = Client::new(tower::service_fn(move |request| served.clone().serve(request)), "default");
+        let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
+        let Setup { keys, options, tenant, events } = setup;
+        let calls = Api::new(client, resources, keys.clone());
+        let calls = match tenant {
+            Some(tenant) => calls.of_tenant(Arc::clone(tenant), &WriteBudget::default()),
+            None => calls,
+        };
+        let (metrics, events) = (ScaleMetrics::default(), events.clone());
+        let scale = Scale::new(Arc::clone(&index), calls, *options, metrics, events, Handle::current());
+        let copy = Self { index, scale, keys: keys.clone(), held: Arc::default(), api: api.clone() };
+        copy.watch();
+        copy
+    }
+
+    /// Lets the watches show all objects.
+    pub fn watch(&self) {
+        let mut held = BTreeSet::new();
+        for plural in ["machinedeployments", "machinesets", "machinepools", "machines"] {
+            for value in self.api.all(plural) {
+                show(&self.index, &value);
+                if plural == "machines" {
+                    held.insert(meta(&value).key);
+                }
+            }
+        }
+        let before = std::mem::replace(&mut *self.held.lock(), held.clone());
+        for key in before.difference(&held) {
+            self.index.apply_quietly(Change::MachineGone(key.clone()));
+        }
+    }
+}
 
 /// The scale module over a fake API, with an index of the same objects.
 pub struct World {
@@ -49,48 +109,23 @@ impl World {
         Self::with_options(replicas, machines, ScaleOptions::default())
     }
 
-    /// Builds a world in which deletes of instances that aren't Machines are refused.
-    pub fn with_instance_deletes_refused(replicas: i32) -> Self {
-        Self::with_options(
-            replicas,
-            &[],
-            ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse, ..ScaleOptions::default() },
-        )
-    }
-
-    /// Builds the world of one Cluster among many.
-    pub fn of_tenant(replicas: i32, machines: &[&str], tenant: Arc<dyn MayWrite>) -> Self {
-        Self::reporting_to(EventRecorder::off(), replicas, machines, tenant)
-    }
-
-    /// Builds the world of one Cluster among many, whose Events this recorder posts.
-    pub fn reporting_to(events: EventRecorder, replicas: i32, machines: &[&str], tenant: Arc<dyn MayWrite>) -> Self {
-        Self::build(replicas, machines, |api| Copy::new(api, ScaleOptions::default(), Some(tenant), events))
-    }
-
-    /// Builds the world of an annotation key group, such as Kubermatic's `cluster.k8s.io`, whose MachineSets don't count
-    /// Machines that are being deleted. The API serves the objects as Cluster API's all the same.
-    pub fn of_group(group: &str, replicas: i32, machines: &[&str]) -> Self {
-        Self::build(replicas, machines, |api| Copy::of_group(group, api))
-    }
-
     pub fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
-        Self::build(replicas, machines, |api| Copy::new(api, options, None, EventRecorder::off()))
+        Self::with(replicas, machines, &Setup { options, ..Setup::default() })
     }
 
-    fn build(replicas: i32, machines: &[&str], copy: impl FnOnce(&FakeApi) -> Copy) -> Self {
+    pub fn with(replicas: i32, machines: &[&str], setup: &Setup) -> Self {
         let api = FakeApi::new();
         api.objects.load_values(vec![workers(replicas), machine_set(replicas)]).expect("loaded");
         for name in machines {
             load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
         }
-        let copy = copy(&api);
+        let copy = Copy::start(&api, setup);
         Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
     }
 
     /// Returns another copy of the program, whose watches show the present objects.
     pub fn another_copy(&self) -> Copy {
-        self.copy.another()
+        Copy::start(&self.api, &Setup { keys: self.copy.keys.clone(), ..Setup::default() })
     }
 
     /// Lets the watches show all objects.
@@ -106,20 +141,15 @@ impl World {
 
     /// Sets the minimum of the group, and lets the watch show it.
     pub fn set_min(&self, min: i32) {
-        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min.to_string()});
+        let annotations = json!({MIN_SIZE: min.to_string()});
         self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
         self.watch();
     }
 
     /// Creates a MachinePool `team-a/pool` of this size that lists these instances, none of which is a Machine.
     pub fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
-        let pool = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
-            "metadata": {"name": "pool", "namespace": NAMESPACE, "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-            }},
-            "spec": {"clusterName": "prod", "replicas": replicas, "providerIDList": provider_ids},
-        });
+        let mut pool = scalable_object("MachinePool", "pool", replicas, &json!({"annotations": {MAX_SIZE: "10"}}));
+        pool["spec"]["providerIDList"] = json!(provider_ids);
         self.api.objects.load_values(vec![pool]).expect("loaded");
         self.watch();
         GroupId::parse("MachinePool/team-a/pool").expect("an id")
@@ -127,17 +157,9 @@ impl World {
 
     /// Creates a MachineSet `team-a/bare` of this size without a MachineDeployment, with these running Machines.
     pub fn bare_set(&self, replicas: i32, machines: &[&str]) -> GroupId {
-        let set = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
-            "metadata": {"name": "bare", "namespace": NAMESPACE, "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-            }},
-            "spec": {"clusterName": "prod", "replicas": replicas},
-        });
+        let set = scalable_object("MachineSet", "bare", replicas, &json!({"annotations": {MAX_SIZE: "10"}}));
         self.api.objects.load_values(vec![set]).expect("loaded");
-        let owner = json!([
-            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "bare", "uid": "x", "controller": true},
-        ]);
+        let owner = owned_by("MachineSet", "bare");
         for name in machines {
             load_machine(&self.api, name, &json!({"nodeRef": {"name": name}}), &json!({"ownerReferences": owner}));
         }
@@ -168,7 +190,7 @@ impl World {
             "spec": {"providerID": provider_id},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
-        copy::show(&self.index, &node);
+        show(&self.index, &node);
     }
 
     pub fn target_size(&self) -> i32 {
@@ -176,25 +198,29 @@ impl World {
     }
 }
 
-pub(crate) fn machine_set(replicas: i32) -> Value {
-    json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
-        "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
-            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
-        ]},
+fn scalable_object(kind: &str, name: &str, replicas: i32, metadata: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": API_VERSION, "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"clusterName": "prod", "replicas": replicas},
-    })
+    });
+    objects::merge(&mut object["metadata"], metadata);
+    object
+}
+
+/// Returns the `ownerReferences` of an object with this owner.
+pub(crate) fn owned_by(kind: &str, name: &str) -> Value {
+    json!([{"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": "x", "controller": true}])
+}
+
+pub(crate) fn machine_set(replicas: i32) -> Value {
+    let owner = owned_by("MachineDeployment", "workers");
+    scalable_object("MachineSet", "workers-1", replicas, &json!({"ownerReferences": owner}))
 }
 
 pub(crate) fn workers(replicas: i32) -> Value {
-    json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-        "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-        }},
-        "spec": {"clusterName": "prod", "replicas": replicas},
-    })
+    let annotations = json!({MIN_SIZE: "1", MAX_SIZE: "10"});
+    scalable_object("MachineDeployment", "workers", replicas, &json!({"annotations": annotations}))
 }
 
 fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
@@ -203,13 +229,10 @@ fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
 
 pub(crate) fn machine(name: &str, status: &Value, metadata: &Value) -> Value {
     let mut value = json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "apiVersion": API_VERSION, "kind": "Machine",
         "metadata": {
             "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"), "finalizers": ["machine.cluster.x-k8s.io"],
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "uid": "x", "controller": true},
-            ],
+            "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": owned_by("MachineSet", "workers-1"),
         },
         "spec": {"clusterName": "prod", "providerID": format!("cloud:///{name}")},
         "status": status,
@@ -258,8 +281,26 @@ pub fn instance(id: &str) -> Vec<NodeName> {
 /// The timeout for commands, longer than any takes on a slow machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) fn context() -> Arc<Context> {
-    Context::new("cluster.x-k8s.io")
+/// Returns the index of a program that has seen no object.
+pub(crate) fn empty_index() -> Index {
+    let capacity_words = CapacityWords::new(["no blade left"]).expect("words");
+    Index::new(Rules { capacity_words, ..objects::rules() })
+}
+
+/// Lets the watches of an index show an object.
+pub(crate) fn show(index: &Index, value: &Value) {
+    let (meta, context) = (meta(value), Context::new("cluster.x-k8s.io"));
+    let scalable = |kind| {
+        let object = ScalableResource::decode(kind, meta.clone(), value, &context).expect("decodes");
+        Change::Scalable(Arc::new(object))
+    };
+    index.apply_quietly(match value["kind"].as_str() {
+        Some("Node") => Change::Node(Arc::new(Node::decode(meta, value, &context).expect("decodes"))),
+        Some("Machine") => Change::Machine(Arc::new(Machine::decode(meta, value, &context).expect("decodes"))),
+        Some("MachineDeployment") => scalable(ScalableKind::MachineDeployment),
+        Some("MachineSet") => scalable(ScalableKind::MachineSet),
+        _ => scalable(ScalableKind::MachinePool),
+    });
 }
 
 pub(crate) fn meta(value: &Value) -> Meta {

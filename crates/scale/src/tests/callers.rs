@@ -5,20 +5,21 @@ use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{Fault, LONG, World, group, instance, nodes},
+    fake::{Fault, World, group, instance, nodes},
+    held, leave,
 };
 
-/// Aborts a delete while a call of it is held, and waits for the end of the command.
+/// Lets the caller of a delete leave while a call of it is held.
 async fn delete_and_go_away(world: &World, call: &'static str, id: Option<&str>) {
-    world.api.fault(call, Fault::Hold);
     let named = id.map_or_else(|| nodes(&["b"]), instance);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), named).await });
-    world.api.held().await;
-    command.abort();
-    assert!(command.await.unwrap_err().is_cancelled());
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
+    let command = held(world, call, Fault::Hold, |scale| async move { scale.delete(group(), named).await }).await;
+    leave(world, command, async || {}).await;
+}
+
+/// Lets the caller of a decrease leave while a call of it is held.
+async fn decrease_and_go_away(world: &World, call: &'static str) {
+    let command = held(world, call, Fault::Hold, |scale| async move { scale.decrease(group(), -1).await }).await;
+    leave(world, command, async || {}).await;
 }
 
 #[rstest]
@@ -60,18 +61,6 @@ async fn a_machine_is_not_replaced_for_a_caller_that_has_left() {
     world.machine("a", &json!({"phase": "Provisioned"}), &json!({}));
     delete_and_go_away(&world, "GET machine a", Some("pending-machine-team-a_a")).await;
     assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec![]));
-}
-
-/// Aborts a decrease while a call of it is held, and waits for the end of the command.
-async fn decrease_and_go_away(world: &World, call: &'static str) {
-    world.api.fault(call, Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.decrease(group(), -1).await });
-    world.api.held().await;
-    command.abort();
-    assert!(command.await.unwrap_err().is_cancelled());
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{
-    ABCD,
+    ABCD, begin,
     fake::{Fault, LONG, World, group, instance, nodes, nodes_of_pool, status},
+    held,
 };
-use crate::{NodeName, ScaleError};
+use crate::{MachinePoolDeletes, NodeName, ScaleError, ScaleOptions};
 
 #[tokio::test]
 async fn a_delete_tries_the_size_deletes_and_lowers_without_a_read() {
@@ -23,41 +24,29 @@ async fn a_delete_tries_the_size_deletes_and_lowers_without_a_read() {
 }
 
 #[tokio::test]
-async fn a_node_named_twice_counts_once() {
+async fn one_that_is_named_twice_or_again_is_deleted_once() {
     let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b", "b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
-}
-
-#[tokio::test]
-async fn an_accepted_delete_repeated_writes_nothing_more() {
-    let world = World::new(4, &ABCD);
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     let before = world.api.calls().len();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.calls().len(), before);
-    assert_eq!(world.api.replicas(), 3);
+    assert_eq!((world.api.replicas(), world.api.calls().len()), (3, before));
 }
 
+/// The other replica's watch shows the objects from before.
+#[rstest]
+#[case::while_it_is_being_deleted(4, false)]
+#[case::when_it_is_gone(4, true)]
+#[case::at_the_minimum_by_now(2, false)]
 #[tokio::test]
-async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
-    let world = World::new(4, &ABCD);
+async fn one_that_is_named_again_to_another_replica_lowers_nothing_more(#[case] size: i32, #[case] is_gone: bool) {
+    let world = World::new(size, &ABCD[..usize::try_from(size).unwrap()]);
     let other = world.another_copy();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    if is_gone {
+        world.api.remove("b");
+    }
     other.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3, "the other copy's index was from before");
-    other.scale.delete(group(), nodes(&["c"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["b".to_owned(), "c".to_owned()]));
-}
-
-#[tokio::test]
-async fn a_delete_repeated_when_its_machine_is_gone_and_the_watch_has_not_heard_lowers_nothing() {
-    let world = World::new(4, &ABCD);
-    let other = world.another_copy();
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    world.api.remove("b");
-    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
+    assert_eq!(world.api.replicas(), size - 1);
 }
 
 #[tokio::test]
@@ -95,45 +84,13 @@ async fn a_delete_that_hangs_keeps_no_size_from_the_others() {
     assert_eq!((world.api.replicas(), world.api.deleting().len()), (1, 3));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_decrease_waits_for_no_delete_that_hangs() {
-    let world = World::new(4, &["a", "b"]);
-    for name in ["c", "d"] {
-        world.machine(name, &json!({}), &json!({}));
-    }
-    world.api.fault("DELETE machine d", Fault::Hold);
-    let lowered = async {
-        world.api.held().await;
-        while world.api.replicas() == 4 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["c".to_owned()]));
-        world.api.release();
-    };
-    let (decreased, ()) = tokio::join!(world.scale.decrease(group(), -2), lowered);
-    assert_eq!((decreased, world.api.replicas()), (Ok(()), 2));
-}
-
-#[tokio::test]
-async fn an_increase_between_deletes_keeps_its_place() {
-    let world = World::new(4, &ABCD);
-    let scale = &world.scale;
-    let (a, more, b) = tokio::join!(
-        scale.delete(group(), nodes(&["a"])),
-        scale.increase(group(), 6),
-        scale.delete(group(), nodes(&["b"])),
-    );
-    assert_eq!((a, more, b), (Ok(()), Ok(()), Ok(())), "the maximum is 10");
-    assert_eq!(world.api.replicas(), 8);
-}
-
 #[rstest]
 #[case::below_min(nodes(&["a", "b"]), "failed_precondition")]
 #[case::unknown_node(nodes(&["a", "z"]), "not_found")]
 #[case::replicas_that_are_none(instance("replica-MachineDeployment-team-a_workers-0"), "failed_precondition")]
 #[case::a_pending_one_that_has_joined(instance("pending-machine-team-a_a"), "failed_precondition")]
 #[tokio::test]
-async fn a_wrong_delete_writes_nothing(#[case] named: Vec<crate::NodeName>, #[case] code: &str) {
+async fn a_wrong_delete_writes_nothing(#[case] named: Vec<NodeName>, #[case] code: &str) {
     let world = World::new(2, &["a", "b"]);
     let error = world.scale.delete(group(), named).await.unwrap_err();
     assert_eq!(error.code(), code, "{error}");
@@ -177,16 +134,6 @@ async fn a_machine_that_is_being_deleted_unseen_lowers_nothing() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned(), "c".to_owned()]));
 }
 
-/// Another replica of this program has deleted it and lowered the size to the minimum.
-#[tokio::test]
-async fn a_repeat_at_the_minimum_that_the_watch_has_not_caught_up_with_is_a_success() {
-    let world = World::new(2, &["a", "b"]);
-    let other = world.another_copy();
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec!["b".to_owned()]));
-}
-
 /// Its status was written since.
 #[tokio::test]
 async fn a_machine_that_has_changed_is_read_and_deleted_in_its_new_version() {
@@ -212,10 +159,8 @@ async fn a_machine_that_was_made_anew_under_its_name_stays() {
 async fn the_size_of_a_group_that_was_made_anew_is_not_lowered() {
     let world = World::new(4, &ABCD);
     world.api.fault("PATCH scale", Fault::CutBefore);
-    world.api.fault("GET group", Fault::Hold);
-    let scale = world.scale.clone();
-    let delete = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
+    let delete =
+        held(&world, "GET group", Fault::Hold, |scale| async move { scale.delete(group(), nodes(&["b"])).await }).await;
     world.api.make_group_anew(4);
     world.api.release();
     let error = delete.await.unwrap().unwrap_err().to_string();
@@ -280,17 +225,6 @@ async fn a_node_that_its_machine_pool_does_not_list_lowers_nothing() {
     assert!(world.api.calls().is_empty());
 }
 
-/// Some providers write the beginning of a providerID differently on the Node and in the list.
-#[tokio::test]
-async fn a_node_whose_pool_lists_the_end_of_its_provider_id_lowers_the_size() {
-    let world = World::new(1, &[]);
-    let pool = world.pool(3, &["azure:///resourceGroups/A/0", "azure:///resourceGroups/A/1"]);
-    let mut named = nodes_of_pool(&["pool-0"]);
-    named[0].provider_id = "azure:///resourceGroups/a/0".into();
-    world.scale.delete(pool, named).await.unwrap();
-    assert_eq!(world.size_of_pool(), 2);
-}
-
 /// The infrastructure provider removed another instance. Cluster Autoscaler repeats the request in every loop.
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {
@@ -299,7 +233,7 @@ async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_
     for second in (0..=300).step_by(10) {
         world.scale.delete(pool.clone(), nodes_of_pool(&["a"])).await.unwrap();
         assert_eq!(world.size_of_pool(), if second < 300 { 2 } else { 1 }, "after {second} s");
-        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        tokio::time::advance(Duration::from_secs(10)).await;
     }
 }
 
@@ -315,7 +249,8 @@ async fn an_instance_of_a_machine_pool_whose_machines_can_not_be_counted_lowers_
 
 #[tokio::test]
 async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
-    let world = World::with_instance_deletes_refused(1);
+    let options = ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse, ..ScaleOptions::default() };
+    let world = World::with_options(1, &[], options);
     let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
     let error = world.scale.delete(pool, nodes_of_pool(&["a"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
@@ -338,12 +273,9 @@ async fn a_command_after_the_end_was_asked_for_is_refused() {
 async fn the_size_of_a_bare_machine_set_follows_when_cluster_api_has_seen_the_deletion() {
     let world = World::new(1, &[]);
     let set = world.bare_set(3, &["a", "b", "c"]);
-    let scale = world.scale.clone();
-    let command = tokio::spawn({
-        let set = set.clone();
-        async move { scale.delete(set, nodes(&["b"])).await }
-    });
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let id = set.clone();
+    let command = begin(&world, |scale| async move { scale.delete(id, nodes(&["b"])).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.api.calls(), ["TRY scale", "DELETE machine b"]);
     world.api.status("machines", "b", &json!({"phase": "Deleting"}));
     world.watch();

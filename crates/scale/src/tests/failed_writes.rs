@@ -163,14 +163,9 @@ async fn a_machine_that_can_not_be_deleted_keeps_its_place() {
     assert_eq!((error.code(), world.api.replicas(), world.api.deleting()), ("unavailable", 4, vec![]), "{error}");
 }
 
+/// Of the faults of a size write, which the increases have all of.
 #[rstest]
-#[case::cut_before(Fault::CutBefore)]
 #[case::cut_after(Fault::CutAfter)]
-#[case::done_but(Fault::DoneBut(500))]
-#[case::done_but_a_proxy_lost_patience(Fault::DoneBut(408))]
-#[case::busy(Fault::AnswerAfter(429, 1))]
-#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
-#[case::rejected_once(Fault::Answer(422, status(422, "the test failed")))]
 #[case::size_changed(Fault::SizeIs(6))]
 #[tokio::test]
 async fn a_fault_of_the_smaller_size_is_got_over(#[case] fault: Fault) {

@@ -2,19 +2,19 @@
 //! the thousand.
 
 use futures::FutureExt as _;
-use tokio::task::JoinHandle;
 
-use super::fake::{Fault, LONG, World, group, instance, nodes};
+use super::{
+    Running,
+    fake::{Fault, LONG, World, group, instance, nodes},
+};
 use crate::{NodeName, ScaleError, queue::MOST_WAITING};
 use testkit::CapturedLog;
 
 /// Builds a world in which a command waits for the answer to its write.
-async fn held() -> (World, JoinHandle<Result<(), ScaleError>>) {
+async fn held() -> (World, Running) {
     let world = World::new(2, &["a", "b"]);
-    world.api.fault("PATCH scale", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.increase(group(), 1).await });
-    world.api.held().await;
+    let command =
+        super::held(&world, "PATCH scale", Fault::Hold, |scale| async move { scale.increase(group(), 1).await }).await;
     (world, command)
 }
 

@@ -2,92 +2,41 @@
 //! the watch of Machines lags. Nothing that gives up Machines that never joined may remove them.
 
 use rstest::rstest;
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use serde_json::json;
 
-use super::fake::{Fault, World, group, instance, nodes};
-use crate::ScaleError;
+use super::{
+    fake::{Fault, World, group, instance, nodes},
+    held,
+};
 
-/// Builds three Machines, of which `a` alone has a nodeRef.
-fn world() -> World {
+/// Their Nodes have another form of the providerID.
+#[tokio::test]
+async fn machines_whose_nodes_are_there_are_left_by_a_decrease_and_not_deleted_by_their_placeholders() {
     let world = World::new(3, &["a"]);
     for name in ["b", "c"] {
         world.machine(name, &json!({}), &json!({}));
-    }
-    world
-}
-
-fn names(machine: &str) -> Value {
-    json!({"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": "team-a"})
-}
-
-/// The fields by which a Node identifies its Machine.
-#[derive(Clone, Copy, Debug)]
-enum Shown {
-    ProviderId,
-    ProviderIdWrittenDifferently,
-    Annotation,
-}
-
-fn show(world: &World, name: &str, shown: Shown) {
-    match shown {
-        Shown::ProviderId => world.node(name, Some(&format!("cloud:///{name}")), &json!({})),
-        Shown::ProviderIdWrittenDifferently => world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({})),
-        Shown::Annotation => world.node(name, None, &names(name)),
-    }
-}
-
-/// Begins a delete that names `b` as an instance that never joined, or a decrease that chooses it.
-fn give_up(world: &World, by: &str) -> JoinHandle<Result<(), ScaleError>> {
-    let (scale, named) = (world.scale.clone(), by == "named");
-    tokio::spawn(async move {
-        if named {
-            scale.delete(group(), instance("pending-machine-team-a_b")).await
-        } else {
-            scale.decrease(group(), -1).await
-        }
-    })
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_decrease_leaves_machines_whose_nodes_are_there(
-    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
-) {
-    let world = world();
-    for name in ["b", "c"] {
-        show(&world, name, shown);
+        world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({}));
     }
     world.scale.decrease(group(), -2).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
-    assert!(world.api.deleting().is_empty());
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_machine_whose_node_is_there_is_not_deleted_by_its_placeholder(
-    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
-) {
-    let world = world();
-    show(&world, "b", shown);
     let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(world.api.calls().is_empty());
+    assert_eq!((world.api.replicas(), world.api.calls()), (3, vec![]));
 }
 
 /// The watch shows neither its nodeRef nor its Node: its version has changed, so that it is read.
 #[rstest]
-#[case::named("named")]
-#[case::chosen("chosen")]
+#[case::named(true)]
+#[case::chosen(false)]
 #[tokio::test]
-async fn a_machine_that_has_joined_unseen_stays(#[case] by: &str) {
+async fn a_machine_that_has_joined_unseen_stays(#[case] is_named: bool) {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
-    let result = give_up(&world, by).await.unwrap();
-    match by {
-        "named" => assert_eq!(result.unwrap_err().code(), "failed_precondition"),
-        _ => result.unwrap(),
+    if is_named {
+        let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
+        assert_eq!(error.code(), "failed_precondition", "{error}");
+    } else {
+        world.scale.decrease(group(), -1).await.unwrap();
     }
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
@@ -122,34 +71,13 @@ async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
 async fn a_machine_whose_node_is_shown_before_it_is_deleted_stays() {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
-    world.api.fault("TRY scale", Fault::Hold);
-    let command = give_up(&world, "named");
-    world.api.held().await;
-    show(&world, "b", Shown::ProviderId);
+    let named = instance("pending-machine-team-a_b");
+    let command =
+        held(&world, "TRY scale", Fault::Hold, |scale| async move { scale.delete(group(), named).await }).await;
+    world.node("b", Some("cloud:///b"), &json!({}));
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
-}
-
-/// It joins while the DELETE is on its way, which tests the version without a Node.
-#[rstest]
-#[case::named("named")]
-#[case::chosen("chosen")]
-#[tokio::test]
-async fn a_machine_that_joins_before_it_is_deleted_stays(#[case] by: &str) {
-    let world = World::new(3, &["a", "c"]);
-    world.machine("b", &json!({}), &json!({}));
-    world.api.fault("DELETE machine b", Fault::Hold);
-    let command = give_up(&world, by);
-    world.api.held().await;
-    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
-    world.api.release();
-    let result = command.await.unwrap();
-    match by {
-        "named" => assert_eq!(result.unwrap_err().code(), "failed_precondition"),
-        _ => result.unwrap(),
-    }
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
 }
 
@@ -180,25 +108,13 @@ async fn one_that_joins_after_it_was_deleted_is_a_success_when_named_again() {
 #[tokio::test]
 async fn an_unregistered_instance_whose_node_is_there_is_not_deleted() {
     let world = World::new(3, &["a", "b", "c"]);
-    show(&world, "b", Shown::ProviderIdWrittenDifferently);
+    world.node("b", Some("cloud:///zone-1/b"), &json!({}));
     let mut named = nodes(&["b"]);
     named[0].annotations =
         [("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned())].into();
     let error = world.scale.delete(group(), named).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
     assert!(world.api.calls().is_empty());
-}
-
-/// Its Node has another providerID, or none, so Cluster Autoscaler wouldn't recognise it by the Machine's.
-#[rstest]
-#[case::another(Some("cloud:///zone-1/b"), "cloud:///zone-1/b")]
-#[case::none(None, "pending-machine-team-a_b")]
-#[tokio::test]
-async fn the_id_of_one_that_has_joined_is_the_one_that_its_node_has(#[case] id: Option<&str>, #[case] expected: &str) {
-    let world = world();
-    world.node("b", id, &names("b"));
-    let instances = world.index.instances(&group()).unwrap();
-    assert_eq!(instances[1].id, expected);
 }
 
 /// An instance of a MachinePool has a Node that joined since, or whose providerID is written in another form.

@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use serde_json::json;
 use testkit::until_true;
-use tokio::task::JoinHandle;
 
-use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{NodeName, ScaleError};
+use super::{
+    Running, begin,
+    fake::{Fault, World, group, instance, nodes, status},
+};
+use crate::{NodeName, Scale};
 
 const ABCDE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-type Deleting = JoinHandle<Result<(), ScaleError>>;
-
-fn begin(world: &World, nodes: Vec<NodeName>) -> Deleting {
-    let scale = world.scale.clone();
-    tokio::spawn(async move { scale.delete(group(), nodes).await })
+fn delete(world: &World, nodes: Vec<NodeName>) -> Running {
+    begin(world, |scale| async move { scale.delete(group(), nodes).await })
 }
 
-/// Begins a delete, and waits until its DELETE is held.
-async fn held(world: &World, name: &str) -> Deleting {
-    world.api.fault("DELETE machine a", Fault::Hold);
-    let call = begin(world, nodes(&[name]));
-    world.api.held().await;
-    call
+/// Begins a delete of `a`, and waits until its DELETE is held.
+async fn held(world: &World) -> Running {
+    let command = |scale: Scale| async move { scale.delete(group(), nodes(&["a"])).await };
+    super::held(world, "DELETE machine a", Fault::Hold, command).await
 }
 
 fn count(world: &World, call: &str) -> usize {
@@ -38,8 +35,8 @@ async fn queued(world: &World, commands: usize) {
 #[tokio::test]
 async fn deletes_that_come_while_others_go_are_lowered_with_them() {
     let world = World::new(5, &ABCDE);
-    let first = held(&world, "a").await;
-    let second = begin(&world, nodes(&["b", "c"]));
+    let first = held(&world).await;
+    let second = delete(&world, nodes(&["b", "c"]));
     queued(&world, 1).await;
     world.api.release();
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
@@ -50,8 +47,8 @@ async fn deletes_that_come_while_others_go_are_lowered_with_them() {
 #[tokio::test]
 async fn one_that_is_named_again_meanwhile_is_lowered_once() {
     let world = World::new(5, &ABCDE);
-    let first = held(&world, "a").await;
-    let again = begin(&world, nodes(&["a", "b"]));
+    let first = held(&world).await;
+    let again = delete(&world, nodes(&["a", "b"]));
     queued(&world, 1).await;
     world.api.release();
     assert_eq!((first.await.unwrap(), again.await.unwrap()), (Ok(()), Ok(())));
@@ -61,8 +58,8 @@ async fn one_that_is_named_again_meanwhile_is_lowered_once() {
 #[tokio::test]
 async fn those_who_join_are_held_to_the_minimum() {
     let world = World::new(2, &["a", "b"]);
-    let first = held(&world, "a").await;
-    let second = begin(&world, nodes(&["b"]));
+    let first = held(&world).await;
+    let second = delete(&world, nodes(&["b"]));
     queued(&world, 1).await;
     world.api.release();
     first.await.unwrap().unwrap();
@@ -73,11 +70,10 @@ async fn those_who_join_are_held_to_the_minimum() {
 #[tokio::test]
 async fn an_increase_that_stands_between_is_not_overtaken() {
     let world = World::new(5, &ABCDE);
-    let first = held(&world, "a").await;
-    let scale = world.scale.clone();
-    let more = tokio::spawn(async move { scale.increase(group(), 5).await });
+    let first = held(&world).await;
+    let more = begin(&world, |scale| async move { scale.increase(group(), 5).await });
     queued(&world, 1).await;
-    let last = begin(&world, nodes(&["b"]));
+    let last = delete(&world, nodes(&["b"]));
     queued(&world, 2).await;
     world.api.release();
     assert_eq!((first.await.unwrap(), more.await.unwrap(), last.await.unwrap()), (Ok(()), Ok(()), Ok(())));
@@ -90,8 +86,8 @@ async fn an_increase_that_stands_between_is_not_overtaken() {
 #[tokio::test]
 async fn a_replica_without_a_machine_joins_and_lowers_the_size_by_itself() {
     let world = World::new(5, &["a", "b", "c"]);
-    let first = held(&world, "a").await;
-    let replica = begin(&world, instance("replica-MachineDeployment-team-a_workers-1"));
+    let first = held(&world).await;
+    let replica = delete(&world, instance("replica-MachineDeployment-team-a_workers-1"));
     queued(&world, 1).await;
     world.api.release();
     assert_eq!((first.await.unwrap(), replica.await.unwrap()), (Ok(()), Ok(())));
@@ -101,9 +97,9 @@ async fn a_replica_without_a_machine_joins_and_lowers_the_size_by_itself() {
 #[tokio::test]
 async fn a_size_that_somebody_changes_meanwhile_is_built_upon_by_all() {
     let world = World::new(5, &ABCDE);
-    let first = held(&world, "a").await;
+    let first = held(&world).await;
     world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 7}}));
-    let second = begin(&world, nodes(&["b"]));
+    let second = delete(&world, nodes(&["b"]));
     queued(&world, 1).await;
     world.api.release();
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
@@ -114,8 +110,8 @@ async fn a_size_that_somebody_changes_meanwhile_is_built_upon_by_all() {
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_after_half_a_second() {
     let world = World::new(5, &ABCDE);
-    let first = held(&world, "a").await;
-    let second = begin(&world, nodes(&["b"]));
+    let first = held(&world).await;
+    let second = delete(&world, nodes(&["b"]));
     queued(&world, 1).await;
     tokio::time::advance(Duration::from_millis(501)).await;
     world.api.release();
@@ -127,9 +123,9 @@ async fn nobody_joins_after_half_a_second() {
 async fn the_refusal_of_one_holds_up_none_of_those_who_join() {
     let world = World::new(5, &ABCDE);
     world.api.fault("DELETE machine a", Fault::HoldBut(400));
-    let first = begin(&world, nodes(&["a", "b"]));
+    let first = delete(&world, nodes(&["a", "b"]));
     world.api.held().await;
-    let second = begin(&world, nodes(&["c"]));
+    let second = delete(&world, nodes(&["c"]));
     queued(&world, 1).await;
     world.api.fault("DELETE machine d", Fault::Answer(400, status(400, "no")));
     world.api.release();

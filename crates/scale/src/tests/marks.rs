@@ -1,16 +1,22 @@
 //! Mark, then lower: Machines of MachinePools, and of API groups whose MachineSets replace a Machine that is being
 //! deleted at once.
 
+use rules::capi::Keys;
 use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{Fault, LONG, World, group, instance, nodes, status},
+    fake::{Fault, Setup, World, group, instance, nodes, status},
+    held, leave,
 };
 use crate::ScaleError;
 
+fn of_kubermatic(replicas: i32, machines: &[&str]) -> World {
+    World::with(replicas, machines, &Setup { keys: Keys::new("cluster.k8s.io"), ..Setup::default() })
+}
+
 fn world() -> World {
-    World::of_group("cluster.k8s.io", 4, &ABCD)
+    of_kubermatic(4, &ABCD)
 }
 
 #[tokio::test]
@@ -54,7 +60,7 @@ async fn a_size_that_is_refused_takes_the_marks_off() {
 
 #[tokio::test]
 async fn one_that_joined_meanwhile_gets_no_mark() {
-    let world = World::of_group("cluster.k8s.io", 3, &["a", "c"]);
+    let world = of_kubermatic(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
     let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
@@ -64,7 +70,7 @@ async fn one_that_joined_meanwhile_gets_no_mark() {
 
 #[tokio::test]
 async fn a_decrease_marks_machines_that_never_joined() {
-    let world = World::of_group("cluster.k8s.io", 3, &["a"]);
+    let world = of_kubermatic(3, &["a"]);
     for name in ["b", "c"] {
         world.machine(name, &json!({}), &json!({}));
     }
@@ -75,13 +81,8 @@ async fn a_decrease_marks_machines_that_never_joined() {
 #[tokio::test]
 async fn a_caller_that_leaves_while_its_machine_is_read_ends_the_command() {
     let world = world();
-    world.api.fault("GET machine b", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
-    command.abort();
-    assert!(command.await.unwrap_err().is_cancelled());
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
+    let delete =
+        held(&world, "GET machine b", Fault::Hold, |scale| async move { scale.delete(group(), nodes(&["b"])).await });
+    leave(&world, delete.await, async || {}).await;
     assert_eq!((world.api.replicas(), world.api.marked()), (4, vec![]));
 }

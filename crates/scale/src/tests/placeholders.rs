@@ -4,7 +4,10 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::fake::{Fault, World, group, instance, nodes};
+use super::{
+    fake::{Fault, World, group, instance, nodes, status},
+    held,
+};
 use crate::NodeName;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
@@ -52,10 +55,9 @@ async fn one_that_has_become_a_machine_since_is_refused() {
 #[tokio::test]
 async fn one_that_becomes_a_machine_before_the_size_is_written_again_lowers_nothing() {
     let world = World::new(4, &ABC);
-    world.api.fault("PATCH scale", Fault::Hold);
-    let scale = world.scale.clone();
-    let delete = tokio::spawn(async move { scale.delete(group(), replicas(&[0])).await });
-    world.api.held().await;
+    let delete =
+        held(&world, "PATCH scale", Fault::Hold, |scale| async move { scale.delete(group(), replicas(&[0])).await })
+            .await;
     // Somebody asks for one more, and both are created.
     world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 5}}));
     for name in ["d", "e"] {
@@ -66,12 +68,18 @@ async fn one_that_becomes_a_machine_before_the_size_is_written_again_lowers_noth
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// Builds a group with a Machine that hangs in deletion: its Node is gone, and the size still counts it.
-fn hanging() -> World {
-    let world = World::new(3, &ABC);
+/// Builds a group with three Machines, of which `c` has no Node any more.
+fn losing_a_node(size: i32) -> World {
+    let world = World::new(size, &ABC);
     for name in ["a", "b"] {
         world.node(name, Some(&format!("cloud:///{name}")), &json!({}));
     }
+    world
+}
+
+/// Builds a group with a Machine that hangs in deletion: its Node is gone, and the size still counts it.
+fn hanging() -> World {
+    let world = losing_a_node(3);
     world.api.hang("c");
     world.watch();
     world
@@ -89,10 +97,7 @@ async fn a_replica_whose_machine_hangs_in_deletion_is_given_up_by_its_placeholde
 /// Another replica of this program may have deleted it, and be about to lower the size.
 #[tokio::test]
 async fn a_machine_that_has_been_in_deletion_for_moments_is_no_placeholder() {
-    let world = World::new(3, &ABC);
-    for name in ["a", "b"] {
-        world.node(name, Some(&format!("cloud:///{name}")), &json!({}));
-    }
+    let world = losing_a_node(3);
     world.api.begin_to_delete("c");
     world.watch();
     let error = world.scale.delete(group(), replicas(&[0])).await.unwrap_err();
@@ -122,10 +127,7 @@ async fn while_its_node_is_there_it_is_no_placeholder() {
 
 #[tokio::test]
 async fn placeholders_and_nodes_of_one_request_go_together() {
-    let world = World::new(6, &ABC);
-    for name in ["a", "b"] {
-        world.node(name, Some(&format!("cloud:///{name}")), &json!({}));
-    }
+    let world = losing_a_node(6);
     world.api.hang("c");
     world.watch();
     let named = [nodes(&["a"]), replicas(&[0, 1])].concat();
@@ -144,7 +146,7 @@ async fn the_minimum_holds_for_placeholders() {
 #[tokio::test]
 async fn a_list_that_grew_too_old_between_two_pages_is_begun_anew() {
     let world = World::new(5, &ABC);
-    world.api.fault("LIST machines", Fault::Answer(410, super::fake::status(410, "the continue parameter is too old")));
+    world.api.fault("LIST machines", Fault::Answer(410, status(410, "the continue parameter is too old")));
     world.scale.delete(group(), replicas(&[0])).await.unwrap();
     assert_eq!(world.api.replicas(), 4);
 }
@@ -174,7 +176,7 @@ async fn a_decrease_stops_at_the_minimum(#[case] size: i32, #[case] min: i32, #[
 async fn a_decrease_whose_machine_is_not_let_go_succeeds_with_what_was_done() {
     let world = World::new(4, &["a"]);
     world.machine("x", &json!({}), &json!({}));
-    world.api.fault("DELETE machine x", Fault::Answer(400, super::fake::status(400, "no")));
+    world.api.fault("DELETE machine x", Fault::Answer(400, status(400, "no")));
     world.scale.decrease(group(), -3).await.unwrap();
     assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec![]));
 }

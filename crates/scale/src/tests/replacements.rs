@@ -1,6 +1,5 @@
 //! Machines that never became a Node, at the min size: one is replaced from time to time, and the size stays.
 
-use rules::replacement::Replaced;
 use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, instance, nodes, status};
@@ -21,33 +20,18 @@ fn named(names: &[&str]) -> Vec<NodeName> {
     names.iter().flat_map(|name| instance(&format!("failed-machine-team-a_{name}"))).collect()
 }
 
-fn is_deleting(world: &World, machine: &str) -> bool {
-    world.api.object("machines", machine).unwrap()["metadata"]["deletionTimestamp"].is_string()
-}
-
 /// Returns the number and the uid of the last replacement.
 fn replaced(world: &World) -> Option<(u32, String)> {
     let replaced = world.index.scale_view(&group()).unwrap().replaced?;
     Some((replaced.count, replaced.uid.to_string()))
 }
 
-#[allow(clippy::unnecessary_wraps)] // as the view has it
-fn replaced_as(count: u32, uid: &str) -> Option<(u32, String)> {
-    Some((count, uid.to_owned()))
-}
-
-/// Records a replacement of another Machine, long ago.
-fn replaced_before(world: &World, count: u32) {
-    let at = "2020-01-01T00:00:00Z".parse().unwrap();
-    world.index.set_replaced(&group(), Replaced { at, count, uid: "uid-old".into() });
-}
-
 #[tokio::test]
 async fn a_failed_machine_is_deleted_and_the_size_stays() {
     let world = at_min_size();
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert!(is_deleting(&world, "a"));
-    assert_eq!((world.api.replicas(), replaced(&world)), (1, replaced_as(1, "uid-a")));
+    assert!(world.api.is_deleting("a"));
+    assert_eq!((world.api.replicas(), replaced(&world)), (1, Some((1, "uid-a".to_owned()))));
     assert_eq!(world.api.calls(), ["GET machine a", "DELETE machine a"]);
 
     world.watch();
@@ -67,21 +51,13 @@ async fn a_machine_that_another_request_of_the_batch_takes_is_not_replaced() {
         tokio::join!(world.scale.delete(group(), named(&["a"])), world.scale.delete(group(), named(&["a", "b"])));
     first.unwrap();
     second.unwrap();
-    assert_eq!((world.api.replicas(), replaced(&world)), (1, replaced_as(1, "uid-b")));
-    assert!(is_deleting(&world, "a") && is_deleting(&world, "b"));
-}
-
-#[tokio::test]
-async fn one_that_cluster_autoscaler_gave_up_waiting_for_is_replaced_too() {
-    let world = World::new(1, &[]);
-    world.machine("a", &json!({"phase": "Provisioned"}), &json!({}));
-    world.scale.delete(group(), instance("pending-machine-team-a_a")).await.unwrap();
-    assert!(is_deleting(&world, "a"));
+    assert_eq!((world.api.replicas(), replaced(&world)), (1, Some((1, "uid-b".to_owned()))));
+    assert!(world.api.is_deleting("a") && world.api.is_deleting("b"));
 }
 
 /// The words that the operator added say why, as in the answers.
 #[tokio::test]
-async fn the_event_quotes_what_the_operators_words_were_found_in() {
+async fn one_that_cluster_autoscaler_gave_up_waiting_for_is_replaced_and_the_event_says_why() {
     let world = World::new(1, &[]);
     let condition = json!({"type": "InfrastructureReady", "status": "False", "reason": "NotReady",
         "message": "no blade left in rack 7"});
@@ -103,7 +79,7 @@ async fn the_next_one_waits_for_its_interval_and_the_caller_learns_when() {
     for part in ["below the minimum of 1", "the next can be at 20"] {
         assert!(error.to_string().contains(part), "{part:?} isn't in {error}");
     }
-    assert!(!is_deleting(&world, "b"));
+    assert!(!world.api.is_deleting("b"));
 }
 
 #[tokio::test]
@@ -114,7 +90,7 @@ async fn of_several_one_is_replaced_and_the_caller_learns_of_the_others() {
     let both = [instance("pending-machine-team-a_a"), named(&["b"])].concat();
     let error = world.scale.delete(group(), both).await.unwrap_err();
     assert!(error.to_string().contains("Machine b is replaced, and 1 more have to wait"), "{error}");
-    assert_eq!((is_deleting(&world, "a"), is_deleting(&world, "b")), (false, true));
+    assert_eq!((world.api.is_deleting("a"), world.api.is_deleting("b")), (false, true));
     assert_eq!(world.api.replicas(), 2);
 }
 
@@ -128,15 +104,6 @@ async fn a_machine_with_a_node_is_for_a_machine_health_check() {
 }
 
 #[tokio::test]
-async fn one_that_somebody_else_is_deleting_is_a_success_at_the_minimum_size_too() {
-    let world = World::new(1, &["a"]);
-    world.api.begin_to_delete("a");
-    world.watch();
-    world.scale.delete(group(), nodes(&["a"])).await.unwrap();
-    assert_eq!((world.api.replicas(), replaced(&world)), (1, None));
-}
-
-#[tokio::test]
 async fn turned_off_it_is_refused() {
     let options = ScaleOptions { at_min_size: AtMinSize::Refuse, ..ScaleOptions::default() };
     let world = World::with_options(1, &[], options);
@@ -144,14 +111,6 @@ async fn turned_off_it_is_refused() {
     let error = world.scale.delete(group(), named(&["a"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition");
     assert_eq!(world.api.calls(), ["GET machine a"], "nothing is written");
-}
-
-#[tokio::test]
-async fn above_the_minimum_size_nothing_is_replaced_but_the_size_lowered() {
-    let world = World::new(2, &["a"]);
-    world.machine("b", &failed(), &json!({}));
-    world.scale.delete(group(), named(&["b"])).await.unwrap();
-    assert_eq!((world.api.replicas(), replaced(&world)), (1, None));
 }
 
 /// The Machine that was created for the last one is young: each replica of the program sees that.
@@ -168,7 +127,7 @@ async fn another_replica_of_the_program_waits_for_the_interval_too() {
     let other = world.another_copy();
     let error = other.scale.delete(group(), named(&["b"])).await.unwrap_err();
     assert!(error.to_string().contains("the next can be at 20"), "{error}");
-    assert!(!is_deleting(&world, "b"));
+    assert!(!world.api.is_deleting("b"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,8 +135,8 @@ async fn a_lost_answer_counts_as_a_replacement() {
     let world = at_min_size();
     world.api.fault("DELETE machine a", Fault::CutAfter);
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert!(is_deleting(&world, "a"));
-    assert_eq!(replaced(&world), replaced_as(1, "uid-a"));
+    assert!(world.api.is_deleting("a"));
+    assert_eq!(replaced(&world), Some((1, "uid-a".to_owned())));
     world.watch();
     world.scale.delete(group(), named(&["a"])).await.unwrap();
 }
@@ -189,10 +148,10 @@ async fn one_of_which_it_is_not_known_whether_it_was_deleted_is_deleted_when_it_
     world.api.fault("DELETE machine a", Fault::CutBefore);
     world.api.fault("DELETE machine a", Fault::Answer(403, status(403, "forbidden")));
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert!(!is_deleting(&world, "a"));
+    assert!(!world.api.is_deleting("a"));
     world.set_min(0);
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert!(is_deleting(&world, "a"));
+    assert!(world.api.is_deleting("a"));
     assert_eq!(world.api.replicas(), 0);
 }
 
@@ -202,21 +161,5 @@ async fn one_that_joined_a_moment_ago_stays() {
     world.api.status("machines", "a", &json!({"nodeRef": {"name": "a"}}));
     let error = world.scale.delete(group(), named(&["a"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(!is_deleting(&world, "a"));
-}
-
-#[tokio::test]
-async fn replacements_in_a_row_are_counted_until_one_joins() {
-    let world = at_min_size();
-    replaced_before(&world, 4);
-    world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert_eq!(replaced(&world), replaced_as(5, "uid-a"));
-
-    let world = World::new(2, &[]);
-    world.machine("a", &failed(), &json!({}));
-    world.machine("b", &json!({"nodeRef": {"name": "b"}}), &json!({"creationTimestamp": "2021-01-01T00:00:00Z"}));
-    world.resize(1);
-    replaced_before(&world, 4);
-    world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert_eq!(replaced(&world), replaced_as(1, "uid-a"));
+    assert!(!world.api.is_deleting("a"));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::fake::{World, group, instance, nodes};
+use super::fake::{World, group, instance, nodes, owned_by};
 use crate::ScaleError;
 use index::objects;
 
@@ -39,19 +39,21 @@ async fn a_delete_is_refused_before_anything_is_written_and_works_after_the_roll
 }
 
 #[tokio::test]
-async fn a_placeholder_is_not_given_up_either() {
+async fn a_placeholder_is_not_given_up_either_and_an_increase_works() {
     let world = rolling_out(4);
     let placeholder = instance("replica-MachineDeployment-team-a_workers-0");
     let error = world.scale.delete(group(), placeholder).await.unwrap_err();
     assert!(error.to_string().contains("rolling out"), "{error}");
     assert_eq!((error.code(), world.api.replicas()), ("failed_precondition", 4));
+    world.scale.increase(group(), 2).await.unwrap();
+    assert_eq!(world.api.replicas(), 6);
 }
 
 #[tokio::test]
 async fn a_machine_that_is_going_already_is_a_success_all_the_same() {
     let world = rolling_out(3);
-    let going = serde_json::json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-    world.machine("a", &serde_json::json!({"nodeRef": {"name": "a"}}), &going);
+    let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    world.machine("a", &json!({"nodeRef": {"name": "a"}}), &going);
     world.scale.delete(group(), nodes(&["a"])).await.unwrap();
     assert_eq!(world.api.calls(), [""; 0], "the rollout makes it good, and lowers nothing");
 }
@@ -67,13 +69,6 @@ async fn a_decrease_changes_nothing_and_succeeds() {
     assert_eq!(error.code(), "invalid_argument", "what is wrong stays wrong");
 }
 
-#[tokio::test]
-async fn an_increase_works() {
-    let world = rolling_out(3);
-    world.scale.increase(group(), 2).await.unwrap();
-    assert_eq!(world.api.replicas(), 5);
-}
-
 /// Builds a group that rolls out with the strategy OnDelete and permits deletes: `a` is of the older MachineSet.
 fn on_delete() -> World {
     let world = World::new(3, &["a", "b"]);
@@ -83,13 +78,15 @@ fn on_delete() -> World {
     });
     world.api.change("machinedeployments", "workers", group);
     world.api.roll_out();
-    let owner =
-        json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-2", "uid": "x"}]);
     let times = [("workers-1", "2026-01-01T00:00:00Z"), ("workers-2", "2026-01-02T00:00:00Z")];
     for (set, time) in times {
         world.api.change("machinesets", set, json!({"metadata": {"creationTimestamp": time}}));
     }
-    world.machine("c", &json!({"nodeRef": {"name": "c"}}), &json!({"ownerReferences": owner}));
+    world.machine(
+        "c",
+        &json!({"nodeRef": {"name": "c"}}),
+        &json!({"ownerReferences": owned_by("MachineSet", "workers-2")}),
+    );
     world
 }
 

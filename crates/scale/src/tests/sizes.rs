@@ -5,7 +5,10 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::fake::{Fault, LONG, World, group, instance, status};
+use super::{
+    fake::{Fault, LONG, World, group, instance, status},
+    held, leave,
+};
 use crate::ScaleError;
 
 #[tokio::test]
@@ -47,43 +50,27 @@ async fn instances_of_an_increase_have_ids_of_their_own_for_one_minute() {
     assert_eq!(ids(&world)[0], "pending-machine-team-a_fresh", "a smaller size is no increase");
 }
 
-#[tokio::test]
-async fn deleting_a_new_instance_of_an_increase_lowers_the_target_size_again() {
-    let world = World::new(1, &["joined"]);
-    world.scale.increase(group(), 1).await.unwrap();
-    let id = "new-replica-MachineDeployment-team-a_workers-0";
-    world.scale.delete(group(), instance(id)).await.unwrap();
-    assert_eq!(world.target_size(), 1);
-}
-
 /// The watch may show a write of this process before its answer arrives; no read is needed to find its writer.
 #[tokio::test]
 async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
     let world = World::new(2, &["a", "b"]);
     world.scale.increase(group(), 1).await.unwrap();
-    world.api.fault("PATCH scale", Fault::HoldAnswer);
-    let increase = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.increase(group(), 2).await }
-    });
-    world.api.held().await;
+    let increase = |delta| {
+        held(&world, "PATCH scale", Fault::HoldAnswer, move |scale| async move { scale.increase(group(), delta).await })
+    };
+    let two = increase(2).await;
     world.watch();
     quiet().await;
     assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"], "the answer is on its way");
     world.api.release();
-    increase.await.unwrap().unwrap();
+    two.await.unwrap().unwrap();
     quiet().await;
     assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
 
-    world.api.fault("PATCH scale", Fault::HoldAnswer);
-    let increase = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.increase(group(), 1).await }
-    });
-    world.api.held().await;
+    let one = increase(1).await;
     world.resize(3);
     world.api.release();
-    increase.await.unwrap().unwrap();
+    one.await.unwrap().unwrap();
     quiet().await;
     assert_eq!(world.api.calls()[2..], ["PATCH scale", "GET group"], "somebody else has written it meanwhile");
 }
@@ -105,23 +92,6 @@ async fn a_second_increase_builds_on_the_first_before_the_watch_has_shown_it() {
 }
 
 #[tokio::test]
-async fn two_increases_at_once_are_two_increases() {
-    let world = World::new(2, &[]);
-    let (first, second) = tokio::join!(world.scale.increase(group(), 3), world.scale.increase(group(), 2));
-    assert_eq!((first, second), (Ok(()), Ok(())));
-    assert_eq!(world.api.replicas(), 7);
-}
-
-#[tokio::test]
-async fn a_size_of_zero_is_written_though_its_field_is_absent() {
-    // A group of size 0 without a template isn't a node group, so the size changes right before the write.
-    let world = World::new(1, &[]);
-    world.api.fault("PATCH scale", Fault::SizeIs(0));
-    world.scale.increase(group(), 4).await.unwrap();
-    assert_eq!(world.api.replicas(), 4);
-}
-
-#[tokio::test]
 async fn ids_of_no_group_leave_nothing_behind() {
     let world = World::new(4, &["a", "b", "c", "d"]);
     for n in 0..100 {
@@ -137,6 +107,7 @@ async fn ids_of_no_group_leave_nothing_behind() {
 #[rstest]
 #[case::conflict(Fault::Answer(409, status(409, "the object has been modified")), 5, "ok")]
 #[case::size_changed_meanwhile(Fault::SizeIs(4), 7, "ok")]
+#[case::size_changed_to_zero_whose_field_is_absent(Fault::SizeIs(0), 3, "ok")]
 #[case::size_changed_so_that_max_is_passed(Fault::SizeIs(9), 9, "failed_precondition")]
 #[case::busy(Fault::Answer(429, status(429, "too many requests")), 5, "ok")]
 #[case::busy_with_a_wish(Fault::Answer(429, with_retry_after(1)), 5, "ok")]
@@ -146,6 +117,8 @@ async fn ids_of_no_group_leave_nothing_behind() {
 #[case::credentials_are_exchanged(Fault::Answer(401, status(401, "Unauthorized")), 5, "ok")]
 #[case::done_but_internal_error(Fault::DoneBut(500), 5, "ok")]
 #[case::done_but_a_load_balancer_lost_the_answer(Fault::DoneBut(503), 5, "ok")]
+#[case::done_but_a_proxy_lost_patience(Fault::DoneBut(408), 5, "ok")]
+#[case::rejected_once(Fault::Answer(422, status(422, "the test failed")), 5, "ok")]
 #[case::cut_before_it_was_done(Fault::CutBefore, 5, "ok")]
 #[case::cut_after_it_was_done(Fault::CutAfter, 5, "ok")]
 #[case::forbidden(Fault::Answer(403, status(403, "forbidden")), 2, "permission_denied")]
@@ -197,39 +170,14 @@ async fn conflicts_in_a_row_are_no_refusal() {
     assert_eq!(world.api.replicas(), 5);
 }
 
-#[tokio::test]
-async fn a_lost_answer_is_made_good_by_one_read_and_no_second_write() {
-    let world = World::new(2, &[]);
-    world.api.fault("PATCH scale", Fault::CutAfter);
-    world.scale.increase(group(), 3).await.unwrap();
-    assert_eq!(world.api.calls(), ["PATCH scale", "GET group"]);
-    assert_eq!(world.target_size(), 5);
-}
-
-#[tokio::test]
-async fn a_lost_write_that_was_done_is_known_though_something_else_was_written_since() {
-    let world = World::new(2, &[]);
-    world.api.fault("PATCH scale", Fault::CutAfter);
-    world.api.fault("GET group", Fault::Hold);
-    let scale = world.scale.clone();
-    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
-    world.api.change("machinedeployments", "workers", json!({"spec": {"paused": true}}));
-    world.api.release();
-    assert_eq!(increase.await.unwrap(), Ok(()));
-    assert_eq!(world.api.replicas(), 5);
-}
-
 /// Another copy was asked for the same increase, and its write isn't taken for the lost one.
 #[tokio::test]
 async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases() {
     let world = World::new(2, &[]);
     let other = world.another_copy();
     world.api.fault("PATCH scale", Fault::CutBefore);
-    world.api.fault("GET group", Fault::Hold);
-    let scale = world.scale.clone();
-    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
+    let increase =
+        held(&world, "GET group", Fault::Hold, |scale| async move { scale.increase(group(), 3).await }).await;
     other.scale.increase(group(), 3).await.unwrap();
     world.api.release();
     assert_eq!(increase.await.unwrap(), Ok(()));
@@ -270,26 +218,10 @@ async fn the_size_of_a_group_that_was_made_anew_is_decided_anew() {
 async fn the_size_of_a_group_that_was_made_anew_is_not_written_for_a_caller_that_has_left() {
     let world = World::new(2, &[]);
     world.api.fault("PATCH scale", Fault::CutAfter);
-    world.api.fault("GET group", Fault::Hold);
-    let scale = world.scale.clone();
-    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
-    increase.abort();
-    assert!(increase.await.unwrap_err().is_cancelled());
-    world.api.make_group_anew(2);
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
+    let increase =
+        held(&world, "GET group", Fault::Hold, |scale| async move { scale.increase(group(), 3).await }).await;
+    leave(&world, increase, async || world.api.make_group_anew(2)).await;
     assert_eq!((world.api.replicas(), world.api.calls()), (2, vec!["PATCH scale".to_owned(), "GET group".to_owned()]));
-}
-
-#[tokio::test]
-async fn a_lost_answer_and_another_size_since_is_not_decided_again() {
-    let world = World::new(2, &[]);
-    world.api.fault("PATCH scale", Fault::CutAfter);
-    world.api.fault("GET group", Fault::SizeIs(9));
-    let error = world.scale.increase(group(), 3).await.unwrap_err();
-    assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
-    assert_eq!(world.api.replicas(), 9);
 }
 
 #[rstest]
@@ -376,31 +308,14 @@ async fn an_increase_is_given_back_within_ten_seconds(#[case] seconds: u64, #[ca
 /// Lets the caller of an increase by 3 from 2 leave before its answer comes, so long after it was sent.
 async fn increase_and_leave(after: Duration, meanwhile: fn(&World)) -> World {
     let world = World::new(2, &["a", "b"]);
-    world.api.fault("PATCH scale", Fault::HoldAnswer);
-    let scale = world.scale.clone();
-    let call = tokio::spawn(async move { scale.increase(group(), 3).await });
-    world.api.held().await;
-    call.abort();
-    assert!(call.await.unwrap_err().is_cancelled());
-    meanwhile(&world);
-    tokio::time::sleep(after).await;
-    world.api.release();
-    world.scale.drain(LONG).await.unwrap();
+    let call =
+        held(&world, "PATCH scale", Fault::HoldAnswer, |scale| async move { scale.increase(group(), 3).await }).await;
+    let meanwhile = async || {
+        meanwhile(&world);
+        tokio::time::sleep(after).await;
+    };
+    leave(&world, call, meanwhile).await;
     world
-}
-
-/// The command's own write may have been done, undone, and done again by somebody else.
-#[tokio::test]
-async fn a_lost_answer_and_several_writes_since_is_not_taken_for_done() {
-    let world = World::new(2, &[]);
-    world.api.fault("PATCH scale", Fault::CutBefore);
-    world.api.fault("GET group", Fault::SizeIs(7));
-    for paused in [true, false] {
-        world.api.change("machinedeployments", "workers", json!({"spec": {"paused": paused}}));
-    }
-    let error = world.scale.increase(group(), 5).await.unwrap_err();
-    assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
-    assert_eq!(world.api.replicas(), 7);
 }
 
 fn with_retry_after(seconds: u32) -> Value {

@@ -8,35 +8,20 @@ use std::{
     time::Duration,
 };
 
-use tokio::task::JoinHandle;
-
 use super::{
     ABCD,
-    fake::{Fault, LONG, World, group, nodes},
+    fake::{Fault, LONG, Setup, World, group, nodes},
+    held,
 };
-use crate::{MayWrite, ScaleError};
+use crate::{MayWrite, Scale, ScaleError};
 
-/// A Cluster that is served until it is opted out.
-#[derive(Default)]
-struct Cluster {
-    has_left: AtomicBool,
-}
-
-impl Cluster {
-    fn opt_out(&self) {
-        self.has_left.store(true, Ordering::Relaxed);
-    }
-}
-
-impl MayWrite for Cluster {
-    fn may_write(&self) -> Result<(), String> {
-        if self.has_left.load(Ordering::Relaxed) { Err("it was opted out".to_owned()) } else { Ok(()) }
-    }
-}
-
-fn world(replicas: i32, machines: &[&str]) -> (World, Arc<Cluster>) {
-    let cluster = Arc::<Cluster>::default();
-    (World::of_tenant(replicas, machines, Arc::clone(&cluster) as Arc<_>), cluster)
+/// Builds the world of a Cluster that is served until it has left.
+fn world(replicas: i32, machines: &[&str]) -> (World, Arc<AtomicBool>) {
+    let has_left = Arc::<AtomicBool>::default();
+    let left = Arc::clone(&has_left);
+    let may_write = move || if left.load(Ordering::Relaxed) { Err("it was opted out".to_owned()) } else { Ok(()) };
+    let tenant = Some(Arc::new(may_write) as Arc<dyn MayWrite>);
+    (World::with(replicas, machines, &Setup { tenant, ..Setup::default() }), has_left)
 }
 
 fn is_untouched(world: &World) {
@@ -52,14 +37,6 @@ fn is_untouched_and_deletable(world: &World) {
 
 fn denied() -> Result<(), ScaleError> {
     Err(ScaleError::PermissionDenied("MachineDeployment/team-a/workers: it was opted out".to_owned()))
-}
-
-/// Begins to delete Nodes, and waits until the API holds a call.
-async fn held_delete(world: &World, names: &[&str]) -> JoinHandle<Result<(), ScaleError>> {
-    let (scale, nodes) = (world.scale.clone(), nodes(names));
-    let command = tokio::spawn(async move { scale.delete(group(), nodes).await });
-    world.api.held().await;
-    command
 }
 
 /// Other groups of the Cluster have used up its writes, and Cluster Autoscaler gives the command up meanwhile.
@@ -83,21 +60,13 @@ async fn a_command_whose_caller_leaves_before_its_turn_is_not_written() {
     assert!(world.api.calls().iter().all(|call| !call.starts_with("PATCH")), "{:?}", world.api.calls());
 }
 
-#[tokio::test]
-async fn a_cluster_that_is_served_is_written_as_any() {
-    let (world, _) = world(4, &ABCD);
-    world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
-    world.scale.increase(group(), 3).await.unwrap();
-    assert_eq!((world.api.deleting(), world.api.replicas()), (vec!["b".to_owned(), "d".to_owned()], 5));
-}
-
 /// What is deleted already is replaced, as after an outage.
 #[tokio::test]
 async fn a_delete_that_was_accepted_before_an_opt_out_deletes_nothing() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("TRY scale", Fault::HoldAnswer);
-    let command = held_delete(&world, &["b", "d"]).await;
-    cluster.opt_out();
+    let (world, has_left) = world(4, &ABCD);
+    let delete = |scale: Scale| async move { scale.delete(group(), nodes(&["b", "d"])).await };
+    let command = held(&world, "TRY scale", Fault::HoldAnswer, delete).await;
+    has_left.store(true, Ordering::Relaxed);
     world.api.release();
     assert_eq!(command.await.unwrap(), denied());
     is_untouched_and_deletable(&world);
@@ -105,10 +74,10 @@ async fn a_delete_that_was_accepted_before_an_opt_out_deletes_nothing() {
 
 #[tokio::test]
 async fn a_delete_whose_machines_go_during_an_opt_out_says_that_they_are_replaced() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("DELETE machine b", Fault::HoldAnswer);
-    let command = held_delete(&world, &["b"]).await;
-    cluster.opt_out();
+    let (world, has_left) = world(4, &ABCD);
+    let delete = |scale: Scale| async move { scale.delete(group(), nodes(&["b"])).await };
+    let command = held(&world, "DELETE machine b", Fault::HoldAnswer, delete).await;
+    has_left.store(true, Ordering::Relaxed);
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
     assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("Cluster API replaces it")), "{error:?}");
@@ -117,12 +86,10 @@ async fn a_delete_whose_machines_go_during_an_opt_out_says_that_they_are_replace
 
 #[tokio::test]
 async fn a_size_that_was_accepted_before_an_opt_out_is_not_written_again() {
-    let (world, cluster) = world(4, &ABCD);
-    world.api.fault("PATCH scale", Fault::HoldBut(409));
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.increase(group(), 1).await });
-    world.api.held().await;
-    cluster.opt_out();
+    let (world, has_left) = world(4, &ABCD);
+    let increase = |scale: Scale| async move { scale.increase(group(), 1).await };
+    let command = held(&world, "PATCH scale", Fault::HoldBut(409), increase).await;
+    has_left.store(true, Ordering::Relaxed);
     world.api.release();
     assert_eq!(command.await.unwrap(), denied());
     is_untouched(&world);

@@ -5,13 +5,10 @@
 mod address;
 mod admin;
 mod bytes;
-mod checks;
 mod connections;
 mod grpc;
 mod health;
-mod hosts;
 mod http;
-mod log_level;
 mod metrics;
 mod shutdown;
 mod tls;
@@ -23,14 +20,14 @@ pub use address::{
     BindError, GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener, PRIVATE_SOCKET, SocketError, UnixSocket,
     bind,
 };
-pub use admin::{AdminPages, CLUSTERS_PATH, DebugError, STATE_PATH, STYLE_PATH, StatusAnswer, admin_router};
-pub use checks::{Check, CheckState, Checks};
+pub use admin::{
+    AdminPages, AllowedHosts, CLUSTERS_PATH, DebugError, HostName, HostNameError, LOG_LEVEL_PATH, LogLevel, LogLevels,
+    STATE_PATH, STYLE_PATH, StatusAnswer, admin_router, log_level_router,
+};
 pub use connections::{Client, Connection, KnownConnection};
 pub use grpc::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
-pub use health::{Health, ReflectionError, cloud_provider, standard_services};
-pub use hosts::{AllowedHosts, HostName, HostNameError};
+pub use health::{Check, CheckState, Checks, Health, ReflectionError, cloud_provider, standard_services};
 pub use http::{http_router, probe_router, serve_http};
-pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use tls::{

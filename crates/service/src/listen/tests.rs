@@ -8,9 +8,7 @@ mod default_limits;
 mod floods;
 mod grpc;
 mod hostile_grpc;
-mod log_level;
 mod pages;
-mod shutdown;
 mod tls;
 mod unix_socket;
 

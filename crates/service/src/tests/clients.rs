@@ -86,11 +86,6 @@ async fn the_history_names_the_client_of_each_written_or_refused_change() {
     for entry in &history {
         assert!(entry.text.ends_with(" (asked for by cluster-autoscaler)"), "{entry:?}");
     }
-    let delete = proto::NodeGroupDeleteNodesRequest { nodes: vec![node("a", "")], id: WORKERS.to_owned() };
-    // The delete may be accepted or refused, and both are recorded with the client.
-    let _ = service.node_group_delete_nodes(asked_by(&autoscaler, delete)).await;
-    let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
-    assert!(history[0].text.ends_with(" (asked for by cluster-autoscaler)"), "{history:?}");
 }
 
 #[tokio::test]

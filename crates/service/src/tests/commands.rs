@@ -10,66 +10,31 @@ use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node};
 use index::{Change, objects};
 use scale::fake::{Fault, status};
 
+/// The words are those of `scale`, and the codes are this table and those of the API server's answers.
 #[tokio::test]
-async fn an_increase_shows_in_the_target_size_at_once() {
-    let mut provider = Provider::pinned(2, &["a", "b"]).await;
-    provider.increase(WORKERS, 3).await.unwrap();
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 5);
-    assert_eq!(provider.world.api.replicas(), 5);
-    assert_eq!(provider.instances(WORKERS).await.unwrap().len(), 5, "placeholders fill the target size");
-}
-
-#[tokio::test]
-async fn a_size_by_a_wrong_delta_is_an_invalid_argument() {
-    let mut provider = Provider::pinned(2, &[]).await;
-    for delta in [0, -1, i32::MIN] {
-        assert_fails(provider.increase(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
-    }
-    for delta in [0, 1, i32::MAX] {
-        assert_fails(provider.decrease(WORKERS, delta).await, Code::InvalidArgument, &[WORKERS, &delta.to_string()]);
-    }
-    assert!(provider.world.api.calls().is_empty());
-}
-
-#[tokio::test]
-async fn a_size_beyond_a_bound_is_a_failed_precondition_with_both_numbers() {
-    let mut provider = Provider::pinned(2, &["a", "b"]).await;
-    assert_fails(provider.increase(WORKERS, 9).await, Code::FailedPrecondition, &[WORKERS, "11", "maximum of 10"]);
-    assert_fails(provider.increase(WORKERS, i32::MAX).await, Code::FailedPrecondition, &["2147483649", "10"]);
-    let nodes = vec![node("a", "cloud:///a"), node("b", "cloud:///b")];
-    assert_fails(provider.delete(WORKERS, nodes).await, Code::FailedPrecondition, &["is 0", "minimum of 1"]);
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
-    // The Machines are read, since another replica may have deleted some of them.
-    assert!(provider.world.api.calls().iter().all(|call| call.starts_with("GET machine")));
-}
-
-#[tokio::test]
-async fn a_node_that_leads_nowhere_is_not_found_and_nothing_is_written() {
-    let mut provider = Provider::pinned(3, &["a", "b", "c"]).await;
-    let nodes = vec![node("a", "cloud:///a"), node("x", "cloud:///x")];
-    assert_fails(provider.delete(WORKERS, nodes).await, Code::NotFound, &["cloud:///x", WORKERS]);
-    assert!(provider.world.api.calls().is_empty());
-}
-
-#[tokio::test]
-async fn a_node_of_another_group_is_an_invalid_argument_that_names_both() {
-    let more = "MachineDeployment/team-a/more";
+async fn each_refusal_has_its_code_and_writes_nothing() {
     let mut provider = Provider::with([
         annotated("more", &[]),
         objects::set_of("more", "more-1"),
         objects::joined("MachineSet/more-1", "m"),
     ])
     .await;
-    let nodes = vec![node("m", "cloud:///zone/m")];
-    assert_fails(provider.delete(WORKERS, nodes).await, Code::InvalidArgument, &["cloud:///zone/m", more, WORKERS]);
-    assert!(provider.world.api.calls().is_empty());
-}
-
-#[tokio::test]
-async fn deleting_nothing_is_a_success() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
+    assert_fails(provider.increase(WORKERS, 0).await, Code::InvalidArgument, &[WORKERS, "0"]);
+    assert_fails(provider.decrease(WORKERS, i32::MAX).await, Code::InvalidArgument, &[WORKERS, "2147483647"]);
+    let beyond = provider.increase(WORKERS, i32::MAX).await;
+    assert_fails(beyond, Code::FailedPrecondition, &[WORKERS, "2147483649", "maximum of 10"]);
+    let of_another = provider.delete(WORKERS, vec![node("m", "cloud:///zone/m")]).await;
+    let both = ["cloud:///zone/m", "MachineDeployment/team-a/more", WORKERS];
+    assert_fails(of_another, Code::InvalidArgument, &both);
+    let nowhere = vec![node("a", "cloud:///a"), node("x", "cloud:///x")];
+    assert_fails(provider.delete(WORKERS, nowhere).await, Code::NotFound, &["cloud:///x", WORKERS]);
     provider.delete(WORKERS, Vec::new()).await.unwrap();
     assert!(provider.world.api.calls().is_empty());
+    // The Machines are read, since another replica may have deleted some of them.
+    let all = vec![node("a", "cloud:///a"), node("b", "cloud:///b")];
+    assert_fails(provider.delete(WORKERS, all).await, Code::FailedPrecondition, &["is 0", "minimum of 1"]);
+    assert!(provider.world.api.calls().iter().all(|call| call.starts_with("GET machine")));
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
 }
 
 /// Reads continue with the last values; a write to an object that isn't a group any more is refused.
@@ -88,10 +53,13 @@ async fn a_group_that_is_none_any_more_is_a_failed_precondition() {
 #[case::forbidden(403, Code::PermissionDenied)]
 #[case::refused_by_a_webhook(400, Code::FailedPrecondition)]
 #[case::gone(404, Code::NotFound)]
+#[case::busy_for_long(429, Code::Unavailable)]
 #[tokio::test]
 async fn an_answer_of_the_api_server_has_its_code_and_its_words(#[case] answer: u16, #[case] code: Code) {
     let mut provider = Provider::pinned(2, &["a"]).await;
-    provider.world.api.fault("PATCH scale", Fault::Answer(answer, status(answer, "the API server's own words")));
+    let mut words = status(answer, "the API server's own words");
+    words["details"]["retryAfterSeconds"] = json!(600);
+    provider.world.api.fault("PATCH scale", Fault::Answer(answer, words));
     let result = provider.increase(WORKERS, 1).await;
     assert_fails(result, code, &[WORKERS, "the API server's own words"]);
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
@@ -112,15 +80,6 @@ async fn a_call_that_its_caller_gives_up_is_counted_as_cancelled() {
     };
     tokio::time::timeout(LIMIT, seen).await.unwrap();
     provider.world.api.release();
-}
-
-#[tokio::test]
-async fn an_api_server_that_stays_busy_is_unavailable() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
-    let mut busy = status(429, "too many requests");
-    busy["details"] = json!({"retryAfterSeconds": 600});
-    provider.world.api.fault("PATCH scale", Fault::Answer(429, busy));
-    assert_fails(provider.increase(WORKERS, 1).await, Code::Unavailable, &[WORKERS, "too many requests"]);
 }
 
 /// A webhook's message may be very long, and a status is sent in a header.

@@ -1,16 +1,10 @@
 //! Reads of one group: its size, instances and template; and the RPCs that concern no group.
 
-use std::collections::BTreeMap;
-
-use k8s_pb::api::core::v1::Node;
-use prost::Message;
 use rstest::rstest;
-use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, inner};
 use index::Change;
-use proto::instance_status::InstanceState;
 
 const CAPACITY: [(&str, &str); 2] = [
     ("capacity.cluster-autoscaler.kubernetes.io/cpu", "4"),
@@ -55,95 +49,6 @@ async fn a_huge_id_is_not_found_like_any_other(#[case] letter: &str) {
     assert_fails(provider.target_size(&id).await, Code::NotFound, &["MachineDeployment/team-a/"]);
     assert_fails(provider.increase(&id, 1).await, Code::NotFound, &["MachineDeployment/team-a/"]);
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2, "the connection still serves");
-}
-
-#[tokio::test]
-async fn a_target_size_is_the_replicas_of_the_object() {
-    let mut provider = Provider::pinned(4, &["a"]).await;
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 4);
-    provider.world.resize(0);
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 0);
-}
-
-/// An instance on the wire: its state, and the code, class and message of its error.
-type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
-
-#[rstest]
-#[case::running("cloud:///m", json!({"nodeRef": {"name": "m"}}), json!({}), (InstanceState::InstanceRunning, None))]
-#[case::pending("pending-machine-team-a_m", json!({}), json!({}), (InstanceState::InstanceCreating, None))]
-#[case::deleting(
-    "deleting-machine-team-a_m",
-    json!({"nodeRef": {"name": "m"}}),
-    json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
-    (InstanceState::InstanceDeleting, None)
-)]
-#[case::failed(
-    "failed-machine-team-a_m",
-    json!({"phase": "Failed", "failureReason": "CreateError", "failureMessage": "no such image"}),
-    json!({}),
-    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 99, "CreateError: no such image")))
-)]
-#[case::out_of_resources(
-    "failed-machine-team-a_m",
-    json!({"phase": "Failed", "failureReason": "InsufficientResources", "failureMessage": "no room"}),
-    json!({}),
-    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientResources: no room")))
-)]
-#[case::out_of_resources_while_pending(
-    "pending-machine-team-a_m",
-    json!({"conditions": [
-        {"type": "InfrastructureReady", "status": "False", "reason": "InsufficientInstanceCapacity", "message": "none left",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"},
-    ]}),
-    json!({}),
-    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientInstanceCapacity: none left")))
-)]
-#[case::failed_to_be_deleted(
-    "failed-machine-team-a_m",
-    json!({"phase": "Failed", "failureMessage": "stuck"}),
-    json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
-    (InstanceState::InstanceDeleting, Some(("DeletingFailed", 99, "stuck")))
-)]
-#[tokio::test]
-async fn an_instance_shows_what_its_machine_does(
-    #[case] id: &str,
-    #[case] status: Value,
-    #[case] metadata: Value,
-    #[case] (state, error): Shown,
-) {
-    let mut provider = Provider::new(1, &[]).await;
-    provider.world.machine("m", &status, &metadata);
-    provider.refresh().await.unwrap();
-    let instances = provider.instances(WORKERS).await.unwrap();
-    let [instance, placeholders @ ..] = instances.as_slice() else { panic!("{instances:?}") };
-    assert_eq!(instance.id, id);
-    let shown = instance.status.clone().unwrap();
-    assert_eq!(shown.instance_state(), state);
-    let is_gone = state == InstanceState::InstanceDeleting;
-    assert_eq!(placeholders.len(), usize::from(is_gone), "its Node is gone: {placeholders:?}");
-    let error_info = shown.error_info.as_ref();
-    let seen = error_info.map(|it| (it.error_code.as_str(), it.instance_error_class, it.error_message.as_str()));
-    assert_eq!(seen, error);
-}
-
-#[tokio::test]
-async fn a_template_is_the_same_encoded_node_in_the_old_and_the_new_field() {
-    let mut provider = Provider::with([annotated("more", &CAPACITY)]).await;
-    let answer = provider.template("MachineDeployment/team-a/more").await.unwrap();
-    assert!(!answer.node_bytes.is_empty());
-    assert_eq!(answer.node_info, answer.node_bytes);
-    let node = Node::decode(answer.node_bytes).unwrap();
-    let status = node.status.unwrap();
-    let quantity = |quantities: &BTreeMap<String, _>, resource: &str| -> Option<String> {
-        let quantity: &k8s_pb::apimachinery::pkg::api::resource::Quantity = quantities.get(resource)?;
-        quantity.string.clone()
-    };
-    let capacity: BTreeMap<_, _> = status.capacity.into_iter().collect();
-    assert_eq!(quantity(&capacity, "cpu").as_deref(), Some("4"));
-    assert_eq!(quantity(&capacity, "memory").as_deref(), Some("16Gi"));
-    assert_eq!(quantity(&capacity, "pods").as_deref(), Some("110"));
-    assert!(!status.allocatable.is_empty());
-    assert!(node.metadata.unwrap().labels.contains_key("kubernetes.io/arch"));
 }
 
 /// An OK answer with empty bytes makes Cluster Autoscaler panic; UNIMPLEMENTED means "no template".

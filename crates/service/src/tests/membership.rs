@@ -2,39 +2,23 @@
 
 use jiff::Timestamp;
 use rstest::rstest;
-use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, annotations, assert_fails, inner, node, unregistered};
-use index::{Change, objects};
+use index::objects;
 
 const NOT_SYNCED: &str = "management/machines: the first list isn't complete yet";
 
 #[tokio::test]
-async fn refresh_is_unavailable_and_names_the_cache_while_one_is_not_fresh() {
-    let mut provider = Provider::new(2, &["a"]).await;
-    provider.stale(NOT_SYNCED);
-    assert_fails(provider.refresh().await, Code::Unavailable, &["not ready: ", NOT_SYNCED]);
-    provider.fresh();
-    provider.refresh().await.unwrap();
-}
-
-#[tokio::test]
-async fn refresh_that_fails_pins_nothing() {
-    let mut provider = Provider::pinned(2, &[]).await;
+async fn refresh_is_unavailable_names_the_cache_and_pins_nothing_while_one_is_not_fresh() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
     provider.apply([annotated("more", &[])]);
     provider.stale(NOT_SYNCED);
-    assert!(provider.refresh().await.is_err());
+    assert_fails(provider.refresh().await, Code::Unavailable, &["not ready: ", NOT_SYNCED]);
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
-}
-
-#[tokio::test]
-async fn a_group_comes_and_goes_with_refresh_only() {
-    let mut provider = Provider::pinned(2, &[]).await;
-    provider.apply([annotated("more", &[]), Change::ScalableGone(objects::id(WORKERS))]);
-    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    provider.fresh();
     provider.refresh().await.unwrap();
-    assert_eq!(provider.group_ids().await.unwrap(), ["MachineDeployment/team-a/more"]);
+    assert_eq!(provider.group_ids().await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -118,43 +102,9 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     provider.apply([annotated("more", &[])]);
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
     assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
-    provider.increase(WORKERS, 1).await.unwrap();
-}
-
-/// Cluster Autoscaler takes an error of NodeGroups for an empty list.
-#[tokio::test]
-async fn reads_go_on_after_a_pin_though_the_index_is_not_fresh_any_more() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
-    provider.stale(NOT_SYNCED);
-    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
     assert_eq!(provider.instances(WORKERS).await.unwrap().len(), 2);
-}
-
-#[tokio::test]
-async fn a_group_answers_its_bounds_and_names_itself_for_people() {
-    let mut provider = Provider::pinned(2, &[]).await;
-    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
-    let expected = proto::NodeGroup {
-        id: WORKERS.to_owned(),
-        min_size: 1,
-        max_size: 10,
-        debug: format!("{WORKERS} (min: 1, max: 10)"),
-    };
-    assert_eq!(groups, [expected]);
-}
-
-/// Cluster Autoscaler checks the min size in the answer of NodeGroupForNode.
-#[tokio::test]
-async fn the_group_of_a_node_is_the_same_as_in_node_groups_with_its_bounds() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
-    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
-    provider.apply([objects::deployment("workers", 2, ("3", "4"), &json!({}))]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await, groups[0], "bounds are pinned too");
-    provider.refresh().await.unwrap();
-    let group = provider.group_of(node("a", "cloud:///a")).await;
-    assert_eq!((group.min_size, group.max_size), (3, 4));
+    provider.increase(WORKERS, 1).await.unwrap();
 }
 
 /// The caller would dereference nil for a group that the last NodeGroups answer lacks.
@@ -172,19 +122,6 @@ async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
 }
 
 #[rstest]
-#[case::a_node(node("a", "cloud:///a"))]
-#[case::a_pending_machine(unregistered("pending-machine-team-a_c"))]
-#[case::a_replica_without_a_machine(unregistered("replica-MachineDeployment-team-a_workers-0"))]
-#[case::a_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309", ""))]
-#[tokio::test]
-async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::ExternalGrpcNode) {
-    let mut provider = Provider::new(4, &["a"]).await;
-    provider.world.machine("c", &json!({}), &json!({}));
-    provider.refresh().await.unwrap();
-    assert_eq!(provider.group_of(node).await.id, WORKERS);
-}
-
-#[rstest]
 #[case::nameless(node("", ""))]
 #[case::a_placeholder_of_no_machine(unregistered("pending-machine-team-a_gone"))]
 #[case::a_placeholder_in_a_path(unregistered("pending-machine-../../a_b"))]
@@ -195,13 +132,6 @@ async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::Exter
 async fn a_node_that_leads_nowhere_is_nobodys_and_no_error(#[case] node: proto::ExternalGrpcNode) {
     let mut provider = Provider::pinned(2, &["a"]).await;
     assert_eq!(provider.group_of(node).await, proto::NodeGroup::default());
-}
-
-#[tokio::test]
-async fn no_node_at_all_is_nobodys_and_no_error() {
-    let mut provider = Provider::pinned(2, &["a"]).await;
-    let answer = inner(provider.client.node_group_for_node(proto::NodeGroupForNodeRequest { node: None }).await);
-    assert_eq!(answer.unwrap().node_group, Some(proto::NodeGroup::default()));
 }
 
 /// One thread answers all calls, so no name may occupy it.
@@ -218,19 +148,6 @@ async fn a_huge_name_is_answered_in_no_time(#[case] prefix: &str, #[case] rest: 
     let node = proto::ExternalGrpcNode { annotations: annotations(&pairs), ..unregistered(&name) };
     let answer = tokio::time::timeout(LIMIT, provider.group_of(node)).await;
     assert_eq!(answer.expect("an answer in time"), proto::NodeGroup::default());
-}
-
-#[tokio::test]
-async fn a_group_that_goes_answers_with_its_last_values_until_refresh() {
-    let mut provider = Provider::pinned(3, &["a"]).await;
-    provider.apply([Change::ScalableGone(objects::id(WORKERS))]);
-    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 3);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
-    assert!(provider.instances(WORKERS).await.is_ok());
-    assert_eq!(provider.options(WORKERS, None).await.unwrap(), None);
-    provider.refresh().await.unwrap();
-    assert_fails(provider.target_size(WORKERS).await, Code::NotFound, &[WORKERS]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "");
 }
 
 #[tokio::test]

@@ -8,7 +8,6 @@ mod groups;
 mod membership;
 mod options;
 mod prices;
-mod raw;
 mod replies;
 mod wire;
 

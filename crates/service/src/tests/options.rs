@@ -80,17 +80,6 @@ async fn options_are_unset_where_nothing_is_overridden(#[case] pairs: &[(&str, &
     }
 }
 
-#[rstest]
-#[case::only_old_fields(old(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
-#[case::old_and_new_fields(both(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
-#[case::only_new_fields(new(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
-#[tokio::test]
-async fn every_default_that_was_sent_is_echoed_in_old_and_new_fields(#[case] defaults: Options) {
-    let mut provider = with_options(&[("scaledownunneededtime", "5m")]).await;
-    let answer = provider.options(MORE, Some(defaults)).await.unwrap().unwrap();
-    assert_eq!(answer, both(5 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE));
-}
-
 /// Versions up to 1.34.1 panic on an answer that lacks an old duration.
 #[rstest]
 #[case::none(None)]
@@ -129,6 +118,20 @@ async fn each_annotation_overrides_its_own_option_only(
     for defaults in [old(1, 2, 3), new(1, 2, 3), both(1, 2, 3)] {
         assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(expected));
     }
+}
+
+/// A later client sends `maxNodeStartupDuration` (kubernetes/autoscaler#10266), and gets it back or the value that
+/// overrides it.
+#[rstest]
+#[case::as_it_was_sent("scaledownunneededtime", 7)]
+#[case::as_it_is_overridden("maxnodestartuptime", 60)]
+#[tokio::test]
+async fn a_client_that_knows_a_startup_time_gets_one(#[case] name: &str, #[case] expected: i64) {
+    let mut provider = with_options(&[(name, "1m")]).await;
+    let startup = |seconds| Some(Duration { seconds, nanos: 0 });
+    let defaults = Options { max_node_startup_duration: startup(7), ..Options::default() };
+    let answer = provider.options(MORE, Some(defaults)).await.unwrap().unwrap();
+    assert_eq!(answer.max_node_startup_duration, startup(expected));
 }
 
 /// Cluster Autoscaler deletes all Nodes of such a group when one of them is late.
@@ -175,14 +178,9 @@ fn held(provision: i64) -> Options {
     }
 }
 
-#[rstest]
-#[case::only_old_fields(old(1, 2, 15 * MINUTE))]
-#[case::old_and_new_fields(both(1, 2, 15 * MINUTE))]
-#[case::only_new_fields(new(1, 2, 15 * MINUTE))]
 #[tokio::test]
-async fn while_a_group_is_rolling_out_its_nodes_are_never_unneeded_and_other_defaults_are_echoed(
-    #[case] defaults: Options,
-) {
+async fn while_a_group_is_rolling_out_its_nodes_are_never_unneeded_and_other_defaults_are_echoed() {
+    let defaults = new(1, 2, 15 * MINUTE);
     let sets =
         |old| [objects::set_of_revision("more", "more-1", 1, old), objects::set_of_revision("more", "more-2", 2, 1)];
     let mut provider = Provider::with([annotated("more", &[])].into_iter().chain(sets(1))).await;
@@ -250,17 +248,12 @@ async fn options_wait_for_a_node_that_is_starting(
     #[case] node: &Value,
     #[case] sent: bool,
 ) {
-    let mut provider = Provider::with([annotated("workers", annotations), objects::node("a", node)]).await;
+    let mut provider =
+        Provider::with([annotated("workers", annotations), annotated("more", annotations), objects::node("a", node)])
+            .await;
+    assert!(provider.options(MORE, Some(defaults)).await.unwrap().is_some(), "no Node of it is starting");
     let answer = provider.options(WORKERS, Some(defaults)).await.unwrap();
     assert_eq!(answer.is_some(), sent, "{answer:?}");
-}
-
-/// Of another group's Node nothing waits.
-#[tokio::test]
-async fn options_wait_for_no_other_group_s_node() {
-    let node = objects::node("a", &starting(json!({})));
-    let mut provider = Provider::with([annotated("more", &[UNNEEDED]), node]).await;
-    assert!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap().is_some());
 }
 
 const UNNEEDED: (&str, &str) = ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1h");

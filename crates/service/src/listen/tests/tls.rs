@@ -31,7 +31,7 @@ use testkit::Wait;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    task::{JoinHandle, yield_now},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -42,8 +42,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::{LIMIT, listener, tcp};
 use crate::listen::{
     AllowedClients, AllowedName, Certificates, ClientFiles, Connection, GrpcThread, TlsFiles, TlsMetrics,
-    bytes::ByteLimits,
-    connections::Limits,
     grpc::{GrpcLimits, serve_within},
     standard_services,
     tls::{HandshakeRates, Rate, client_of},
@@ -286,21 +284,6 @@ impl Client {
 }
 
 impl Connected {
-    /// Begins a request of this length, and ends it if asked to.
-    async fn begins(&self, length: usize, ends: bool) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
-        let mut calls = timeout(LIMIT, self.calls.clone().ready()).await.unwrap().unwrap();
-        let request = Request::post("https://a/grpc.health.v1.Health/Check").header("content-type", "application/grpc");
-        let (answer, mut body) = calls.send_request(request.body(()).unwrap(), false).unwrap();
-        body.send_data(vec![0; length].into(), ends).unwrap();
-        (answer, body)
-    }
-
-    /// Returns true unless a request of this length is RESOURCE_EXHAUSTED.
-    async fn fits(&self, length: usize) -> bool {
-        let answer = timeout(LIMIT, self.begins(length, true).await.0).await.unwrap().unwrap();
-        answer.headers().get("grpc-status").is_none_or(|status| status != "8")
-    }
-
     /// Returns the name by which the client is called; `None` if it gets no answer.
     async fn name(&self) -> Option<String> {
         let asked = async {
@@ -446,31 +429,5 @@ async fn one_of_many_clients_has_a_few_connections_and_takes_none_from_others() 
     Wait::new("the end of the first ones").showing(&|| open().to_string()).condition(|| open() <= 8).await;
     assert!(its[..its.len() - 8].iter().all(|one| one.connection.is_finished()), "those that it uses least");
     assert!(its[its.len() - 1].name().await.is_some() && of_other.name().await.is_some());
-    running.end().await;
-}
-
-#[tokio::test]
-async fn one_of_many_clients_has_the_bytes_of_one_on_all_its_connections() {
-    let many = GrpcLimits::of_many_clients();
-    // Each try is a connection.
-    let connections = Limits { per_identity: None, ..many.connections };
-    let limits = GrpcLimits { connections, bytes: ByteLimits { requests: 1_000, ..many.bytes }, ..many };
-    let running = Running::start(at_rates(limits, boundless().handshakes)).await;
-    let [stage, other] = [STAGE, OTHER].map(|uri| running.client(&[uri]));
-    let fits = async |client: &Client, length| client.connect(&running.grpc).await.unwrap().fits(length).await;
-    let until_it_fits = async |length, expected| {
-        let tried = async {
-            while fits(&stage, length).await != expected {
-                yield_now().await;
-            }
-        };
-        timeout(LIMIT, tried).await.unwrap();
-    };
-    let first = stage.connect(&running.grpc).await.unwrap();
-    let under_way = first.begins(900, false).await;
-    until_it_fits(101, false).await;
-    assert!(fits(&stage, 100).await && fits(&other, 1_000).await);
-    drop(under_way);
-    until_it_fits(101, true).await;
     running.end().await;
 }

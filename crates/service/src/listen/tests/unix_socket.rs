@@ -12,7 +12,7 @@ use std::{
 
 use rstest::rstest;
 use tempfile::TempDir;
-use tokio::{io::AsyncReadExt as _, net::UnixStream, time::timeout};
+use tokio::{net::UnixStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -20,8 +20,7 @@ use tower::service_fn;
 
 use super::LIMIT;
 use crate::listen::{
-    GrpcAddress, GrpcListener, GrpcThread, PRIVATE_SOCKET, UnixSocket, grpc::GrpcLimits, serve_on_own_thread,
-    standard_services,
+    GrpcAddress, GrpcListener, GrpcThread, PRIVATE_SOCKET, UnixSocket, serve_on_own_thread, standard_services,
 };
 
 async fn serve(path: &Path, mode: u32, shutdown: &CancellationToken) -> GrpcThread {
@@ -104,27 +103,4 @@ fn a_file_link_or_directory_at_the_path_stays_and_prevents_the_start() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
     let missing = refusal(&directory.path().join("no/a"));
     assert!(missing.contains("no/a: No such file or directory"), "{missing}");
-}
-
-#[tokio::test]
-async fn connections_of_a_user_are_bounded() {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("grpc.sock");
-    let shutdown = CancellationToken::new();
-    let mut grpc = serve(&path, PRIVATE_SOCKET, &shutdown).await;
-    let mut silent = Vec::new();
-    for _ in 0..100 {
-        let mut stream = UnixStream::connect(&path).await.unwrap();
-        stream.read_exact(&mut [0; 9]).await.unwrap();
-        silent.push(stream);
-    }
-    let open = GrpcLimits::default().connections.per_peer;
-    let closed = silent.len() - open;
-    for stream in &mut silent[..closed] {
-        // The read fails or ends.
-        let _ = timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
-    }
-    assert_eq!(ask(&path).await, 1);
-    shutdown.cancel();
-    timeout(LIMIT, grpc.ended()).await.unwrap().unwrap();
 }

@@ -5,36 +5,36 @@
 //! another runtime, and may belong to several callers. The span of a read starts before the program knows that it will
 //! record one. A task finds its span in its OpenTelemetry context, so modules in between needn't pass it on.
 
-mod export;
-mod span;
-
 use std::{
     fmt,
     str::FromStr,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime},
 };
 
 use http::Uri;
 use opentelemetry::{
-    Context, KeyValue,
+    Context, KeyValue, Value,
     propagation::{Extractor, TextMapPropagator as _},
-    trace::{SpanKind, TraceContextExt as _, Tracer as _, TracerProvider as _},
+    trace::{SpanContext, SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _},
 };
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _, WithTonicConfig as _};
+use opentelemetry_otlp::{ExporterBuildError, WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
+    error::OTelSdkResult,
     propagation::TraceContextPropagator,
-    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider},
+    trace::{
+        self, BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanData, SpanExporter,
+    },
+};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
 };
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 use tonic::{metadata::MetadataMap, transport::ClientTlsConfig};
-
-use crate::traces::export::ReportingExporter;
-pub use crate::traces::{
-    export::TraceMetrics,
-    span::{Span, asked_by, current, set},
-};
+use tracing::{debug, info, warn};
 
 const SERVICE: &str = "capi-autoscaler-provider";
 /// The time that the first span of a batch waits for more spans.
@@ -72,7 +72,7 @@ impl Traces {
     /// # Errors
     /// If these variables are invalid, or there are no certificates to trust.
     pub fn start(endpoint: &OtlpEndpoint, metrics: TraceMetrics) -> Result<(Self, Sender), TracesError> {
-        let mut builder = SpanExporter::builder().with_tonic().with_endpoint(endpoint.as_str());
+        let mut builder = opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint.as_str());
         if endpoint.has_tls() {
             builder = builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots());
         }
@@ -158,6 +158,150 @@ impl Extractor for Metadata<'_> {
     }
 }
 
+// A span in progress, or nothing if traces are off. Code that holds a span needn't know the difference.
+
+/// A span in progress. If it is dropped before its end, it is marked as cancelled by the caller.
+#[derive(Debug, Default)]
+pub struct Span(Option<Context>);
+
+/// Adds attributes to the span of the current task, as [`Span::set`] does.
+pub fn set(attributes: &[(&'static str, i64)]) {
+    Context::map_current(|context| {
+        for &(key, value) in attributes {
+            context.span().set_attribute(KeyValue::new(key, value));
+        }
+    });
+}
+
+/// Links the current task's span to the trace of another caller that the task serves, as [`Traces::work`] does.
+pub fn asked_by(other: &Context) {
+    let other = other.span().span_context().clone();
+    if other.is_valid() {
+        Context::map_current(|context| context.span().add_link(other, Vec::new()));
+    }
+}
+
+impl Span {
+    fn begun(span: trace::Span) -> Self {
+        Self(Some(Context::new().with_span(span)))
+    }
+
+    /// Returns the context under which the work of this span runs.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        self.0.clone().unwrap_or_default()
+    }
+
+    /// Adds an attribute.
+    pub fn set(&self, key: &'static str, value: impl Into<Value>) {
+        if let Some(context) = &self.0 {
+            context.span().set_attribute(KeyValue::new(key, value));
+        }
+    }
+
+    fn link(&self, other: &SpanContext) {
+        if let Some(context) = self.0.as_ref().filter(|_| other.is_valid()) {
+            context.span().add_link(other.clone(), Vec::new());
+        }
+    }
+
+    /// Returns the id of its trace; `None` if the span isn't sent.
+    #[must_use]
+    pub fn trace_id(&self) -> Option<String> {
+        let span = self.0.as_ref()?.span().span_context().clone();
+        span.is_sampled().then(|| span.trace_id().to_string())
+    }
+
+    /// Ends the span with this code and, if it failed, the error.
+    pub fn end(mut self, code: &'static str, error: Option<String>) {
+        if let Some(context) = self.0.take() {
+            let span = context.span();
+            span.set_attribute(KeyValue::new("code", code));
+            if let Some(error) = error {
+                span.set_status(Status::error(error));
+            }
+            span.end();
+        }
+    }
+
+    /// Ends the span; its outcome is reported elsewhere.
+    pub fn close(mut self) {
+        if let Some(context) = self.0.take() {
+            context.span().end();
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take() {
+            let span = context.span();
+            span.set_attribute(KeyValue::new("code", "CANCELLED"));
+            span.set_status(Status::error("the caller has left"));
+            span.end();
+        }
+    }
+}
+
+/// Sends spans, and reports what becomes of them.
+#[derive(Debug)]
+struct ReportingExporter<E> {
+    exporter: E,
+    metrics: TraceMetrics,
+    fails: AtomicBool,
+}
+
+impl<E: SpanExporter> ReportingExporter<E> {
+    fn new(exporter: E, metrics: TraceMetrics) -> Self {
+        Self { exporter, metrics, fails: AtomicBool::new(false) }
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for ReportingExporter<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let sent = self.exporter.export(batch).await;
+        self.metrics.count(if sent.is_ok() { "sent" } else { "failed" }, spans);
+        match (&sent, self.fails.swap(sent.is_err(), Ordering::Relaxed)) {
+            (Ok(()), false) => {}
+            (Ok(()), true) => info!("traces are sent again"),
+            (Err(error), false) => warn!(spans, "traces can't be sent and are lost: {error}"),
+            (Err(error), true) => debug!(spans, "traces still can't be sent: {error}"),
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+/// The counters of spans: those that the collector accepted, and those that it refused or didn't answer.
+#[derive(Clone, Debug, Default)]
+pub struct TraceMetrics {
+    spans: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl TraceMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("trace_spans", "Spans of traces, by outcome", metrics.spans.clone());
+        for result in ["sent", "failed"] {
+            metrics.count(result, 0);
+        }
+        metrics
+    }
+
+    fn count(&self, result: &'static str, spans: usize) {
+        self.spans.get_or_create(&[("result", result)]).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+    }
+}
+
 // The address of a collector.
 
 /// The URL of an OTLP collector over gRPC. It must never hold credentials.
@@ -168,11 +312,11 @@ pub struct OtlpEndpoint {
 }
 
 impl OtlpEndpoint {
-    pub(super) fn as_str(&self) -> &str {
+    fn as_str(&self) -> &str {
         &self.url
     }
 
-    pub(super) fn has_tls(&self) -> bool {
+    fn has_tls(&self) -> bool {
         self.tls
     }
 }
@@ -210,7 +354,9 @@ impl FromStr for OtlpEndpoint {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_sdk::error::OTelSdkError;
     use rstest::rstest;
+    use testkit::CapturedLog;
 
     use super::*;
 
@@ -228,5 +374,31 @@ mod tests {
             (Err(why), Err(part)) => assert!(why.contains(part) && !why.contains("secret"), "{why}"),
             (parsed, expected) => panic!("{parsed:?} instead of {expected:?}"),
         }
+    }
+
+    /// Answers each batch as it is set to.
+    #[derive(Debug, Default)]
+    struct Collector {
+        fails: AtomicBool,
+    }
+
+    impl SpanExporter for Collector {
+        async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+            let fails = self.fails.load(Ordering::Relaxed);
+            if fails { Err(OTelSdkError::InternalFailure("down".to_owned())) } else { Ok(()) }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_refuses_is_counted_and_logged_once() {
+        let exporter = ReportingExporter::new(Collector::default(), TraceMetrics::default());
+        let (said, _log) = CapturedLog::begin();
+        for fails in [false, true, true, false] {
+            exporter.exporter.fails.store(fails, Ordering::Relaxed);
+            assert_eq!(exporter.export(Vec::new()).await.is_err(), fails);
+        }
+        let said = said.take();
+        let warned = said.lines().filter(|line| line.contains("traces can't be sent")).count();
+        assert_eq!((warned, said.contains("traces are sent again")), (1, true), "{said}");
     }
 }
