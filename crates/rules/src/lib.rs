@@ -55,7 +55,7 @@ pub use node_claim::NodeClaim;
 pub use observed::{Amounts, ObservedResources, RealNodes, Remembered};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
-pub use pod::{PodResources, Requests};
+pub use pod::Requests;
 pub use price::{GroupPrice, Price, PriceList, UnitPrices};
 pub use problem::{Problem, ProblemKind};
 pub use provenance::{ObservedNode, Source, Sourced, SourcedMap, Stated, TemplateName};
