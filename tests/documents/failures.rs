@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rules::{
     TERMINAL,
-    shortage::{CAUSES, Form},
+    failure::{CAUSES, Form},
 };
 
 use super::read;
@@ -16,7 +16,7 @@ fn every_text_of_a_lack_of_capacity_is_documented_with_its_source_by_whether_it_
     for (section, expected) in [(heals, true), (lasts, false)] {
         let documented: BTreeSet<_> =
             section.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
-        let row = |cause: &rules::shortage::Cause| {
+        let row = |cause: &rules::failure::Cause| {
             let form = match cause.form {
                 Form::Code => "exact",
                 Form::Phrase => "any case",
