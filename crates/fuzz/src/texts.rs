@@ -16,8 +16,9 @@ pub fn quantity(data: &[u8]) {
     let (Ok(left), Ok(right)) = (left.parse::<Quantity>(), right.parse::<Quantity>()) else { return };
     // A sum may exceed the range of binary notation, which ends at the largest i64.
     let largest = Quantity::from_units(i64::MAX);
-    let sums = [left + right, left - right].into_iter().filter(|sum| *sum <= largest && -*sum <= largest);
-    for quantity in [left, right, -left].into_iter().chain(sums) {
+    let sums =
+        [left + right, left - right].into_iter().filter(|sum| *sum <= largest && Quantity::ZERO - *sum <= largest);
+    for quantity in [left, right, Quantity::ZERO - left].into_iter().chain(sums) {
         let printed = quantity.to_string();
         let again: Quantity = printed.parse().expect("a quantity is read as it is printed");
         assert_eq!(again, quantity, "{printed}");

@@ -127,7 +127,7 @@ impl Memory {
     pub(super) fn find(&self, templates: &Templates, stated: Option<&str>, default: &str) -> Option<(Key, Arc<Entry>)> {
         let places = self.places.lock();
         let place = places.iter().find(|place| place.is_of(&templates.namespace))?;
-        let of_templates = || place.all.range(templates.first()..).take_while(|(key, _)| key.is_of(templates));
+        let of_templates = || place.all.range(templates.first()..).take_while(|(key, _)| key.templates == *templates);
         let of = |arch: &str| of_templates().find(|(key, _)| key.arch() == arch);
         let found = match stated {
             Some(arch) => of(arch),
@@ -139,7 +139,7 @@ impl Memory {
     /// Adds what a Node shows.
     pub(super) fn learn(&self, templates: &Templates, key: &Key, entry: &Entry) -> Learned {
         let mut places = self.places.lock();
-        let Some(place) = places.iter_mut().find(|place| place.is_of(&key.namespace)) else {
+        let Some(place) = places.iter_mut().find(|place| place.is_of(&key.templates.namespace)) else {
             return Learned::default();
         };
         let (known, merged) = match place.all.get(key) {
@@ -163,11 +163,11 @@ impl Memory {
     /// Adds the volumes and devices of a Node whose entry is known.
     pub(super) fn learn_offers(&self, key: &Key, offers: &Offers) {
         let places = self.places.lock();
-        let place = places.iter().find(|place| place.is_of(&key.namespace));
+        let place = places.iter().find(|place| place.is_of(&key.templates.namespace));
         let known = place.and_then(|place| place.all.get(key)).cloned();
         drop(places);
         if let Some(known) = known {
-            self.learn(&key.templates(), key, &known.offering(offers));
+            self.learn(&key.templates, key, &known.offering(offers));
         }
     }
 
@@ -310,7 +310,7 @@ impl Place {
         let before = std::mem::replace(&mut self.all, all);
         let is_other = |key: &&Key| before.get(*key) != self.all.get(*key);
         let keys: BTreeSet<_> = before.keys().chain(self.all.keys()).filter(is_other).collect();
-        keys.into_iter().map(Key::templates).collect()
+        keys.into_iter().map(|key| key.templates.clone()).collect()
     }
 
     /// Forgets the oldest entries of more than a ConfigMap may have: none may be there to store them.

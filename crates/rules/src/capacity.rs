@@ -1,26 +1,29 @@
-//! The capacity of a future Node, by resource: the group's capacity annotations override the infrastructure template's
-//! `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no other.
-
-mod annotations;
-pub(super) mod own;
-#[cfg(test)]
-mod tests;
+//! The capacity of a future Node, by resource, and what pods don't get of it: the group's annotations override the
+//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no
+//! other.
 
 use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 
-pub use self::annotations::of_annotations;
-pub use self::own::of_own_annotations;
-use super::{
-    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, labels,
+use crate::{
+    NodeTemplate, ObservedNode, Problem, ProblemKind, Quantity, Source, Sourced, SourcedMap, TemplateRules,
+    capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX},
+    drivers::{CSI_DRIVER, DRA_DRIVER},
+    labels::{self, LABELS},
     observed::{Amounts, ObservedResources},
-    problem::Clipped,
+    problem::{Clipped, switch},
     provenance::{TemplateName, put},
-    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, bytes_of_node, quantity},
+    remembered::REMEMBER,
+    resource_list::{
+        self, CPU, Capacity, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, bytes_of_node, device_count, quantity,
+    },
+    taints::TAINTS,
     template::Context,
 };
-use crate::capi::{CAPACITY_PREFIX, InfrastructureTemplate};
+
+#[cfg(test)]
+mod tests;
 
 /// The label of Nodes that have a GPU.
 pub const GPU_LABEL: &str = "cluster-api/accelerator";
@@ -125,7 +128,7 @@ pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
     capacity
         .iter()
         .filter(|(resource, count)| {
-            let counted = count.sources().any(|source| source.is_annotation(annotations::GPU_COUNT));
+            let counted = count.sources().any(|source| source.is_annotation(GPU_COUNT));
             let named = resource.contains('/') && (resource.contains("gpu") || *resource == DIRECTX);
             !count.value.is_zero() && (counted || named)
         })
@@ -210,4 +213,260 @@ pub(super) fn check_gpu_label(template: &NodeTemplate, problems: &mut Vec<Proble
             ));
         }
     }
+}
+
+// The annotations that Cluster Autoscaler's own provider reads as well.
+
+const EPHEMERAL_DISK: &str = "ephemeral-disk";
+const MAX_PODS: &str = "maxPods";
+const GPU_TYPE: &str = "gpu-type";
+const GPU_COUNT: &str = "gpu-count";
+
+/// The capacity annotations, without their prefix.
+const KNOWN: [&str; 10] =
+    [CPU, MEMORY, EPHEMERAL_DISK, MAX_PODS, GPU_TYPE, GPU_COUNT, LABELS, TAINTS, DRA_DRIVER, CSI_DRIVER];
+
+/// Returns the capacity that the annotations state. An empty value and a value of 0 are skipped, as in Cluster
+/// Autoscaler; a cpu or memory of 0 is a problem all the same.
+///
+/// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice,
+/// which the protocol can't carry yet (kubernetes/autoscaler#10277); without a `gpu-type` it then adds no resource.
+/// [`drivers`](crate::drivers) reads `dra-driver` and `csi-driver`.
+#[must_use]
+pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
+    let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };
+    reader.read(CPU, CPU, quantity);
+    reader.read(MEMORY, MEMORY, bytes_of_node);
+    reader.read(EPHEMERAL_DISK, EPHEMERAL_STORAGE, bytes_of_node);
+    reader.read(MAX_PODS, PODS, plain_integer);
+    reader.read_gpus();
+    reader.name_unknown();
+    (reader.capacity, reader.problems)
+}
+
+struct Reader<'a> {
+    annotations: &'a BTreeMap<ArcStr, ArcStr>,
+    capacity: Capacity,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    /// Returns an annotation's value, unless it is empty.
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.entry(name).map(|(_, value)| value)
+    }
+
+    /// Returns an annotation's key, as the object holds it, and its value, unless that is empty.
+    fn entry(&self, name: &str) -> Option<(&'a ArcStr, &'a str)> {
+        let (key, value) = self.annotations.get_key_value(key(name).as_str())?;
+        (!value.is_empty()).then_some((key, value.as_str()))
+    }
+
+    fn problem(&mut self, name: &str, value: &str, rule: &str) {
+        let rule = format!("{rule}; it is ignored");
+        self.problems.push(Problem::annotation(ProblemKind::Capacity, &key(name), value, &rule));
+    }
+
+    fn read(&mut self, name: &str, resource: &str, parse: fn(&str) -> Result<Quantity, String>) {
+        let Some((key, value)) = self.entry(name) else { return };
+        match parse(value) {
+            Ok(quantity) if !quantity.is_zero() => {
+                put(&mut self.capacity, resource, quantity, Source::Annotation(key.clone()));
+            }
+            Ok(_) if matches!(resource, CPU | MEMORY) => self.problem(name, value, "a Node must have more than 0"),
+            Ok(_) => {}
+            Err(rule) => self.problem(name, value, &rule),
+        }
+    }
+
+    fn read_gpus(&mut self) {
+        let (resource, count) = (self.get(GPU_TYPE), self.get(GPU_COUNT).map(|count| (count, device_count(count))));
+        match (resource, count) {
+            // OpenShift's operator writes a count of 0, and no type, for Nodes without a GPU.
+            (_, Some((_, Ok(count)))) if count.is_zero() => {}
+            (Some(resource), Some(_)) => match labels::check_key(resource) {
+                Ok(()) => self.read(GPU_COUNT, resource, device_count),
+                Err(rule) => {
+                    let rule = format!("it must be the resource's name, such as nvidia.com/gpu: {rule}");
+                    self.problem(GPU_TYPE, resource, &rule);
+                }
+            },
+            (Some(resource), None) => {
+                let rule = format!("{} must say how many there are", key(GPU_COUNT));
+                self.problem(GPU_TYPE, resource, &rule);
+            }
+            (None, Some((count, Err(rule)))) => self.problem(GPU_COUNT, count, &rule),
+            (None, Some((count, Ok(_)))) if self.get(DRA_DRIVER).is_none() => {
+                let rule = format!("{} must say the resource's name, such as nvidia.com/gpu", key(GPU_TYPE));
+                self.problem(GPU_COUNT, count, &rule);
+            }
+            (None, Some(_) | None) => {}
+        }
+    }
+
+    /// Reports unknown keys, which are typing errors.
+    fn name_unknown(&mut self) {
+        for (key, value) in self.annotations {
+            if let Some(name) = key.strip_prefix(CAPACITY_PREFIX)
+                && !KNOWN.contains(&name)
+            {
+                let rule = format!("no such capacity annotation is known; known are {}", KNOWN.join(", "));
+                self.problem(name, value, &rule);
+            }
+        }
+    }
+}
+
+fn key(name: &str) -> String {
+    format!("{CAPACITY_PREFIX}{name}")
+}
+
+fn plain_integer(text: &str) -> Result<Quantity, String> {
+    match text.parse() {
+        Ok(count @ 0..) => Ok(Quantity::from_units(count)),
+        Ok(..0) | Err(_) => Err("it must be a plain integer such as 110".to_owned()),
+    }
+}
+
+// The annotations that only this program reads.
+
+const RESOURCES: &str = "resources";
+/// The annotation of a Node's price, which isn't capacity but has the same prefix.
+const PRICE: &str = "price-per-hour";
+
+/// The annotation that decides if a failure domain is used as the zone.
+pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
+
+/// The annotations, without their prefix.
+const KNOWN_OWN: [&str; 5] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN, REMEMBER];
+
+/// Returns false if a group's annotation says that its failure domain isn't a zone.
+///
+/// # Errors
+/// If the annotation is neither true nor false.
+pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<bool, Problem> {
+    let key = format!("{OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN}");
+    switch((ProblemKind::Labels, &key), annotations, true)
+}
+
+/// Returns the resources in the annotation `resources`, which is for resources without a dedicated annotation. An
+/// amount of 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typo.
+#[must_use]
+pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
+    let mut capacity = Capacity::new();
+    let mut problems = Vec::new();
+    for (key, value) in annotations {
+        match key.strip_prefix(OWN_CAPACITY_PREFIX) {
+            Some(RESOURCES) => {
+                let (resources, more) = resource_list::parse(key, value, allowed);
+                problems.extend(more);
+                for (resource, quantity) in resources {
+                    put(&mut capacity, &resource, quantity, Source::Annotation(key.clone()));
+                }
+            }
+            Some(name) if !KNOWN_OWN.contains(&name) => {
+                let rule = format!("no such annotation is known; known are {}; it is ignored", KNOWN_OWN.join(", "));
+                problems.push(Problem::annotation(ProblemKind::Capacity, key, value, &rule));
+            }
+            Some(_) | None => {}
+        }
+    }
+    (capacity, problems)
+}
+
+fn allowed(resource: &str, quantity: Quantity) -> Result<(), String> {
+    let other = match resource {
+        CPU => "cpu",
+        MEMORY => "memory",
+        EPHEMERAL_STORAGE => "ephemeral-disk",
+        PODS => "maxPods",
+        _ if quantity.is_whole() => return Ok(()),
+        _ => return Err("it must be a whole number".to_owned()),
+    };
+    Err(format!("{resource} is said by the annotation {CAPACITY_PREFIX}{other}"))
+}
+
+// The part of the capacity that pods can't use: capacity minus allocatable. A template without it makes Cluster
+// Autoscaler scale up endlessly for pods that fit the template but no real Node (kubernetes/autoscaler#2809).
+
+/// The suffix of the annotation that states it.
+const OVERHEAD: &str = "overhead";
+
+/// Returns the overhead. The sources, from weakest to strongest, for each resource: the operator's default, the
+/// annotation, an observed or remembered Node. A Node whose allocatable equals its capacity has an overhead of 0.
+///
+/// A kubelet takes its huge pages off allocatable memory. An observed Node of the same templates shows that already; to
+/// the others they are added.
+pub(super) fn overhead(
+    context: &Context<'_>,
+    capacity: &Capacity,
+    problems: &mut Vec<Problem>,
+) -> SourcedMap<Quantity> {
+    let mut overhead = SourcedMap::new();
+    let has = |resource: &str| capacity.contains_key(resource);
+    for (resource, quantity) in context.rules.default_overhead.iter().filter(|(resource, _)| has(resource)) {
+        put(&mut overhead, resource, *quantity, Source::Flag(TemplateRules::DEFAULT_OVERHEAD_FLAG));
+    }
+    let annotations = &context.group.annotations;
+    if let Some((key, text)) = annotations.get_key_value(format!("{OWN_CAPACITY_PREFIX}{OVERHEAD}").as_str()) {
+        let (annotated, more) = resource_list::parse(key, text, |_, _| Ok(()));
+        problems.extend(more);
+        for (resource, quantity) in annotated {
+            match capacity.get(&resource) {
+                Some(capacity) if quantity < capacity.value || quantity.is_zero() => {
+                    put(&mut overhead, &resource, quantity, Source::Annotation(key.clone()));
+                }
+                Some(capacity) => problems.push(overhead_problem(
+                    key,
+                    &resource,
+                    quantity,
+                    &format!("it must be less than the capacity, which is {}", capacity.value),
+                )),
+                None => problems.push(overhead_problem(key, &resource, quantity, "the Node has no such resource")),
+            }
+        }
+    }
+    let nodes = &context.nodes;
+    let of_node = |seen: &ObservedResources| seen.source_for(&context.id);
+    let learned = match (nodes.same_templates, &nodes.remembered) {
+        (Some(same), _) => Some((&same.resources, of_node(same))),
+        (None, Some(remembered)) => Some((&remembered.entry.resources, remembered.source())),
+        (None, None) => nodes.other_templates.map(|other| (&other.resources, of_node(other))),
+    };
+    if let Some((resources, source)) = &learned {
+        for (resource, amounts) in resources.iter().filter(|(resource, _)| has(resource)) {
+            put(&mut overhead, resource, amounts.overhead(), source.clone());
+        }
+    }
+    if nodes.same_templates.is_none() && nodes.remembered.is_none() && has(MEMORY) {
+        add_huge_pages(&mut overhead, capacity, context.nodes.other_templates);
+    }
+    overhead
+}
+
+/// Adds the huge pages of the capacity to the overhead of memory, instead of those of the Node that it was taken from.
+fn add_huge_pages(overhead: &mut SourcedMap<Quantity>, capacity: &Capacity, of: Option<&ObservedResources>) {
+    let pages = sum(capacity.iter().filter(|(name, _)| is_huge(name)).map(|(_, pages)| pages.value));
+    let counted =
+        sum(of.into_iter().flat_map(|of| &of.resources).filter(|(name, _)| is_huge(name)).map(|(_, it)| it.capacity));
+    if pages == counted {
+        return;
+    }
+    let stated = overhead.remove(MEMORY);
+    let rest = stated.as_ref().map_or(Quantity::ZERO, |stated| stated.value - stated.value.min(counted));
+    let source = Source::HugePages(stated.map(|stated| Box::new(stated.source)));
+    overhead.insert(MEMORY.to_owned(), Sourced::new(rest + pages, source));
+}
+
+fn is_huge(resource: &str) -> bool {
+    resource.starts_with(HUGE_PAGES)
+}
+
+fn sum(amounts: impl Iterator<Item = Quantity>) -> Quantity {
+    amounts.fold(Quantity::ZERO, |sum, amount| sum + amount)
+}
+
+fn overhead_problem(key: &str, resource: &str, quantity: Quantity, rule: &str) -> Problem {
+    let rule = format!("{rule}; it is ignored");
+    Problem::annotation_entry(ProblemKind::Capacity, key, &format!("{resource}={quantity}"), &rule)
 }

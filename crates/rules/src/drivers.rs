@@ -6,16 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::capi::CAPACITY_PREFIX;
 use arcstr::ArcStr;
-use k8s_pb::{
-    api::resource::v1::{Device, DeviceAttribute, DeviceCapacity, ResourcePool, ResourceSlice, ResourceSliceSpec},
-    apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::ObjectMeta},
-};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    Problem, ProblemKind, Quantity, Source, problem::parse_list, remembered::Offers, resource_list::device_count,
-};
+use super::{Problem, ProblemKind, Quantity, Source, problem::parse_list, resource_list::device_count};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -121,78 +115,6 @@ pub(super) fn remembered(offers: &Offers, stated: &[Driver], source: &Source) ->
     devices.chain(volumes).filter(|driver| !is_stated(driver)).collect()
 }
 
-/// Returns the ResourceSlices of a Node with this name: for each driver of devices a pool of the Node's name, and for those
-/// of an annotation the devices that Cluster Autoscaler's own provider makes. Nothing sends them: the protocol has no field
-/// yet.
-#[must_use]
-pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
-    let of_devices = drivers.iter().filter(|driver| driver.kind == DriverKind::Dra && driver.count > 0);
-    of_devices.flat_map(|driver| slices_of(driver, node)).collect()
-}
-
-fn slices_of(driver: &Driver, node: &str) -> Vec<ResourceSlice> {
-    let devices = devices(driver);
-    let slices = devices.chunks(usize::try_from(MOST_DEVICES).unwrap_or(usize::MAX));
-    let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
-    let name = |number: usize| match number {
-        0 => format!("{node}-{}", driver.name),
-        more => format!("{node}-{}-{more}", driver.name),
-    };
-    let slice = |(number, devices): (usize, &[Device])| ResourceSlice {
-        metadata: Some(ObjectMeta { name: Some(name(number)), ..ObjectMeta::default() }),
-        spec: Some(ResourceSliceSpec {
-            driver: Some(driver.name.clone()),
-            node_name: Some(node.to_owned()),
-            pool: Some(ResourcePool {
-                name: Some(node.to_owned()),
-                generation: None,
-                resource_slice_count: Some(count),
-            }),
-            devices: devices.to_vec(),
-            ..ResourceSliceSpec::default()
-        }),
-    };
-    slices.enumerate().map(slice).collect()
-}
-
-fn devices(driver: &Driver) -> Vec<Device> {
-    let named = |number| Device { name: Some(format!("gpu-{number}")), ..Device::default() };
-    if let Source::Annotation(_) = driver.source {
-        let gpu = DeviceAttribute { string: Some("gpu".to_owned()), ..DeviceAttribute::default() };
-        let attributes = BTreeMap::from([("type".to_owned(), gpu)]);
-        return (0..driver.count).map(|number| Device { attributes: attributes.clone(), ..named(number) }).collect();
-    }
-    let alike = driver.alike.iter().flat_map(|(text, count)| vec![device(text); *count as usize]);
-    // Nodes differ in the others.
-    let all = alike.chain(std::iter::repeat(Device::default())).zip(0..driver.count);
-    all.map(|(device, number)| Device { name: Some(format!("device-{number}")), ..device }).collect()
-}
-
-/// Returns a device with these attributes and this capacity, which are JSON of the API.
-fn device(text: &str) -> Device {
-    let alike: Value = serde_json::from_str(text).unwrap_or_default();
-    let values = |field: &str| alike[field].as_object().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let attribute = |(name, value): (String, Value)| {
-        let attribute = DeviceAttribute {
-            int: value["int"].as_i64(),
-            bool: value["bool"].as_bool(),
-            string: text(&value["string"]),
-            version: text(&value["version"]),
-        };
-        (name, attribute)
-    };
-    let capacity = |(name, value): (String, Value)| {
-        let value = text(&value["value"]).map(|string| WireQuantity { string: Some(string) });
-        (name, DeviceCapacity { value, ..DeviceCapacity::default() })
-    };
-    Device {
-        attributes: values("attributes").into_iter().map(attribute).collect(),
-        capacity: values("capacity").into_iter().map(capacity).collect(),
-        ..Device::default()
-    }
-}
-
 fn driver(kind: DriverKind, name: &str, count: u32, key: &ArcStr) -> Driver {
     Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()), alike: BTreeMap::new() }
 }
@@ -236,17 +158,152 @@ pub(super) fn is_driver_name(name: &str) -> bool {
     name.len() <= 63 && name.split('.').all(is_part)
 }
 
+// What the drivers of a Node offer beyond its resources, as it is remembered: volumes, by its CSINode, and devices, by
+// its ResourceSlices.
+
+/// The maximum number of drivers of each kind.
+const MOST_DRIVERS: usize = 32;
+/// The maximum number of devices of a driver.
+const MOST_REMEMBERED: u32 = 4096;
+/// The maximum bytes of what is alike in devices.
+const LONGEST_ALIKE: usize = 1 << 10;
+
+/// The attributes, without their domains, that are one device's own.
+const OWN: [&str; 16] = [
+    "index",
+    "interfaceName",
+    "ipv4",
+    "ipv6",
+    "mac",
+    "macAddress",
+    "minor",
+    "numaNode",
+    "parentIndex",
+    "parentMinor",
+    "parentUUID",
+    "pciAddress",
+    "pciBusID",
+    "pcieRoot",
+    "serial",
+    "uuid",
+];
+
+/// What the drivers of a Node offer.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Offers {
+    /// The maximum number of volumes of each CSI driver that limits them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<String, u32>,
+    /// The devices of each driver of Dynamic Resource Allocation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, Devices>,
+}
+
+/// The devices of a driver.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Devices {
+    /// Their number.
+    pub count: u32,
+    /// The numbers of those with the same attributes and capacity, which are `attributes` and `capacity` of a device in a
+    /// ResourceSlice, as JSON, without those that are one device's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub alike: BTreeMap<String, u32>,
+}
+
+impl Offers {
+    /// Returns what a CSINode and the ResourceSlices of its Node offer. What isn't as the API has it is skipped.
+    #[must_use]
+    pub fn of(csi_node: &Value, slices: &[Value]) -> Self {
+        let drivers = csi_node["spec"]["drivers"].as_array().into_iter().flatten();
+        let limit = |driver: &Value| {
+            let count = driver["allocatable"]["count"].as_u64()?;
+            Some((name(&driver["name"])?, u32::try_from(count).ok().filter(|count| i32::try_from(*count).is_ok())?))
+        };
+        let mut by_driver = BTreeMap::<String, Vec<&Value>>::new();
+        for slice in slices {
+            let Some(driver) = name(&slice["spec"]["driver"]) else { continue };
+            let devices = slice["spec"]["devices"].as_array().into_iter().flatten();
+            by_driver.entry(driver).or_default().extend(devices);
+        }
+        let devices = by_driver.into_iter().map(|(driver, all)| (driver, Devices::of(&all)));
+        Self {
+            volumes: drivers.filter_map(limit).take(MOST_DRIVERS).collect(),
+            devices: devices.filter(|(_, devices)| devices.count > 0).take(MOST_DRIVERS).collect(),
+        }
+    }
+
+    /// Returns what both offer, of each the smaller number.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Self {
+        let devices = both(&self.devices, &other.devices, |a, b| Devices {
+            count: a.count.min(b.count),
+            alike: both(&a.alike, &b.alike, |a, b| *a.min(b)),
+        });
+        Self { volumes: both(&self.volumes, &other.volumes, |a, b| *a.min(b)), devices }
+    }
+
+    /// Returns it without what is alike in devices, which is long.
+    pub(super) fn without_alike(mut self) -> Self {
+        self.devices.values_mut().for_each(|devices| devices.alike.clear());
+        self
+    }
+
+    /// Returns true if names and numbers are such as [`Offers::of`] returns.
+    pub(super) fn is_valid(&self) -> bool {
+        let is_sum = |devices: &Devices| {
+            devices.count <= MOST_REMEMBERED
+                && devices.alike.values().try_fold(0_u32, |sum, count| sum.checked_add(*count)) <= Some(devices.count)
+        };
+        self.volumes.keys().chain(self.devices.keys()).all(|driver| is_driver_name(driver))
+            && self.volumes.values().all(|count| i32::try_from(*count).is_ok())
+            && self.devices.values().all(is_sum)
+    }
+}
+
+impl Devices {
+    fn of(devices: &[&Value]) -> Self {
+        let mut alike = BTreeMap::new();
+        for device in devices.iter().take(MOST_REMEMBERED as usize) {
+            let text = shared(device).to_string();
+            if text.len() <= LONGEST_ALIKE {
+                *alike.entry(text).or_default() += 1;
+            }
+        }
+        Self { count: u32::try_from(devices.len()).unwrap_or(MOST_REMEMBERED).min(MOST_REMEMBERED), alike }
+    }
+}
+
+/// Returns what other devices of this type have too.
+fn shared(device: &Value) -> Value {
+    let mut shared = serde_json::Map::new();
+    for field in ["attributes", "capacity"] {
+        let Some(mut values) = device[field].as_object().cloned() else { continue };
+        values.retain(|name, _| !OWN.contains(&name.rsplit('/').next().unwrap_or_default()));
+        if !values.is_empty() {
+            shared.insert(field.to_owned(), values.into());
+        }
+    }
+    shared.into()
+}
+
+fn name(value: &Value) -> Option<String> {
+    value.as_str().filter(|name| is_driver_name(name)).map(str::to_owned)
+}
+
+fn both<T>(a: &BTreeMap<String, T>, b: &BTreeMap<String, T>, of: impl Fn(&T, &T) -> T) -> BTreeMap<String, T> {
+    a.iter().filter_map(|(key, a)| Some((key.clone(), of(a, b.get(key)?)))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use prost::Message as _;
     use rstest::rstest;
 
     use super::*;
+    use crate::testing::{annotations, assert_names};
 
-    fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<ArcStr, ArcStr> {
-        let key = |name: &str| ArcStr::from(format!("{CAPACITY_PREFIX}{name}"));
-        annotations.iter().map(|(name, value)| (key(name), ArcStr::from(*value))).collect()
+    fn annotated(values: &[(&str, &str)]) -> BTreeMap<ArcStr, ArcStr> {
+        annotations(CAPACITY_PREFIX, values)
     }
 
     fn csi(annotations: &[(&str, &str)]) -> Vec<(String, u32)> {
@@ -265,28 +322,6 @@ mod tests {
         for part in ["dra-driver", "2 devices of driver gpu.nvidia.com", "the protocol has no field", "#10277"] {
             assert!(note.contains(part), "{part:?} isn't in {note}");
         }
-    }
-
-    #[test]
-    fn devices_are_a_slice_of_the_node_as_in_tree() {
-        let annotations = annotated(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2"), ("csi-driver", "a=1")]);
-        let slices = resource_slices(&drivers(&annotations).0, "workers-template");
-        let [ResourceSlice { metadata: Some(metadata), spec: Some(spec) }] = slices.as_slice() else {
-            panic!("{slices:?}")
-        };
-        assert_eq!(metadata.name.as_deref(), Some("workers-template-gpu.nvidia.com"));
-        assert_eq!(
-            (spec.driver.as_deref(), spec.node_name.as_deref()),
-            (Some("gpu.nvidia.com"), Some("workers-template"))
-        );
-        let pool = spec.pool.as_ref().unwrap();
-        assert_eq!((pool.name.as_deref(), pool.resource_slice_count), (Some("workers-template"), Some(1)));
-        let device =
-            |device: &Device| (device.name.clone().unwrap(), device.attributes["type"].string.clone().unwrap());
-        let devices: Vec<_> = spec.devices.iter().map(device).collect();
-        assert_eq!(devices, [("gpu-0".to_owned(), "gpu".to_owned()), ("gpu-1".to_owned(), "gpu".to_owned())]);
-        assert!(!slices[0].encode_to_vec().is_empty(), "it is a message of the wire");
-        assert_eq!(resource_slices(&drivers(&annotated(&[("csi-driver", "a=1")])).0, "node"), []);
     }
 
     #[rstest]
@@ -321,19 +356,7 @@ mod tests {
     fn a_bad_value_is_ignored_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
         let (drivers, problems) = drivers(&annotated(&[(name, value), ("gpu-count", "1")]));
         assert_eq!(drivers, []);
-        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-        for part in [name, &format!("{value:?}"), rule, "ignored"] {
-            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
-        }
-    }
-
-    #[test]
-    fn no_more_limits_are_kept_than_a_node_can_need() {
-        for (named, expected) in [(100, (100, 0)), (101, (100, 1))] {
-            let text: Vec<_> = (0..named).map(|number| format!("csi-{number}=1")).collect();
-            let (drivers, problems) = drivers(&annotated(&[("csi-driver", &text.join(","))]));
-            assert_eq!((drivers.len(), problems.len()), expected);
-        }
+        assert_names(&problems, ProblemKind::Capacity, &[name, &format!("{value:?}"), rule, "ignored"]);
     }
 
     #[test]

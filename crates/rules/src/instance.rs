@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Grace, GroupId, Lack,
     capi::{Condition, Failure, Machine, MachinePhase, Node, ScalableResource},
-    failure::{has_failed, pool_has_failed},
-    placeholder,
+    failure::{CapacityWords, INSUFFICIENT_RESOURCES, has_failed, pool_has_failed},
+    named_enum, placeholder,
     replacement::{self, Replaced, Replacement, Siblings},
-    shortage::{self, CapacityWords},
 };
 
 pub use crate::placeholder::{PlaceholderRef, template_node_groups};
@@ -37,16 +36,18 @@ pub struct Instance {
     pub error: Option<InstanceError>,
 }
 
-/// The state of an instance.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum InstanceState {
-    /// It has no Node yet.
-    Creating,
-    /// Its Node has joined.
-    Running,
-    /// It is being deleted.
-    Deleting,
+named_enum! {
+    /// The state of an instance.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    pub enum InstanceState {
+        /// It has no Node yet.
+        Creating = "creating",
+        /// Its Node has joined.
+        Running = "running",
+        /// It is being deleted.
+        Deleting = "deleting",
+    }
 }
 
 /// The error of an instance. Cluster Autoscaler deletes the creating instances that have one, in every loop and
@@ -63,18 +64,6 @@ pub struct InstanceError {
     /// True if it is sent to Cluster Autoscaler: see [`of_group`].
     #[serde(default)]
     pub sent: bool,
-}
-
-impl InstanceState {
-    /// Returns the state as a word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Creating => "creating",
-            Self::Running => "running",
-            Self::Deleting => "deleting",
-        }
-    }
 }
 
 /// The maximum number of placeholders in one answer: an absurdly large size must not make an answer larger than the
@@ -482,7 +471,7 @@ fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> Instanc
 
 fn is_out_of_resources(shortage: Option<Shortage>, failure: Option<&Failure>) -> bool {
     let reason = failure.and_then(|failure| failure.reason.as_deref());
-    shortage.is_some() || reason == Some(shortage::INSUFFICIENT_RESOURCES)
+    shortage.is_some() || reason == Some(INSUFFICIENT_RESOURCES)
 }
 
 fn message_of(machine: &Machine, otherwise: &str) -> String {

@@ -36,21 +36,7 @@ impl Overrides {
     /// (kubernetes/autoscaler#10245).
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self {
-            scale_down_utilization_threshold,
-            scale_down_gpu_utilization_threshold,
-            scale_down_unneeded_time,
-            scale_down_unready_time,
-            max_node_provision_time,
-            max_node_startup_time: _,
-            ignore_daemon_sets_utilization,
-        } = self;
-        scale_down_utilization_threshold.is_none()
-            && scale_down_gpu_utilization_threshold.is_none()
-            && scale_down_unneeded_time.is_none()
-            && scale_down_unready_time.is_none()
-            && max_node_provision_time.is_none()
-            && ignore_daemon_sets_utilization.is_none()
+        *self == Self { max_node_startup_time: self.max_node_startup_time, ..Self::default() }
     }
 
     /// The annotation suffixes of the options.
@@ -148,13 +134,12 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::testing::{annotations, assert_names};
 
     const PREFIX: &str = "cluster.x-k8s.io/autoscaling-options-";
 
-    fn read(annotations: &[(&str, &str)]) -> (Overrides, Vec<Problem>) {
-        let annotations =
-            annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}").into(), ArcStr::from(*value))).collect();
-        overrides(&Keys::default(), &annotations)
+    fn read(values: &[(&str, &str)]) -> (Overrides, Vec<Problem>) {
+        overrides(&Keys::default(), &annotations(PREFIX, values))
     }
 
     #[allow(clippy::unnecessary_wraps)] // as the fields have it
@@ -209,11 +194,11 @@ mod tests {
     fn a_bad_one_is_dropped_alone_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
         let (overrides, problems) = read(&[(name, value), ("ignoredaemonsetsutilization", "true")]);
         assert_eq!(overrides, Overrides { ignore_daemon_sets_utilization: Some(true), ..Overrides::default() });
-        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-        assert_eq!(problem.kind, ProblemKind::Options);
-        for part in [&format!("{PREFIX}{name}"), &format!("{value:?}"), rule, "ignored"] {
-            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
-        }
+        assert_names(
+            &problems,
+            ProblemKind::Options,
+            &[&format!("{PREFIX}{name}"), &format!("{value:?}"), rule, "ignored"],
+        );
     }
 
     #[test]
@@ -229,8 +214,7 @@ mod tests {
 
     #[test]
     fn the_prefix_follows_the_api_group() {
-        let annotations = [("example.com/autoscaling-options-scaledownunneededtime", "1m")];
-        let annotations = annotations.map(|(key, value)| (ArcStr::from(key), ArcStr::from(value))).into();
+        let annotations = annotations("example.com/autoscaling-options-", &[("scaledownunneededtime", "1m")]);
         assert!(!overrides(&Keys::new("example.com"), &annotations).0.is_empty());
         assert!(overrides(&Keys::default(), &annotations).0.is_empty());
     }

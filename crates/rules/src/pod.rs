@@ -11,38 +11,13 @@ use thiserror::Error;
 use crate::{
     Quantity,
     problem::Clipped,
-    resource_list::{CPU, MEMORY},
+    resource_list::{CPU, HUGE_PAGES, MEMORY},
 };
 
 /// Amounts, by the name of the resource.
 pub type Requests = BTreeMap<String, Quantity>;
 
-const HUGEPAGES_PREFIX: &str = "hugepages-";
 const ALWAYS: &str = "Always";
-
-/// The resources of a pod's spec, in either form of pods.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct PodResources {
-    /// The requests of containers that run concurrently.
-    pub containers: Vec<Requests>,
-    /// The containers that start before them, in order.
-    pub init_containers: Vec<InitContainer>,
-    /// The requests of the pod as a whole (`spec.resources.requests`).
-    pub pod_requests: Requests,
-    /// The limits of the pod as a whole (`spec.resources.limits`).
-    pub pod_limits: Requests,
-    /// The resources that the pod itself takes besides its containers (`spec.overhead`).
-    pub overhead: Requests,
-}
-
-/// An init container.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct InitContainer {
-    /// Its requests.
-    pub requests: Requests,
-    /// True for a sidecar, which keeps running (`restartPolicy: Always`).
-    pub is_sidecar: bool,
-}
 
 /// An invalid amount in a pod.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -55,69 +30,59 @@ pub struct BadRequest {
     rule: String,
 }
 
-/// Returns the requests of a pod that is received over gRPC, without the resource `pods`, of which it takes one.
+/// Returns the requests of a pod, without the resource `pods`, of which it takes one.
+///
+/// # Errors
+/// When an amount is no quantity, or is negative.
+pub fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
+    let pod = spec.resources.as_ref();
+    let pod = Pod {
+        containers: spec.containers.iter().map(api_container).collect(),
+        init_containers: spec.init_containers.iter().flatten().map(api_container).collect(),
+        requests: pod.and_then(|pod| pod.requests.as_ref()),
+        limits: pod.and_then(|pod| pod.limits.as_ref()),
+        overhead: spec.overhead.as_ref(),
+    };
+    pod.requests()
+}
+
+fn api_container(container: &api::Container) -> Container<'_, ApiQuantity> {
+    let resources = container.resources.as_ref();
+    Container {
+        name: &container.name,
+        requests: resources.and_then(|resources| resources.requests.as_ref()),
+        limits: resources.and_then(|resources| resources.limits.as_ref()),
+        is_sidecar: container.restart_policy.as_deref() == Some(ALWAYS),
+    }
+}
+
+/// Returns the requests of a pod that is received over gRPC, as [`of_spec`] does.
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.
 pub fn of_wire_spec(spec: &wire::PodSpec) -> Result<Requests, BadRequest> {
-    Ok(PodResources::try_from(spec)?.requests())
+    let pod = spec.resources.as_ref();
+    let pod = Pod {
+        containers: spec.containers.iter().map(wire_container).collect(),
+        init_containers: spec.init_containers.iter().map(wire_container).collect(),
+        requests: pod.map(|pod| &pod.requests),
+        limits: pod.map(|pod| &pod.limits),
+        overhead: Some(&spec.overhead),
+    };
+    pod.requests()
 }
 
-impl PodResources {
-    /// Returns the pod's requests to a Node.
-    #[must_use]
-    pub fn requests(&self) -> Requests {
-        let mut running = Requests::new();
-        for container in &self.containers {
-            add(&mut running, container);
-        }
-        // While an init container runs, the sidecars before it run too, and nothing else.
-        let mut sidecars = Requests::new();
-        let mut starting = Requests::new();
-        for container in &self.init_containers {
-            if container.is_sidecar {
-                add(&mut running, &container.requests);
-                add(&mut sidecars, &container.requests);
-                keep_larger(&mut starting, &sidecars);
-            } else {
-                let mut beside = sidecars.clone();
-                add(&mut beside, &container.requests);
-                keep_larger(&mut starting, &beside);
-            }
-        }
-        keep_larger(&mut running, &starting);
-        for (resource, limit) in self.pod_limits.iter().filter(|(resource, _)| is_pod_level(resource)) {
-            // As in the API server's defaults, the requests of containers have precedence.
-            running.entry(resource.clone()).or_insert(*limit);
-        }
-        for (resource, request) in self.pod_requests.iter().filter(|(resource, _)| is_pod_level(resource)) {
-            running.insert(resource.clone(), *request);
-        }
-        add(&mut running, &self.overhead);
-        running
+fn wire_container(container: &wire::Container) -> Container<'_, WireQuantity> {
+    let resources = container.resources.as_ref();
+    Container {
+        name: container.name.as_deref().unwrap_or_default(),
+        requests: resources.map(|resources| &resources.requests),
+        limits: resources.map(|resources| &resources.limits),
+        is_sidecar: container.restart_policy.as_deref() == Some(ALWAYS),
     }
 }
 
-/// Returns true for a resource that a pod as a whole can request.
-fn is_pod_level(resource: &str) -> bool {
-    resource == CPU || resource == MEMORY || resource.starts_with(HUGEPAGES_PREFIX)
-}
-
-fn add(sums: &mut Requests, more: &Requests) {
-    for (resource, amount) in more {
-        let sum = sums.entry(resource.clone()).or_insert(Quantity::ZERO);
-        *sum = *sum + *amount;
-    }
-}
-
-fn keep_larger(amounts: &mut Requests, others: &Requests) {
-    for (resource, other) in others {
-        let amount = amounts.entry(resource.clone()).or_insert(*other);
-        *amount = (*amount).max(*other);
-    }
-}
-
-/// An amount's text, in either form.
+/// An amount's text, in either form of pods.
 trait Amount {
     fn text(&self) -> &str;
 }
@@ -134,8 +99,70 @@ impl Amount for WireQuantity {
     }
 }
 
+type Amounts<'a, Q> = Option<&'a BTreeMap<String, Q>>;
+
+struct Container<'a, Q> {
+    name: &'a str,
+    requests: Amounts<'a, Q>,
+    limits: Amounts<'a, Q>,
+    /// True for an init container that keeps running.
+    is_sidecar: bool,
+}
+
+impl<Q: Amount> Container<'_, Q> {
+    /// Returns its requests, with limits as their defaults, as the API server does it.
+    fn requests(&self) -> Result<Requests, BadRequest> {
+        let field = |field: &str| format!("container {:?}, resources.{field}", Clipped(self.name));
+        let mut all = read(self.limits, &field("limits"))?;
+        all.extend(read(self.requests, &field("requests"))?);
+        Ok(all)
+    }
+}
+
+struct Pod<'a, Q> {
+    containers: Vec<Container<'a, Q>>,
+    init_containers: Vec<Container<'a, Q>>,
+    requests: Amounts<'a, Q>,
+    limits: Amounts<'a, Q>,
+    overhead: Amounts<'a, Q>,
+}
+
+impl<Q: Amount> Pod<'_, Q> {
+    fn requests(&self) -> Result<Requests, BadRequest> {
+        let mut running = Requests::new();
+        for container in &self.containers {
+            add(&mut running, &container.requests()?);
+        }
+        // While an init container runs, the sidecars before it run too, and nothing else.
+        let mut sidecars = Requests::new();
+        let mut starting = Requests::new();
+        for container in &self.init_containers {
+            let requests = container.requests()?;
+            if container.is_sidecar {
+                add(&mut running, &requests);
+                add(&mut sidecars, &requests);
+                keep_larger(&mut starting, &sidecars);
+            } else {
+                let mut beside = sidecars.clone();
+                add(&mut beside, &requests);
+                keep_larger(&mut starting, &beside);
+            }
+        }
+        keep_larger(&mut running, &starting);
+        let limits = read(self.limits, "spec.resources.limits")?;
+        for (resource, limit) in limits.into_iter().filter(|(resource, _)| is_pod_level(resource)) {
+            // As in the API server's defaults, the requests of containers have precedence.
+            running.entry(resource).or_insert(limit);
+        }
+        let requests = read(self.requests, "spec.resources.requests")?;
+        running.extend(requests.into_iter().filter(|(resource, _)| is_pod_level(resource)));
+        add(&mut running, &read(self.overhead, "spec.overhead")?);
+        Ok(running)
+    }
+}
+
 /// Parses amounts; `place` names their field.
-fn read<Q: Amount>(amounts: &BTreeMap<String, Q>, place: &str) -> Result<Requests, BadRequest> {
+fn read<Q: Amount>(amounts: Amounts<'_, Q>, place: &str) -> Result<Requests, BadRequest> {
     let one = |(resource, amount): (&String, &Q)| {
         let bad = |rule: String| BadRequest {
             place: place.to_owned(),
@@ -148,80 +175,170 @@ fn read<Q: Amount>(amounts: &BTreeMap<String, Q>, place: &str) -> Result<Request
             Err(error) => Err(bad(error.to_string())),
         }
     };
-    amounts.iter().map(one).collect()
+    amounts.into_iter().flatten().map(one).collect()
 }
 
-/// Returns a container's requests, with limits as their defaults, as the API server does it.
-fn container<Q: Amount>(
-    name: &str,
-    requests: Option<&BTreeMap<String, Q>>,
-    limits: Option<&BTreeMap<String, Q>>,
-) -> Result<Requests, BadRequest> {
-    let field = |field: &str| format!("container {:?}, resources.{field}", Clipped(name));
-    let mut all = limits.map(|limits| read(limits, &field("limits"))).transpose()?.unwrap_or_default();
-    all.extend(requests.map(|requests| read(requests, &field("requests"))).transpose()?.unwrap_or_default());
-    Ok(all)
+/// Returns true for a resource that a pod as a whole can request.
+fn is_pod_level(resource: &str) -> bool {
+    resource == CPU || resource == MEMORY || resource.starts_with(HUGE_PAGES)
 }
 
-fn api_container(container_spec: &api::Container) -> Result<Requests, BadRequest> {
-    let resources = container_spec.resources.as_ref();
-    let requests = resources.and_then(|resources| resources.requests.as_ref());
-    container(&container_spec.name, requests, resources.and_then(|resources| resources.limits.as_ref()))
-}
-
-fn wire_container(container_spec: &wire::Container) -> Result<Requests, BadRequest> {
-    let resources = container_spec.resources.as_ref();
-    let name = container_spec.name.as_deref().unwrap_or_default();
-    container(name, resources.map(|resources| &resources.requests), resources.map(|resources| &resources.limits))
-}
-
-const POD_REQUESTS: &str = "spec.resources.requests";
-const POD_LIMITS: &str = "spec.resources.limits";
-const OVERHEAD: &str = "spec.overhead";
-
-impl TryFrom<&api::PodSpec> for PodResources {
-    type Error = BadRequest;
-
-    fn try_from(spec: &api::PodSpec) -> Result<Self, BadRequest> {
-        let init = |container: &api::Container| {
-            let is_sidecar = container.restart_policy.as_deref() == Some(ALWAYS);
-            Ok(InitContainer { requests: api_container(container)?, is_sidecar })
-        };
-        let some = |amounts: Option<&BTreeMap<String, ApiQuantity>>, place| {
-            amounts.map(|amounts| read(amounts, place)).transpose().map(Option::unwrap_or_default)
-        };
-        let pod = spec.resources.as_ref();
-        Ok(Self {
-            containers: spec.containers.iter().map(api_container).collect::<Result<_, _>>()?,
-            init_containers: spec.init_containers.iter().flatten().map(init).collect::<Result<_, _>>()?,
-            pod_requests: some(pod.and_then(|pod| pod.requests.as_ref()), POD_REQUESTS)?,
-            pod_limits: some(pod.and_then(|pod| pod.limits.as_ref()), POD_LIMITS)?,
-            overhead: some(spec.overhead.as_ref(), OVERHEAD)?,
-        })
+fn add(sums: &mut Requests, more: &Requests) {
+    for (resource, amount) in more {
+        let sum = sums.entry(resource.clone()).or_insert(Quantity::ZERO);
+        *sum = *sum + *amount;
     }
 }
 
-impl TryFrom<&wire::PodSpec> for PodResources {
-    type Error = BadRequest;
-
-    fn try_from(spec: &wire::PodSpec) -> Result<Self, BadRequest> {
-        let init = |container: &wire::Container| {
-            let is_sidecar = container.restart_policy.as_deref() == Some(ALWAYS);
-            Ok(InitContainer { requests: wire_container(container)?, is_sidecar })
-        };
-        let pod = spec.resources.as_ref();
-        let some = |amounts: Option<&BTreeMap<String, WireQuantity>>, place| {
-            amounts.map(|amounts| read(amounts, place)).transpose().map(Option::unwrap_or_default)
-        };
-        Ok(Self {
-            containers: spec.containers.iter().map(wire_container).collect::<Result<_, _>>()?,
-            init_containers: spec.init_containers.iter().map(init).collect::<Result<_, _>>()?,
-            pod_requests: some(pod.map(|pod| &pod.requests), POD_REQUESTS)?,
-            pod_limits: some(pod.map(|pod| &pod.limits), POD_LIMITS)?,
-            overhead: read(&spec.overhead, OVERHEAD)?,
-        })
+fn keep_larger(amounts: &mut Requests, others: &Requests) {
+    for (resource, other) in others {
+        let amount = amounts.entry(resource.clone()).or_insert(*other);
+        *amount = (*amount).max(*other);
     }
 }
 
 #[cfg(test)]
-mod tests;
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use prost::Message as _;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(value: Value) -> api::PodSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn shown(requests: &Requests) -> Vec<(String, String)> {
+        requests.iter().map(|(resource, amount)| (resource.clone(), amount.to_string())).collect()
+    }
+
+    fn expected(requests: &[(&str, &str)]) -> Vec<(String, String)> {
+        requests.iter().map(|(resource, amount)| ((*resource).to_owned(), (*amount).to_owned())).collect()
+    }
+
+    fn container(name: &str, requests: &Value) -> Value {
+        json!({"name": name, "resources": {"requests": requests}})
+    }
+
+    fn sidecar(name: &str, requests: &Value) -> Value {
+        json!({"name": name, "restartPolicy": "Always", "resources": {"requests": requests}})
+    }
+
+    #[rstest]
+    #[case::nothing_asked_for(json!({"containers": [{"name": "a"}]}), &[])]
+    #[case::containers_run_beside_each_other(
+        json!({"containers": [container("a", &json!({"cpu": "500m", "memory": "1Gi"})), container("b", &json!({"cpu": 1}))]}),
+        &[("cpu", "1500m"), ("memory", "1Gi")]
+    )]
+    #[case::a_limit_is_a_request_where_there_is_none(
+        json!({"containers": [{"name": "a", "resources": {
+            "requests": {"cpu": "1"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}}}]}),
+        &[("cpu", "1"), ("nvidia.com/gpu", "1")]
+    )]
+    #[case::init_containers_run_one_after_another(
+        json!({
+            "initContainers": [container("i", &json!({"cpu": "2"})), container("j", &json!({"cpu": "3", "memory": "1Gi"}))],
+            "containers": [container("a", &json!({"cpu": "1", "memory": "2Gi"})), container("b", &json!({"cpu": "1"}))],
+        }),
+        &[("cpu", "3"), ("memory", "2Gi")]
+    )]
+    #[case::sidecars_run_beside_the_containers(
+        json!({
+            "initContainers": [sidecar("s", &json!({"cpu": "1"}))],
+            "containers": [container("a", &json!({"cpu": "2"}))],
+        }),
+        &[("cpu", "3")]
+    )]
+    #[case::an_init_container_runs_beside_the_sidecars_before_it(
+        json!({
+            "initContainers": [sidecar("s", &json!({"cpu": "1"})), container("i", &json!({"cpu": "4"}))],
+            "containers": [container("a", &json!({"cpu": "2"}))],
+        }),
+        &[("cpu", "5")]
+    )]
+    #[case::but_not_beside_those_after_it(
+        json!({
+            "initContainers": [container("i", &json!({"cpu": "4"})), sidecar("s", &json!({"cpu": "1"}))],
+            "containers": [container("a", &json!({"cpu": "2"}))],
+        }),
+        &[("cpu", "4")]
+    )]
+    #[case::sidecars_start_beside_each_other(
+        json!({
+            "initContainers": [sidecar("s", &json!({"cpu": "2"})), sidecar("t", &json!({"cpu": "3"}))],
+            "containers": [{"name": "a"}],
+        }),
+        &[("cpu", "5")]
+    )]
+    #[case::overhead_comes_on_top(
+        json!({"overhead": {"memory": "120Mi"}, "containers": [container("a", &json!({"memory": "1Gi"}))]}),
+        &[("memory", "1144Mi")]
+    )]
+    #[case::the_pod_itself_wins_over_its_containers(
+        json!({"resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "250m"},
+            "containers": [container("a", &json!({"cpu": "1", "memory": "1Gi"}))]}),
+        &[("cpu", "4250m"), ("memory", "1Gi")]
+    )]
+    #[case::a_pod_asks_for_no_other_resources(
+        json!({"resources": {"requests": {"nvidia.com/gpu": "4", "hugepages-2Mi": "4Mi"}},
+            "containers": [container("a", &json!({"nvidia.com/gpu": "1"}))]}),
+        &[("hugepages-2Mi", "4Mi"), ("nvidia.com/gpu", "1")]
+    )]
+    #[case::the_pods_limit_counts_where_no_container_asks(
+        json!({"resources": {"limits": {"cpu": "4", "memory": "2Gi"}},
+            "containers": [container("a", &json!({"cpu": "1"}))]}),
+        &[("cpu", "1"), ("memory", "2Gi")]
+    )]
+    fn a_pod_asks_for(#[case] pod: Value, #[case] requests: &[(&str, &str)]) {
+        assert_eq!(shown(&of_spec(&spec(pod)).unwrap()), expected(requests));
+    }
+
+    #[rstest]
+    #[case::no_quantity(
+        json!({"containers": [container("a", &json!({"cpu": "many"}))]}),
+        &["container \"a\", resources.requests", "\"cpu\" is \"many\"", "start with a number"]
+    )]
+    #[case::negative(
+        json!({"containers": [{"name": "a"}], "initContainers": [container("i", &json!({"memory": "-1Gi"}))]}),
+        &["container \"i\"", "\"-1Gi\"", "negative"]
+    )]
+    #[case::overhead(json!({"containers": [], "overhead": {"cpu": "1 "}}), &["spec.overhead", "\"1 \"", "suffix"])]
+    fn an_amount_that_cannot_be_used_is_named(#[case] pod: Value, #[case] parts: &[&str]) {
+        let said = of_spec(&spec(pod)).unwrap_err().to_string();
+        for part in parts {
+            assert!(said.contains(part), "{part:?} isn't in {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_over_grpc_counts_the_same() {
+        let amount = |resource: &str, text: &str| (resource.to_owned(), WireQuantity { string: Some(text.to_owned()) });
+        let resources = |requests: &[(&str, &str)], limits: &[(&str, &str)]| {
+            let all =
+                |amounts: &[(&str, &str)]| amounts.iter().map(|(resource, text)| amount(resource, text)).collect();
+            Some(wire::ResourceRequirements { requests: all(requests), limits: all(limits), ..Default::default() })
+        };
+        let init = |name: &str, policy: Option<&str>, cpu| wire::Container {
+            name: Some(name.to_owned()),
+            restart_policy: policy.map(str::to_owned),
+            resources: resources(&[("cpu", cpu)], &[]),
+            ..Default::default()
+        };
+        let pod = wire::PodSpec {
+            init_containers: vec![init("s", Some("Always"), "1"), init("i", None, "4")],
+            containers: vec![wire::Container {
+                name: Some("a".to_owned()),
+                resources: resources(&[("cpu", "2")], &[("nvidia.com/gpu", "1")]),
+                ..Default::default()
+            }],
+            resources: resources(&[("memory", "2Gi")], &[("hugepages-1Gi", "1Gi")]),
+            overhead: [amount("memory", "128Mi")].into(),
+            ..Default::default()
+        };
+        let pod = wire::PodSpec::decode(pod.encode_to_vec().as_slice()).unwrap();
+        let requests = [("cpu", "5"), ("hugepages-1Gi", "1Gi"), ("memory", "2176Mi"), ("nvidia.com/gpu", "1")];
+        assert_eq!(shown(&of_wire_spec(&pod).unwrap()), expected(&requests));
+    }
+}

@@ -166,7 +166,7 @@ pub fn of_group(
     let price = offers.next().map(|(offer, rates)| {
         let units = template.and_then(|template| match rates {
             Some(rates) => Some(UnitPrices::of_rates(rates, &template.capacity)),
-            None => UnitPrices::split(offer.value, &template.capacity, list.resources.as_ref()),
+            None => UnitPrices::split(offer.value, &template.capacity, list.resources),
         });
         let Stated { value, source } = offer;
         let price = Sourced { value, source, overrode: offers.map(|(offer, _)| offer).collect() };
@@ -250,7 +250,7 @@ pub struct Rates {
 }
 
 /// A price, with the rates if it was computed from resources.
-pub(super) type Offer = (Stated<Price>, Option<Rates>);
+type Offer = (Stated<Price>, Option<Rates>);
 
 impl PriceList {
     /// Returns true if the list has no price.
@@ -266,7 +266,7 @@ impl PriceList {
     }
 
     /// Returns the offers for a Node with these labels and this capacity, the strongest first.
-    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<Offer> {
+    fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<Offer> {
         let stated = |value, entry| Stated { value, source: Source::PriceFile(entry) };
         let by_resources = |rates: Rates, entry| {
             let price = rates.price(capacity?)?;
@@ -289,28 +289,27 @@ impl PriceList {
 }
 
 impl Rates {
+    /// The weights by which the parts of a Node share its price if no rates apply.
+    const USUAL: Self = Self { cpu: Price(1.0), memory: Price(1.0 / GIB_PER_CORE), gpu: Some(Price(CORES_PER_GPU)) };
+
     /// Returns the price of a Node with this capacity; `None` if it has a GPU and there is no rate for one.
     fn price(&self, capacity: &Capacity) -> Option<Price> {
-        let (cores, gibibytes) = cores_and_gibibytes(capacity);
+        let has_gpu = capacity::gpus(capacity).next().is_some();
+        (self.gpu.is_some() || !has_gpu).then(|| Price::nearest(self.sum(capacity)))
+    }
+
+    /// Returns the sum over a Node's resources, in which GPUs without a rate count nothing.
+    fn sum(&self, capacity: &Capacity) -> f64 {
+        let amount = |resource| capacity.get(resource).map_or(Quantity::ZERO, |quantity| quantity.value).to_f64();
         let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
-        let gpu = match self.gpu {
-            Some(gpu) => gpu.per_hour(),
-            None if gpus > 0.0 => return None,
-            None => 0.0,
-        };
-        let sum = cores * self.cpu.per_hour() + gibibytes * self.memory.per_hour() + gpus * gpu;
-        Some(Price::nearest(sum))
+        amount(CPU) * self.cpu.per_hour()
+            + gibibytes(amount(MEMORY)) * self.memory.per_hour()
+            + gpus * self.gpu.unwrap_or_default().per_hour()
     }
 }
 
-/// Returns the cores and the memory in GiB of a Node.
-pub(super) fn cores_and_gibibytes(capacity: &Capacity) -> (f64, f64) {
-    let amount = |resource| capacity.get(resource).map_or(Quantity::ZERO, |quantity| quantity.value).to_f64();
-    (amount(CPU), gibibytes(amount(MEMORY)))
-}
-
 /// Converts bytes to GiB.
-pub(super) fn gibibytes(bytes: f64) -> f64 {
+fn gibibytes(bytes: f64) -> f64 {
     bytes / GIB
 }
 
@@ -333,49 +332,29 @@ pub struct UnitPrices {
     pub gpus: BTreeMap<String, Price>,
 }
 
-/// The weights by which the parts of a Node share its price.
-struct Weights {
-    cpu: f64,
-    memory: f64,
-    gpu: f64,
-}
-
-impl Weights {
-    const DEFAULT: Self = Self { cpu: 1.0, memory: 1.0 / GIB_PER_CORE, gpu: CORES_PER_GPU };
-
-    fn of_rates(rates: &Rates) -> Self {
-        let cpu = rates.cpu.per_hour();
-        Self { cpu, memory: rates.memory.per_hour(), gpu: rates.gpu.map_or(cpu * CORES_PER_GPU, Price::per_hour) }
-    }
-
-    /// Returns the sum of the weights of a Node's resources.
-    fn total(&self, capacity: &Capacity) -> f64 {
-        let (cores, gibibytes) = cores_and_gibibytes(capacity);
-        let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
-        self.cpu * cores + self.memory * gibibytes + self.gpu * gpus
-    }
-}
-
 impl UnitPrices {
     /// Returns the unit prices of a Node with this capacity that was priced by `rates`.
-    pub(super) fn of_rates(rates: Rates, capacity: &Capacity) -> Self {
+    fn of_rates(rates: Rates, capacity: &Capacity) -> Self {
         let gpu = rates.gpu.unwrap_or_default();
         let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), gpu)).collect();
         Self { cpu: rates.cpu, memory: rates.memory, gpus }
     }
 
-    /// Splits the price of a Node with this capacity in the ratio of `rates`, or of the default weights if the rates
+    /// Splits the price of a Node with this capacity in the ratio of `rates`, or of the usual weights if the rates
     /// don't apply. Returns `None` if the Node has no cores, memory or GPUs.
-    pub(super) fn split(price: Price, capacity: &Capacity, rates: Option<&Rates>) -> Option<Self> {
-        let weights = rates.map(Weights::of_rates).filter(|weights| weights.total(capacity) > 0.0);
-        let weights = weights.unwrap_or(Weights::DEFAULT);
-        let total = weights.total(capacity);
+    fn split(price: Price, capacity: &Capacity, rates: Option<Rates>) -> Option<Self> {
+        let with_gpu = |rates: Rates| {
+            let gpu = rates.gpu.unwrap_or(Price(rates.cpu.per_hour() * CORES_PER_GPU));
+            Rates { gpu: Some(gpu), ..rates }
+        };
+        let weights = rates.map(with_gpu).filter(|rates| rates.sum(capacity) > 0.0).unwrap_or(Rates::USUAL);
+        let total = weights.sum(capacity);
         if total <= 0.0 {
             return None;
         }
-        let share = |weight: f64| Price::nearest(price.per_hour() * (weight / total));
-        let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), share(weights.gpu))).collect();
-        Some(Self { cpu: share(weights.cpu), memory: share(weights.memory), gpus })
+        let share = |weight: Price| Price::nearest(price.per_hour() * (weight.per_hour() / total));
+        let shares = Rates { cpu: share(weights.cpu), memory: share(weights.memory), gpu: weights.gpu.map(share) };
+        Some(Self::of_rates(shares, capacity))
     }
 
     /// Returns the price of these requests per hour. Resources without a price are free.

@@ -1,57 +1,33 @@
 //! Problems of a group, worded once for the log, metrics and all other outputs.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use arcstr::ArcStr;
 use serde::{Deserialize, Serialize};
 
-/// The class of a problem: a metric label, so the set is closed.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemKind {
-    /// The min or max size annotation.
-    Bounds,
-    /// A capacity annotation or an entry of status.capacity.
-    Capacity,
-    /// The labels annotation.
-    Labels,
-    /// The taints annotation or a taint of the template.
-    Taints,
-    /// An override of an autoscaling option.
-    Options,
-    /// The price annotation.
-    Price,
-    /// The infrastructure template, which can't be read.
-    Template,
-    /// The object itself, which can't be decoded.
-    Undecodable,
-}
+use crate::named_enum;
 
-impl ProblemKind {
-    /// All kinds.
-    pub const ALL: [Self; 8] = [
-        Self::Bounds,
-        Self::Capacity,
-        Self::Labels,
-        Self::Taints,
-        Self::Options,
-        Self::Price,
-        Self::Template,
-        Self::Undecodable,
-    ];
-
-    /// Returns the kind as a metric label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bounds => "bounds",
-            Self::Capacity => "capacity",
-            Self::Labels => "labels",
-            Self::Taints => "taints",
-            Self::Options => "options",
-            Self::Price => "price",
-            Self::Template => "template",
-            Self::Undecodable => "undecodable",
-        }
+named_enum! {
+    /// The class of a problem, with its name as a metric label.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ProblemKind {
+        /// The min or max size annotation.
+        Bounds = "bounds",
+        /// A capacity annotation or an entry of status.capacity.
+        Capacity = "capacity",
+        /// The labels annotation.
+        Labels = "labels",
+        /// The taints annotation or a taint of the template.
+        Taints = "taints",
+        /// An override of an autoscaling option.
+        Options = "options",
+        /// The price annotation.
+        Price = "price",
+        /// The infrastructure template, which can't be read.
+        Template = "template",
+        /// The object itself, which can't be decoded.
+        Undecodable = "undecodable",
     }
 }
 
@@ -81,6 +57,23 @@ impl Problem {
     #[must_use]
     pub(crate) fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
+    }
+}
+
+/// Returns what an annotation of `true` or `false` says, or `default` without one.
+///
+/// # Errors
+/// If it is neither of them.
+pub(crate) fn switch(
+    (kind, key): (ProblemKind, &str),
+    annotations: &BTreeMap<ArcStr, ArcStr>,
+    default: bool,
+) -> Result<bool, Problem> {
+    match annotations.get(key).map(ArcStr::as_str) {
+        None => Ok(default),
+        Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        Some(value) => Err(Problem::annotation(kind, key, value, "it must be true or false; it is ignored")),
     }
 }
 
@@ -164,29 +157,43 @@ impl fmt::Display for Problem {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use crate::capi::CAPACITY_PREFIX;
     use rstest::rstest;
 
     use super::*;
     use crate::{drivers::drivers, labels, resource_list, taints};
 
-    fn drivers_of(_: &str, text: &str) -> Vec<Problem> {
+    fn drivers_of(text: &str) -> (usize, Vec<Problem>) {
         let key = format!("{CAPACITY_PREFIX}csi-driver");
-        drivers(&BTreeMap::from([(key.into(), text.into())])).1
+        let (drivers, problems) = drivers(&BTreeMap::from([(key.into(), text.into())]));
+        (drivers.len(), problems)
     }
 
+    fn counted<T>((valid, problems): (T, Vec<Problem>), count: fn(&T) -> usize) -> (usize, Vec<Problem>) {
+        (count(&valid), problems)
+    }
+
+    /// Each parser returns the number of valid entries, and the problems.
     #[rstest]
-    #[case::labels(|key: &str, text: &str| labels::parse(key, text).1)]
-    #[case::taints(|key: &str, text: &str| taints::parse(key, text).1)]
-    #[case::resources(|key: &str, text: &str| resource_list::parse(key, text, |_, _| Ok(())).1)]
-    #[case::drivers(drivers_of)]
-    fn after_many_invalid_entries_an_annotation_is_read_no_further(#[case] parse: fn(&str, &str) -> Vec<Problem>) {
-        assert_eq!(parse("key", &"?,".repeat(MOST_ENTRIES)).len(), MOST_ENTRIES);
-        let problems = parse("key", &"?,".repeat(8_000));
+    #[case::labels("=", |text: &str| counted(labels::parse("key", text), BTreeMap::len))]
+    #[case::taints(":NoExecute", |text: &str| counted(taints::parse("key", text), Vec::len))]
+    #[case::resources("=1", |text: &str| counted(resource_list::parse("key", text, |_, _| Ok(())), BTreeMap::len))]
+    #[case::drivers("=1", drivers_of)]
+    fn of_an_annotation_100_entries_are_kept_and_100_problems(
+        #[case] ending: &str,
+        #[case] parse: fn(&str) -> (usize, Vec<Problem>),
+    ) {
+        let text = |count: usize| (0..count).map(|number| format!("a{number}{ending}")).collect::<Vec<_>>().join(",");
+        assert_eq!(parse(&text(MOST_ENTRIES)), (MOST_ENTRIES, Vec::new()));
+        let (kept, problems) = parse(&text(8_000));
+        assert_eq!((kept, problems.len()), (MOST_ENTRIES, 1));
+        let expected = format!("\"a100{ending}\": only the first 100 ");
+        assert!(problems[0].message.contains(&expected), "{}", problems[0]);
+
+        assert_eq!(parse(&"?,".repeat(MOST_ENTRIES)).1.len(), MOST_ENTRIES);
+        let (_, problems) = parse(&"?,".repeat(8_000));
         assert_eq!(problems.len(), MOST_ENTRIES + 1);
-        let first = problems[0].to_string();
+        let first = &problems[0].message;
         assert!(first.contains("100 entries before it are invalid; this one and all after it are ignored"), "{first}");
     }
 }

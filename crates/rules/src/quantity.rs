@@ -11,7 +11,7 @@ use std::{
     cmp::Ordering,
     fmt,
     hash::{Hash, Hasher},
-    ops::{Add, Neg, Sub},
+    ops::{Add, Sub},
     str::FromStr,
 };
 
@@ -338,13 +338,5 @@ impl Sub for Quantity {
 
     fn sub(self, other: Self) -> Self {
         Self { nanos: self.nanos.saturating_sub(other.nanos).clamp(-CAP, CAP), format: self.format_with(other) }
-    }
-}
-
-impl Neg for Quantity {
-    type Output = Self;
-
-    fn neg(self) -> Self {
-        Self { nanos: -self.nanos, format: self.format }
     }
 }

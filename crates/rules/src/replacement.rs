@@ -112,6 +112,17 @@ mod tests {
         assert_eq!(known(count).next(), at(1000 + minutes));
     }
 
+    /// Returns the count of a replacement at this minute, or the minute until which it waits.
+    fn decided(known: Option<&Replaced>, siblings: Siblings, minute: i64) -> Result<u32, i64> {
+        match decide(known, &"new".into(), siblings, at(minute)) {
+            Replacement::Delete(replaced) => {
+                assert_eq!((replaced.at, replaced.uid), (at(minute), "new".into()));
+                Ok(replaced.count)
+            }
+            Replacement::Wait(until) => Err(until.as_second() / 60),
+        }
+    }
+
     #[rstest]
     #[case::nobody_waits(None, Ok(1))]
     #[case::all_are_old_enough(Some(995), Ok(1))]
@@ -122,11 +133,7 @@ mod tests {
         #[case] expected: Result<u32, i64>,
     ) {
         let siblings = Siblings { waiting: waiting.map(at), joined: None };
-        let expected = match expected {
-            Ok(count) => Replacement::Delete(Replaced { at: at(1000), count, uid: "new".into() }),
-            Err(minutes) => Replacement::Wait(at(minutes)),
-        };
-        assert_eq!(decide(None, &"new".into(), siblings, at(1000)), expected);
+        assert_eq!(decided(None, siblings, 1000), expected);
     }
 
     #[rstest]
@@ -144,12 +151,7 @@ mod tests {
         #[case] expected: Result<u32, i64>,
     ) {
         let siblings = Siblings { joined: joined.map(at), waiting: None };
-        let decided = decide(Some(&known(count)), &"new".into(), siblings, at(now));
-        let expected = match expected {
-            Ok(count) => Replacement::Delete(Replaced { at: at(now), count, uid: "new".into() }),
-            Err(minutes) => Replacement::Wait(at(minutes)),
-        };
-        assert_eq!(decided, expected);
+        assert_eq!(decided(Some(&known(count)), siblings, now), expected);
     }
 
     #[test]

@@ -142,6 +142,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::testing::assert_names;
 
     fn shown(list: &ResourceList) -> Vec<String> {
         list.iter().map(|(name, quantity)| format!("{name}={quantity}")).collect()
@@ -180,25 +181,9 @@ mod tests {
         let text = format!("first=1,{entry},last=2");
         let (list, problems) = parse("example.com/list", &text, |_, _| Ok(()));
         assert_eq!(shown(&list), ["first=1", "last=2"]);
-        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-        for part in ["example.com/list", &format!("{entry:?}"), rule, "ignored"] {
-            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
-        }
+        assert_names(&problems, ProblemKind::Capacity, &["example.com/list", &format!("{entry:?}"), rule, "ignored"]);
         let error = parse_all(&text).unwrap_err();
         assert!(error.contains(rule) && error.contains(&format!("{entry:?}")), "{error}");
-    }
-
-    #[test]
-    fn as_many_resources_are_kept_as_a_node_may_have() {
-        let entries = |count: usize| (0..count).map(|n| format!("r{n}=1")).collect::<Vec<_>>().join(",");
-        let (list, problems) = parse("key", &format!("{},r0=2", entries(99)), |_, _| Ok(()));
-        assert_eq!((list.len(), list["r0"].to_string().as_str(), problems), (99, "2", Vec::new()));
-        let (list, problems) = parse("key", &entries(102), |_, _| Ok(()));
-        assert_eq!((list.len(), problems.len()), (100, 1));
-        assert!(
-            problems[0].message.contains("\"r100=1\"") && problems[0].message.contains("first 100"),
-            "{problems:?}"
-        );
     }
 
     proptest! {

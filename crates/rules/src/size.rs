@@ -1,8 +1,9 @@
 //! The bounds of size changes. All sizes are the `spec.replicas` of a group.
 
-use std::{collections::BTreeMap, error::Error, fmt, num::IntErrorKind};
+use std::{collections::BTreeMap, num::IntErrorKind};
 
 use arcstr::ArcStr;
+use thiserror::Error;
 
 use crate::{Problem, ProblemKind, capi::Keys};
 
@@ -16,9 +17,10 @@ pub struct Bounds {
 }
 
 /// The reason why a size change is refused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum SizeError {
     /// The delta is invalid: INVALID_ARGUMENT.
+    #[error("delta is {delta}: it must be {rule}")]
     Delta {
         /// The delta.
         delta: i32,
@@ -26,6 +28,7 @@ pub enum SizeError {
         rule: &'static str,
     },
     /// The size would be above the maximum: FAILED_PRECONDITION.
+    #[error("size {current} plus {delta} is {size}, which is above the maximum of {max}")]
     AboveMax {
         /// The size now.
         current: i32,
@@ -37,6 +40,7 @@ pub enum SizeError {
         max: i32,
     },
     /// The size would be below the minimum: FAILED_PRECONDITION.
+    #[error("size {current} minus {count} is {size}, which is below the minimum of {min}")]
     BelowMin {
         /// The size now.
         current: i32,
@@ -48,22 +52,6 @@ pub enum SizeError {
         min: i32,
     },
 }
-
-impl fmt::Display for SizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Delta { delta, rule } => write!(f, "delta is {delta}: it must be {rule}"),
-            Self::AboveMax { current, delta, size, max } => {
-                write!(f, "size {current} plus {delta} is {size}, which is above the maximum of {max}")
-            }
-            Self::BelowMin { current, count, size, min } => {
-                write!(f, "size {current} minus {count} is {size}, which is below the minimum of {min}")
-            }
-        }
-    }
-}
-
-impl Error for SizeError {}
 
 /// Returns the size after IncreaseSize.
 ///
@@ -173,6 +161,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::testing::{annotations, assert_names};
 
     const BOUNDS: Bounds = Bounds { min: 2, max: 5 };
 
@@ -245,10 +234,11 @@ mod tests {
 
     fn read(min: Option<&str>, max: Option<&str>) -> Result<Option<Bounds>, Problem> {
         let keys = Keys::default();
-        let annotations = [(&keys.min_size, min), (&keys.max_size, max)]
+        let stated: Vec<_> = [("min-size", min), ("max-size", max)]
             .into_iter()
-            .filter_map(|(key, value)| Some((ArcStr::from(key.as_str()), ArcStr::from(value?))))
+            .filter_map(|(name, value)| Some((name, value?)))
             .collect();
+        let annotations = annotations(&keys.size_prefix, &stated);
         bounds(&keys, &annotations)
     }
 
@@ -283,11 +273,7 @@ mod tests {
         #[case] max: Option<&str>,
         #[case] parts: &[&str],
     ) {
-        let problem = read(min, max).unwrap_err();
-        assert_eq!(problem.kind, ProblemKind::Bounds);
-        for part in parts {
-            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
-        }
+        assert_names(&[read(min, max).unwrap_err()], ProblemKind::Bounds, parts);
     }
 
     #[rstest]
@@ -309,8 +295,7 @@ mod tests {
 
     #[test]
     fn the_keys_follow_the_api_group() {
-        let annotations = [("example.com/cluster-api-autoscaler-node-group-max-size", "2")];
-        let annotations = annotations.map(|(key, value)| (ArcStr::from(key), ArcStr::from(value))).into();
+        let annotations = annotations("example.com/cluster-api-autoscaler-node-group-", &[("max-size", "2")]);
         assert_eq!(bounds(&Keys::new("example.com"), &annotations), Ok(Some(Bounds { min: 0, max: 2 })));
         assert_eq!(bounds(&Keys::default(), &annotations), Ok(None));
     }

@@ -21,7 +21,6 @@ use crate::{
     labels::ARCH,
     named_enum,
     observed::RealNodes,
-    overhead,
     remembered::{self, Minor},
     resource_list::{CPU, Capacity, MEMORY, ResourceList},
 };
@@ -79,7 +78,7 @@ pub fn build(
         capacity::put_empty_huge_pages(&mut capacity, &arch.value, &context);
     }
     built.from_zero = from_zero(&capacity, nodes.remembered.is_some());
-    let overhead = overhead::overhead(&context, &capacity, &mut built.problems);
+    let overhead = capacity::overhead(&context, &capacity, &mut built.problems);
     if let Some(version) = other_version(group, &context.nodes) {
         built.notes.push(version);
     }

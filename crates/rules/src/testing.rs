@@ -3,10 +3,28 @@
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
 
-use crate::capi::{
-    Cluster, Created, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind,
-    ScalableResource, SpecDigest,
+use crate::{
+    Problem, ProblemKind,
+    capi::{
+        Cluster, Created, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind,
+        ScalableResource, SpecDigest,
+    },
 };
+
+/// Asserts that there is one problem, which is of this kind and names these parts.
+#[track_caller]
+pub(crate) fn assert_names(problems: &[Problem], kind: ProblemKind, parts: &[&str]) {
+    let [problem] = problems else { panic!("{problems:?}") };
+    assert_eq!(problem.kind, kind, "{problem}");
+    for part in parts {
+        assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+    }
+}
+
+/// Returns annotations with keys of this prefix.
+pub(crate) fn annotations(prefix: &str, values: &[(&str, &str)]) -> BTreeMap<ArcStr, ArcStr> {
+    values.iter().map(|(name, value)| (format!("{prefix}{name}").into(), ArcStr::from(*value))).collect()
+}
 
 pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
     Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-of-{name}").into(), resource_version: "1".into() }
@@ -60,7 +78,7 @@ pub(crate) fn machine(name: &str) -> Machine {
         cluster_name: "prod".into(),
         provider_id: None,
         node_name: None,
-        phase: MachinePhase::Provisioning,
+        phase: MachinePhase::Other,
         created: Created::default(),
         rare: None,
         deleting: false,

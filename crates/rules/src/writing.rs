@@ -10,6 +10,7 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use shared_informer::ResourceVersion;
+use thiserror::Error;
 
 use crate::{
     Excluded, RolloutCause,
@@ -37,30 +38,41 @@ pub struct Ongoing {
 // Failed API calls by class. A class shows if the call may have been applied, and if a retry may help.
 
 /// A failed API call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Error)]
 pub enum CallError {
     /// 422: the object isn't as the call expected, or validation refuses the result.
+    #[error("{0}")]
     Rejected(String),
     /// 409: another write came first, or the object was recreated. Or 410: a list has expired. Nothing was done.
+    #[error("{0}")]
     Conflict(String),
     /// 429: the server is busy. Nothing was done. Holds the pause that the server asks for, if any.
+    #[error("{0}")]
     Busy(String, Option<Duration>),
     /// No answer, or one that doesn't show if the call was applied: a 503 may come from a load balancer that lost the
     /// API server's answer. Holds the pause that the server asks for, if any.
+    #[error("{0}")]
     Unknown(String, Option<Duration>),
     /// 404 about the object itself: there is none with that name.
+    #[error("{0}")]
     Missing(String),
     /// 401: the server doesn't accept the credentials. Nothing was done; the client uses new ones as they arrive.
+    #[error("{0}")]
     Unauthorized(String),
     /// 403: a permission is missing.
+    #[error("{0}")]
     Forbidden(String),
     /// Refused for good, by an admission webhook or policy for example.
+    #[error("{0}")]
     Refused(String),
     /// Discovery hasn't found the kind's path yet, or the path that it found isn't served any more.
+    #[error("the API server doesn't serve this kind yet")]
     NotDiscovered,
     /// Not made, since the Cluster isn't served any more.
+    #[error("{0}")]
     NotServed(String),
     /// Not made, since nobody waits for the command any more.
+    #[error("nobody waits for it any more")]
     Abandoned,
 }
 
@@ -120,24 +132,6 @@ impl CallError {
             Self::NotDiscovered => not_discovered,
             Self::NotServed(_) => not_served,
             Self::Abandoned => abandoned,
-        }
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rejected(why)
-            | Self::Conflict(why)
-            | Self::Busy(why, _)
-            | Self::Unknown(why, _)
-            | Self::Missing(why)
-            | Self::Unauthorized(why)
-            | Self::Forbidden(why)
-            | Self::Refused(why)
-            | Self::NotServed(why) => f.write_str(why),
-            Self::NotDiscovered => f.write_str("the API server doesn't serve this kind yet"),
-            Self::Abandoned => f.write_str("nobody waits for it any more"),
         }
     }
 }

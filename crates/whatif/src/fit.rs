@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt};
 use anyhow::bail;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration};
 use rules::{
-    PodResources, Quantity, Requests, Taint, TaintEffect,
+    Quantity, Requests, Taint, TaintEffect, pod,
     resource_list::{CPU, PODS},
 };
 
@@ -34,7 +34,7 @@ impl TryFrom<&PodSpec> for PodNeeds {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
         let needs = Self {
-            requests: PodResources::try_from(spec)?.requests(),
+            requests: pod::of_spec(spec)?,
             node_selector: spec.node_selector.clone().unwrap_or_default(),
             affinity: required.map(|selector| selector.node_selector_terms.clone()),
             tolerations: spec.tolerations.clone().unwrap_or_default(),

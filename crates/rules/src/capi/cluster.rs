@@ -79,7 +79,6 @@ struct Spec<'a> {
 struct TopologySpec<'a> {
     #[serde(borrow)]
     version: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     workers: Option<Workers<'a>>,
 }
 
@@ -95,9 +94,7 @@ struct Worker<'a> {
     #[serde(borrow, default)]
     name: wire::Text<'a>,
     replicas: Option<i64>,
-    #[serde(borrow)]
     version: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     metadata: Option<wire::Metadata<'a>>,
 }
 
@@ -105,7 +102,6 @@ struct Worker<'a> {
 struct Status<'a> {
     #[serde(borrow)]
     conditions: Option<Vec<wire::Condition<'a>>>,
-    #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
 }
 

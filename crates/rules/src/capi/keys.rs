@@ -13,31 +13,31 @@ const DEFAULT_DOMAIN: &str = "x-k8s.io";
 /// The group of OpenShift's Machine API: MachineSets and Machines, without Clusters and MachineDeployments.
 pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 
-/// Annotation that pauses its object. It doesn't depend on `CAPI_GROUP`.
+// These keys don't depend on `CAPI_GROUP`.
+
+/// Annotation that pauses its object.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
 /// Annotation of a MachinePool: something other than Cluster API sizes it, and its infrastructure provider writes the
-/// size. Any value but `false` counts. It doesn't depend on `CAPI_GROUP`.
+/// size. Any value but `false` counts.
 pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
 
-/// Label of a MachineDeployment that Karpenter's provider for Cluster API sizes. It doesn't depend on `CAPI_GROUP`.
+/// Label of a MachineDeployment that Karpenter's provider for Cluster API sizes.
 pub const KARPENTER_MEMBER: &str = "node.cluster.x-k8s.io/karpenter-member";
 
-/// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't depend on `CAPI_GROUP`.
+/// Annotation of a group: permits deletions of its Machines during a rollout.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
-/// Annotation of a group: the time for which a lack of capacity may last before it is an error. It doesn't depend on
-/// `CAPI_GROUP`.
+/// Annotation of a group: the time for which a lack of capacity may last before it is an error.
 pub const CAPACITY_ERROR_GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 
-/// Annotation of a Cluster of a fleet: the time before which no certificate of its autoscaler may have been issued. It
-/// doesn't depend on `CAPI_GROUP`.
+/// Annotation of a Cluster of a fleet: the time before which no certificate of its autoscaler may have been issued.
 pub const CLIENT_NOT_BEFORE: &str = "capi-autoscaler-provider.io/client-not-before";
 
-/// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
+/// Label of a MachineDeployment: its name in its Cluster's topology.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
-/// Label of a MachinePool: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
+/// Label of a MachinePool: its name in its Cluster's topology.
 pub const TOPOLOGY_POOL_NAME: &str = "topology.cluster.x-k8s.io/pool-name";
 
 /// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is removed.
@@ -46,16 +46,15 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 /// Like [`DEFER_UPGRADE`], for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
-/// Prefix of this program's own annotations of a group that don't say what a Node has. It doesn't depend on
-/// `CAPI_GROUP`.
+/// Prefix of this program's own annotations of a group that don't say what a Node has.
 pub const OWN_PREFIX: &str = "capi-autoscaler-provider.io/";
 
-/// Prefix of the capacity annotations of a group. It doesn't depend on `CAPI_GROUP`.
+/// Prefix of the capacity annotations of a group.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
-/// Prefix of this program's own annotations of a group. It doesn't depend on `CAPI_GROUP`.
+/// Prefix of this program's own annotations of a group.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
-/// Annotation of a group: the price of one of its Nodes per hour. It doesn't depend on `CAPI_GROUP`.
+/// Annotation of a group: the price of one of its Nodes per hour.
 pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
 /// The keys that depend on the API group.

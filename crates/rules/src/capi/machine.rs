@@ -73,42 +73,24 @@ impl Created {
     }
 }
 
-/// Cluster API's phases of a Machine.
+/// The phases of a Machine that rules read.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum MachinePhase {
-    /// Waiting for its bootstrap data.
-    Pending,
-    /// Its infrastructure is being created.
-    Provisioning,
-    /// Its infrastructure exists, its Node doesn't.
-    Provisioned,
-    /// Its Node has joined.
-    Running,
-    /// It is being updated in place.
-    Updating,
     /// It is being deleted.
     Deleting,
-    /// Its infrastructure is gone.
-    Deleted,
     /// Terminally failed; not set any more since Cluster API 1.11.
     Failed,
     /// Any other text, or none.
     #[default]
-    Unknown,
+    Other,
 }
 
 impl MachinePhase {
     fn parse(text: &str) -> Self {
         match text {
-            "Pending" => Self::Pending,
-            "Provisioning" => Self::Provisioning,
-            "Provisioned" => Self::Provisioned,
-            "Running" => Self::Running,
-            "Updating" => Self::Updating,
             "Deleting" => Self::Deleting,
-            "Deleted" => Self::Deleted,
             "Failed" => Self::Failed,
-            _ => Self::Unknown,
+            _ => Self::Other,
         }
     }
 }
@@ -164,7 +146,7 @@ struct Spec<'a> {
     /// Of any type: a Machine counts even if its Cluster can't be read.
     #[serde(borrow)]
     cluster_name: Option<wire::Amount<'a>>,
-    #[serde(borrow, rename = "providerID")]
+    #[serde(rename = "providerID")]
     provider_id: Option<wire::Text<'a>>,
 }
 
@@ -173,24 +155,16 @@ struct Spec<'a> {
 struct Status<'a> {
     #[serde(borrow, default)]
     phase: wire::Text<'a>,
-    #[serde(borrow)]
     node_ref: Option<wire::NodeRef<'a>>,
-    #[serde(borrow)]
     conditions: Option<Vec<wire::Condition<'a>>>,
     /// The v1beta2 fields of a v1beta1 object, since Cluster API 1.9.
-    #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
-    #[serde(borrow)]
     failure_reason: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     failure_message: Option<wire::Text<'a>>,
     /// OpenShift's name for failureReason.
-    #[serde(borrow)]
     error_reason: Option<wire::Text<'a>>,
     /// OpenShift's name for failureMessage.
-    #[serde(borrow)]
     error_message: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
 }
 
@@ -206,7 +180,6 @@ struct Deprecated<'a> {
 struct DeprecatedV1Beta1<'a> {
     #[serde(borrow)]
     failure_reason: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     failure_message: Option<wire::Text<'a>>,
 }
 
@@ -270,7 +243,7 @@ impl Machine {
         let owner = object
             .metadata
             .owner(&context.keys, &["MachineSet", "MachinePool"])
-            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&wire::value(owner.name)))));
+            .and_then(|(kind, name)| Some((ScalableKind::parse(kind)?, interner.intern(&wire::value(name)))));
         let of_spec = match object.spec.as_ref().and_then(|spec| spec.cluster_name.as_ref()) {
             Some(wire::Amount::Text(name)) if !name.is_empty() => Some(&**name),
             Some(wire::Amount::Text(_) | wire::Amount::Other(_)) | None => None,
@@ -301,7 +274,7 @@ impl Machine {
                 .and_then(|status| status.node_ref.as_ref())
                 .filter(|node| !node.name.is_empty())
                 .map(|node| interner.intern(&wire::value(&node.name))),
-            phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
+            phase: status.as_ref().map_or(MachinePhase::Other, |status| MachinePhase::parse(&status.phase)),
             created: Created::at(object.metadata.created()),
             rare: Rare { failure, infrastructure_not_ready, delete_mark }.boxed(),
             deleting: object.metadata.deletion_timestamp.is_some(),

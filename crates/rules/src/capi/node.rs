@@ -91,7 +91,6 @@ impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
 struct Spec<'a> {
     #[serde(borrow, rename = "providerID")]
     provider_id: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
 }
 
@@ -209,11 +208,8 @@ pub struct NodeResources(ArcStr);
 pub(super) struct Status<'a> {
     #[serde(borrow)]
     capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
-    #[serde(borrow)]
     allocatable: Option<wire::Map<'a, wire::Amount<'a>>>,
-    #[serde(borrow)]
     declared_features: Option<Vec<wire::Text<'a>>>,
-    #[serde(borrow)]
     conditions: Option<Vec<Condition<'a>>>,
 }
 
@@ -222,11 +218,9 @@ pub(super) struct Status<'a> {
 struct Condition<'a> {
     #[serde(borrow, rename = "type", default)]
     kind: wire::Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     status: wire::Text<'a>,
-    #[serde(borrow)]
     last_heartbeat_time: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     last_transition_time: Option<wire::Text<'a>>,
 }
 

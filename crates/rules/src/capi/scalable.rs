@@ -10,32 +10,22 @@ use serde_json::Value;
 use shared_informer::{Document, Projection};
 
 use super::{Condition, Context, Failure, MOST_KEPT, MOST_LISTED, Meta, machine::INFRASTRUCTURE_READY, wire};
+use crate::named_enum;
 
-/// The kinds that can be node groups.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum ScalableKind {
-    /// A Deployment of MachineSets, with rollouts.
-    MachineDeployment,
-    /// A fixed number of Machines.
-    MachineSet,
-    /// A pool whose instances the infrastructure provider manages.
-    MachinePool,
+named_enum! {
+    /// The kinds that can be node groups, as the API spells them.
+    #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    pub enum ScalableKind {
+        /// A Deployment of MachineSets, with rollouts.
+        MachineDeployment = "MachineDeployment",
+        /// A fixed number of Machines.
+        MachineSet = "MachineSet",
+        /// A pool whose instances the infrastructure provider manages.
+        MachinePool = "MachinePool",
+    }
 }
 
 impl ScalableKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::MachineDeployment, Self::MachineSet, Self::MachinePool];
-
-    /// Returns the kind as the API spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MachineDeployment => "MachineDeployment",
-            Self::MachineSet => "MachineSet",
-            Self::MachinePool => "MachinePool",
-        }
-    }
-
     /// Parses the name of a kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -148,17 +138,13 @@ struct Spec<'a> {
     #[serde(borrow)]
     cluster_name: Option<wire::Text<'a>>,
     replicas: Option<i32>,
-    #[serde(borrow)]
     template: Option<Template<'a>>,
-    #[serde(borrow, rename = "providerIDList")]
+    #[serde(rename = "providerIDList")]
     provider_id_list: Option<Vec<wire::Text<'a>>>,
-    #[serde(borrow)]
     failure_domains: Option<Vec<wire::Text<'a>>>,
     /// In v1beta1.
-    #[serde(borrow)]
     strategy: Option<Strategy<'a>>,
     /// In v1beta2.
-    #[serde(borrow)]
     rollout: Option<RolloutSpec<'a>>,
 }
 
@@ -178,7 +164,6 @@ struct Strategy<'a> {
 struct Template<'a> {
     #[serde(borrow)]
     metadata: Option<TemplateMetadata<'a>>,
-    #[serde(borrow)]
     spec: Option<TemplateSpec<'a>>,
 }
 
@@ -193,15 +178,10 @@ struct TemplateMetadata<'a> {
 struct TemplateSpec<'a> {
     #[serde(borrow)]
     metadata: Option<TemplateMetadata<'a>>,
-    #[serde(borrow)]
     infrastructure_ref: Option<wire::Reference<'a>>,
-    #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
-    #[serde(borrow)]
     bootstrap: Option<Bootstrap<'a>>,
-    #[serde(borrow)]
     failure_domain: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     version: Option<wire::Text<'a>>,
 }
 
@@ -210,7 +190,6 @@ struct TemplateSpec<'a> {
 struct Bootstrap<'a> {
     #[serde(borrow)]
     config_ref: Option<wire::Reference<'a>>,
-    #[serde(borrow)]
     data_secret_name: Option<wire::Text<'a>>,
 }
 
@@ -218,11 +197,11 @@ struct Bootstrap<'a> {
 struct Taint<'a> {
     #[serde(borrow, default)]
     key: wire::Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     value: wire::Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     effect: wire::Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     propagation: wire::Text<'a>,
 }
 
@@ -232,17 +211,11 @@ struct Status<'a> {
     replicas: Option<i32>,
     #[serde(borrow, rename = "authoritativeAPI")]
     authoritative_api: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
-    #[serde(borrow)]
     conditions: Option<Vec<wire::Condition<'a>>>,
-    #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
-    #[serde(borrow)]
     failure_reason: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     failure_message: Option<wire::Text<'a>>,
-    #[serde(borrow)]
     deprecated: Option<wire::Deprecated<'a>>,
 }
 
@@ -328,7 +301,7 @@ impl ScalableResource {
             .unwrap_or_default();
         let deployment = match kind {
             ScalableKind::MachineSet => {
-                metadata.owner(&context.keys, &["MachineDeployment"]).map(|owner| intern(owner.name))
+                metadata.owner(&context.keys, &["MachineDeployment"]).map(|(_, name)| intern(name))
             }
             ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
         };

@@ -35,9 +35,8 @@ pub struct InfrastructureTemplate {
 struct Status<'a> {
     #[serde(borrow)]
     capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
-    #[serde(borrow)]
     node_info: Option<NodeInfo<'a>>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     infrastructure_machine_kind: wire::Text<'a>,
 }
 
@@ -46,7 +45,7 @@ struct Status<'a> {
 struct NodeInfo<'a> {
     #[serde(borrow, default)]
     architecture: wire::Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     operating_system: wire::Text<'a>,
 }
 

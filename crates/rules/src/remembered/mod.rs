@@ -5,7 +5,6 @@
 //! time, come to the same entry and lose none.
 
 mod content;
-mod offers;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +17,12 @@ use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::content::{Content, LONGEST_ENTRY, MOST_BYTES, MOST_ENTRIES, SetAside, plan};
-pub use self::offers::{Devices, Offers};
+pub use super::drivers::{Devices, Offers};
 use super::{
     Amounts, GroupId, ObservedResources, Quantity,
     capi::{InfrastructureRef, Node, NodeResources, OWN_CAPACITY_PREFIX, ScalableResource, SpecDigest},
     labels::{self, ARCH},
-    problem::{Problem, ProblemKind},
+    problem::{Problem, ProblemKind, switch},
     resource_list::HUGE_PAGES,
 };
 
@@ -79,16 +78,15 @@ impl Templates {
     /// Returns the first key of these templates, in the order of keys.
     #[must_use]
     pub fn first(&self) -> Key {
-        Key { namespace: self.namespace.clone(), digest: self.digest, arch: ArcStr::new() }
+        Key { templates: self.clone(), arch: ArcStr::new() }
     }
 }
 
 /// The key of an entry.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Key {
-    /// The namespace of the groups.
-    pub namespace: ArcStr,
-    digest: SpecDigest,
+    /// The content of the templates of its Nodes.
+    pub templates: Templates,
     arch: ArcStr,
 }
 
@@ -96,19 +94,7 @@ impl Key {
     /// Returns the key of Nodes with this architecture; `None` if its name can't be part of a key.
     #[must_use]
     pub fn new(templates: &Templates, arch: &str) -> Option<Self> {
-        is_arch(arch).then(|| Self { arch: arch.into(), ..templates.first() })
-    }
-
-    /// Returns true if it is a key of these templates.
-    #[must_use]
-    pub fn is_of(&self, templates: &Templates) -> bool {
-        self.digest == templates.digest && self.namespace == templates.namespace
-    }
-
-    /// Returns the content of its templates.
-    #[must_use]
-    pub fn templates(&self) -> Templates {
-        Templates { namespace: self.namespace.clone(), digest: self.digest }
+        is_arch(arch).then(|| Self { templates: templates.clone(), arch: arch.into() })
     }
 
     /// Returns the architecture.
@@ -124,13 +110,14 @@ impl Key {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let is_namespace = (1..=63).contains(&namespace.len()) && namespace.chars().all(is_name);
         let digest = SpecDigest::parse(digest)?;
-        (is_namespace && is_arch(arch)).then(|| Self { namespace: namespace.into(), digest, arch: arch.into() })
+        let templates = Templates { namespace: namespace.into(), digest };
+        (is_namespace && is_arch(arch)).then(|| Self { templates, arch: arch.into() })
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.namespace, self.arch, self.digest)
+        write!(f, "{}.{}.{}", self.templates.namespace, self.arch, self.templates.digest)
     }
 }
 
@@ -405,13 +392,7 @@ fn features(a: &Entry, b: &Entry) -> (Option<Minor>, Vec<String>) {
 /// If the annotation is neither true nor false.
 pub fn is_wanted(group: &ScalableResource) -> Result<bool, Problem> {
     let key = format!("{OWN_CAPACITY_PREFIX}{REMEMBER}");
-    match group.annotations.get(key.as_str()).map(ArcStr::as_str) {
-        None | Some("true") => Ok(true),
-        Some("false") => Ok(false),
-        Some(value) => {
-            Err(Problem::annotation(ProblemKind::Capacity, &key, value, "it must be true or false; it is ignored"))
-        }
-    }
+    switch((ProblemKind::Capacity, &key), &group.annotations, true)
 }
 
 /// Returns the note on a Node that was smaller than what was remembered when a size was raised for it.

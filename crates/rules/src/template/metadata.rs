@@ -8,9 +8,10 @@ use thiserror::Error;
 use super::{ARCH, Built, Context, OS, REGION};
 use crate::{
     ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
-    capacity::own,
+    capacity::{ZONE_FROM_FAILURE_DOMAIN, takes_zone_of_failure_domain},
     capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource},
     labels::{self, LABELS, ZONE},
+    named_enum,
     observed::{ObservedLabels, OtherZone, Values},
     problem::Clipped,
     provenance::put,
@@ -199,15 +200,14 @@ fn put_failure_domain(
     if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
         return;
     }
-    let is_wanted = own::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
+    let is_wanted = takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
         problems.push(problem);
         true
     });
     if !is_wanted {
         notes.push(format!(
-            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation {OWN_CAPACITY_PREFIX}{} is \
-             false; the annotation labels can state one",
-            own::ZONE_FROM_FAILURE_DOMAIN
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation \
+             {OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN} is false; the annotation labels can state one"
         ));
         return;
     }
@@ -274,40 +274,26 @@ fn annotation<'a>(group: &'a ScalableResource, name: &str) -> Option<(&'a ArcStr
 
 // The architectures that can be the default of a group's future Nodes.
 
-/// An architecture that can be the default.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Architecture {
-    /// x86, 64 bits.
-    #[default]
-    Amd64,
-    /// ARM, 64 bits.
-    Arm64,
-    /// POWER, little-endian.
-    Ppc64le,
-    /// IBM Z.
-    S390x,
+named_enum! {
+    /// An architecture that can be the default, as in the label `kubernetes.io/arch`.
+    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+    pub enum Architecture {
+        /// x86, 64 bits.
+        #[default]
+        Amd64 = "amd64",
+        /// ARM, 64 bits.
+        Arm64 = "arm64",
+        /// POWER, little-endian.
+        Ppc64le = "ppc64le",
+        /// IBM Z.
+        S390x = "s390x",
+    }
 }
 
 /// The error for a text that is no supported architecture.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("architecture {0:?} isn't known: it must be amd64, arm64, ppc64le or s390x")]
 pub struct UnknownArchitecture(String);
-
-impl Architecture {
-    /// All architectures.
-    pub const ALL: [Self; 4] = [Self::Amd64, Self::Arm64, Self::Ppc64le, Self::S390x];
-
-    /// Returns the value of the label `kubernetes.io/arch`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-            Self::Ppc64le => "ppc64le",
-            Self::S390x => "s390x",
-        }
-    }
-}
 
 impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,26 +1,44 @@
-//! The limits of what is kept of an object's texts and lists. SECURITY.md has the table.
+//! The limits of what is kept of an object's texts and lists, and the bytes with which it counts in an informer's limit.
+//! SECURITY.md has the table.
+
+use std::fmt::Debug;
+
+use shared_informer::Settings;
 
 use super::*;
 
-/// Decodes an object of any kind, and returns all that is kept of it.
-fn kept(kind: &str, object: &Value) -> Result<String, String> {
+/// Decodes an object of any kind, and returns all that is kept of it, and the bytes with which it counts.
+fn kept(kind: &str, object: &Value) -> Result<(String, usize), String> {
     let (meta, context) = (meta_of(object), Context::new(DEFAULT_GROUP));
     match kind {
-        "Node" => Node::decode(meta, object, &context).map(|it| format!("{it:?}")),
-        "Template" => InfrastructureTemplate::decode(meta, object).map(|it| format!("{it:?}")),
+        "Node" => Node::decode(meta, object, &context).map(|it| (format!("{it:?}"), it.bytes())),
+        "Template" => InfrastructureTemplate::decode(meta, object).map(|it| (format!("{it:?}"), it.bytes())),
         _ => {
             let mut object = object.clone();
             object["kind"] = kind.into();
-            read(&object, &context).map(|it| format!("{it:?}"))
+            read(&object, &context).map(|it| (format!("{it:?}"), it.bytes()))
         }
     }
 }
 
-/// Returns the length of the longest text that is kept of an object in which each `TEXT` has this many bytes.
+impl Read {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Cluster(cluster) => cluster.bytes(),
+            Self::Scalable(scalable) => scalable.bytes(),
+            Self::Machine(machine) => machine.bytes(),
+        }
+    }
+}
+
+/// Returns the length of the longest text that is kept of an object in which each `TEXT` has this many bytes, and checks
+/// that it counts.
 fn longest(kind: &str, object: &Value, bytes: usize) -> usize {
     let object = serde_json::from_str(&object.to_string().replace("TEXT", &"q".repeat(bytes))).unwrap();
-    let kept = kept(kind, &object).unwrap();
-    kept.split(|character| character != 'q').map(str::len).max().unwrap()
+    let (kept, counted) = kept(kind, &object).unwrap();
+    let longest = kept.split(|character| character != 'q').map(str::len).max().unwrap();
+    assert!((longest..longest + 1_000).contains(&counted), "{counted} bytes for a text of {longest}");
+    longest
 }
 
 fn owned_by(kind: &str) -> Value {
@@ -107,6 +125,12 @@ fn a_number_beyond_its_bound_does_not_decode(#[case] kind: &str, #[case] at_boun
 }
 
 #[test]
+fn a_mark_is_kept_up_to_its_bound() {
+    let marked = json!({"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": "TEXT"}}});
+    assert_eq!([256, 257].map(|bytes| longest("Machine", &marked, bytes)), [256, 0]);
+}
+
+#[test]
 fn the_revision_of_a_machine_set_is_read_up_to_its_bound() {
     let revision = |text: &str| {
         let annotations = json!({"machinedeployment.clusters.x-k8s.io/revision": text});
@@ -182,4 +206,67 @@ fn of_a_node_that_shows_more_resources_than_any_none_is_taken() {
     };
     // All of them are a text of as many bytes as are kept.
     assert_eq!((resources(779), resources(780)), (Some(781), None));
+}
+
+/// Returns the bytes of all texts of a value, by its debug form. A field that is added counts there by itself.
+fn texts_in(value: &impl Debug) -> usize {
+    format!("{value:?}").replace("\\n", "\n").split('"').skip(1).step_by(2).map(str::len).sum()
+}
+
+fn assert_counts(object: &impl Debug, meta: &Meta, bytes: usize) {
+    let texts = texts_in(object) - texts_in(meta);
+    assert!(texts <= bytes && bytes <= 4 * texts + 200, "{bytes} bytes for texts of {texts}: {object:?}");
+}
+
+#[rstest]
+fn each_text_of_a_real_object_counts(
+    #[values("steady", "scaling", "rollout")] moment: &str,
+    #[values("v1beta1", "v1beta2")] version: &str,
+) {
+    let objects = management(moment, version);
+    assert!(objects.len() > 3, "{objects:?}");
+    for object in objects.values() {
+        let meta = match object {
+            Read::Cluster(cluster) => &cluster.meta,
+            Read::Scalable(scalable) => &scalable.meta,
+            Read::Machine(machine) => &machine.meta,
+        };
+        assert_counts(object, meta, object.bytes());
+    }
+}
+
+/// A kind of as many objects as there may be isn't given up for its bytes, with names and identifiers as clouds have.
+#[test]
+fn a_fleet_of_as_many_machines_and_nodes_as_there_may_be_is_within_the_limit_of_bytes() {
+    /// The memory of an object besides its content and texts, and that of its identity.
+    const REST: usize = 128 + 80;
+    let name = "ip-10-123-123-123.eu-central-1.compute.internal";
+    let provider = "aws:///eu-central-1a/i-0123456789abcdef0";
+    let condition = json!({"type": "Ready", "status": "True"});
+    let amounts = json!({"cpu": "16", "memory": "65198776Ki", "pods": "110", "ephemeral-storage": "104779756Ki"});
+    let node = json!({
+        "metadata": {"name": name,
+            "annotations": {"cluster.x-k8s.io/machine": "workers-x7k2p-4tq8z", "cluster.x-k8s.io/cluster-namespace": "team-a"},
+            "labels": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
+                "node.kubernetes.io/instance-type": "m7i.4xlarge", "topology.kubernetes.io/region": "eu-central-1",
+                "topology.kubernetes.io/zone": "eu-central-1a"}},
+        "spec": {"providerID": provider},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
+    });
+    let context = Context::new(DEFAULT_GROUP);
+    let node = Node::decode(meta_of(&node), &node, &context).unwrap();
+    assert!(node.resources.is_some());
+    assert_counts(&node, &node.meta, node.bytes());
+    let machine = json!({
+        "metadata": {"namespace": "team-a", "name": "workers-x7k2p-4tq8z", "ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-x7k2p", "controller": true},
+        ]},
+        "spec": {"clusterName": "prod", "providerID": provider}, "status": {"nodeRef": {"name": name}},
+    });
+    let machine = Machine::decode(meta_of(&machine), &machine, &context).unwrap();
+    for Settings { max_objects, max_bytes, .. } in [Settings::default(), Settings::of_many_tenants()] {
+        for bytes in [size_of::<Node>() + node.bytes(), size_of::<Machine>() + machine.bytes()] {
+            assert!(max_objects * (REST + bytes) <= max_bytes, "{bytes} bytes of an object");
+        }
+    }
 }

@@ -53,7 +53,7 @@ fn machines_say_their_owner_node_and_failure() {
     assert_eq!(running.owner, Some((ScalableKind::MachineSet, "prod-x7k2p-worker-eu-central-1a".into())));
     assert_eq!(running.node_name.as_deref(), Some("ip-10-0-1-11.prod-x7k2p.internal"));
     assert_eq!(running.provider_id.as_deref(), Some("aws:///eu-central-1a/i-0aaa0000000000011"));
-    assert_eq!((running.phase, running.failure()), (MachinePhase::Running, None));
+    assert_eq!((running.phase, running.failure()), (MachinePhase::Other, None));
 
     let failed = machine_of("worker-eu-central-1b-m8s7q");
     let failure = failed.failure().unwrap();

@@ -74,15 +74,18 @@ fn a_machine_deployment_is_rolling_out_since(#[case] status: Value, #[case] expe
     assert_eq!(since.map(|since| since.to_string()), expected.then(|| "2026-01-01T00:00:00Z".to_owned()));
 }
 
-#[rstest]
-#[case("v1beta1")]
-#[case("v1beta2")]
-fn a_real_rollout_says_since_when(#[case] version: &str) {
-    let objects = management("rollout", version);
+#[test]
+fn a_real_rollout_has_two_revisions_and_says_since_when() {
+    let objects = management("rollout", "v1beta2");
     let Read::Scalable(workers) = &objects["MachineDeployment/stage-md-0-mnr6p"] else { panic!("it isn't there") };
     assert_eq!(workers.rolling_out_since, Some("2026-11-21T02:06:42Z".parse().unwrap()));
     assert_eq!(workers.version.as_deref(), Some("v1.35.0"));
-    let Read::Scalable(newest) = &objects["MachineSet/stage-md-0-mnr6p-jscrt"] else { panic!("it isn't there") };
+    let [newest, older] = ["jscrt", "x9wfq"].map(|name| &objects[&format!("MachineSet/stage-md-0-mnr6p-{name}")]);
+    let (Read::Scalable(newest), Read::Scalable(older)) = (newest, older) else { panic!("they aren't there") };
+    assert_eq!((older.revision, newest.revision), (Some(1), Some(2)));
+    for set in [older, newest] {
+        assert_eq!(set.deployment.as_deref(), Some("stage-md-0-mnr6p"));
+    }
     assert_eq!(newest.created, Some("2026-11-21T02:06:41Z".parse().unwrap()));
     let Read::Cluster(cluster) = &objects["Cluster/stage"] else { panic!("it isn't there") };
     let topology = cluster.topology.as_deref().unwrap();

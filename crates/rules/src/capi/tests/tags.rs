@@ -1,8 +1,5 @@
 //! Tests that read the name of an object's Cluster, including from objects that don't decode.
 
-use rstest::rstest;
-use shared_informer::Projection;
-
 use super::*;
 
 const LABEL: &str = "cluster.x-k8s.io/cluster-name";

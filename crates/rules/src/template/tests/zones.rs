@@ -1,10 +1,9 @@
 //! The zone and similar labels, from Nodes, failure domain and annotations.
 
-use crate::capi::OWN_CAPACITY_PREFIX;
 use rstest::rstest;
 
 use super::*;
-use crate::{ObservedNode, labels::ZONE, observed::OtherZone};
+use crate::{ObservedNode, observed::OtherZone};
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
@@ -102,8 +101,8 @@ fn an_annotation_turns_the_failure_domain_off(
 ) {
     let mut group = sized(&[]);
     group.failure_domain = Some("d".into());
-    group.annotations.insert(format!("{OWN_CAPACITY_PREFIX}zone-from-failure-domain").into(), value.into());
-    let built = build(&group, None, RealNodes::default(), &TemplateRules::default());
+    let built =
+        build(&own(group, "zone-from-failure-domain", value), None, RealNodes::default(), &TemplateRules::default());
     assert_eq!(built.problems.len(), problems, "{:?}", built.problems);
     let says_why = |note: &&String| note.contains("zone-from-failure-domain is false");
     assert_eq!(built.notes.iter().filter(says_why).count(), notes, "{:?}", built.notes);
@@ -128,12 +127,7 @@ fn nodes_of_two_types_leave_the_type_out_and_the_zone_in() {
 #[test]
 fn of_another_groups_nodes_the_type_counts_where_they_agree() {
     let group = sized(&[]);
-    let observed_resources = crate::ObservedResources {
-        node: "other-1".into(),
-        group: GroupId::parse("MachineDeployment/team-a/others").unwrap(),
-        resources: std::collections::BTreeMap::new(),
-        declared_features: Vec::new(),
-    };
+    let observed_resources = observed_resources("MachineDeployment/team-a/others", &[]);
     let of_type = |shown: &[(&str, &str)], other_type: Option<&str>| {
         let mut nodes = nodes(shown);
         if let Some(other) = other_type {
@@ -148,7 +142,7 @@ fn of_another_groups_nodes_the_type_counts_where_they_agree() {
         build(&group, None, nodes, &TemplateRules::default()).template.unwrap().labels
     };
     let labels = of_type(ONE, None);
-    let from = ObservedNode { node: "other-1".into(), sibling: Some(observed_resources.group.clone()) };
+    let from = ObservedNode { node: "worker-x7".into(), sibling: Some(observed_resources.group.clone()) };
     assert_eq!(
         (labels[INSTANCE_TYPE].value.as_str(), &labels[INSTANCE_TYPE].source),
         ("large", &Source::Learned(from.into()))
