@@ -6,7 +6,6 @@
 
 mod backoff;
 mod decode;
-mod delivery;
 mod event;
 mod failure;
 mod handle;
@@ -52,7 +51,7 @@ pub use self::{
     limit::SharedLimit,
     query::{Namespaces, Query},
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
-    store::{Store, UnknownIndex},
+    store::Store,
 };
 use crate::{intern::Interner, projection::Projection};
 
@@ -134,8 +133,7 @@ impl Factory {
         let scopes = key.query.scopes();
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
         let content = (projection.identity, projection.bytes_of);
-        let store = Store::new(namespaces, content, Arc::clone(&progress));
-        let store = Arc::new(store.with_limits(&self.settings));
+        let store = Arc::new(Store::new(namespaces, content, &self.settings, Arc::clone(&progress)));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             // Otherwise each future that it is handed on to would have a place for it.

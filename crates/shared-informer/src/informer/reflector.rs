@@ -107,7 +107,6 @@ struct Ended {
 }
 
 impl<T: Send + Sync + 'static> Reflector<T> {
-    /// Runs until dropped.
     pub(super) async fn run(mut self: Box<Self>) {
         let mut cause = ListCause::First;
         loop {
@@ -118,7 +117,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Lists until a list is complete.
     async fn list(&mut self, mut cause: ListCause) -> Listed {
         let mut expired = 0;
         loop {
@@ -310,12 +308,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         ended
     }
 
-    /// Returns the duration to request for the next watch.
     pub(super) fn watch_time(&self) -> Duration {
         shorten(self.settings.watch_timeout, 0.1).max(MIN_WATCH)
     }
 
-    /// Sends the request for a watch and waits for the answer to begin.
     pub(super) async fn open(
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
@@ -476,7 +472,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Calls the error hooks.
     fn report(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
         self.progress.hooks().report(|| WatchError {
             resource: self.progress.resource().to_owned(),
@@ -603,7 +598,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.store.begin_list(self.first, self.scope.namespace.as_deref())
     }
 
-    /// Returns the memory of these objects.
     pub(super) fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
         let bytes_of = self.decoder.projection.bytes_of;
         let bytes = |object: &Object<T>| memory_of(&object.metadata, object.content.as_deref(), bytes_of);

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The status of one informer at one time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     /// The resource: `plural.group/version`, or `plural/version` in the core group.
     pub resource: String,

@@ -51,7 +51,7 @@ async fn another_query_type_or_projection_is_another_informer() {
 async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     let Scene { factory, mut api, informer, seen, watch } = synced(&[widget("one/a", 1, 1)]).await;
     let Seen { mut received, registration } = seen;
-    let clone = informer.clone();
+    let (clone, store) = (informer.clone(), Arc::clone(informer.store()));
     drop(informer);
     drop(clone);
     watch.put(&widget("one/b", 11, 2));
@@ -62,6 +62,7 @@ async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     watch.closed().await;
     assert!(factory.statuses().is_empty());
     until("no task", || factory.tasks_left() == 0).await;
+    assert_eq!(store.len(), 2, "the store keeps no informer alive, and stays readable");
 
     // Another request starts a new informer.
     let _informer = super::informer(&factory);

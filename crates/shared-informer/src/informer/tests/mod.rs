@@ -9,10 +9,7 @@ mod lists;
 mod model;
 mod namespaces;
 mod outages;
-mod replays;
-mod stores;
 mod streams;
-mod watchers;
 mod watches;
 
 use std::{io, sync::Arc, time::Duration};
@@ -280,7 +277,7 @@ impl Watch {
 }
 
 /// The calls that a handler received, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2`
-/// deleted, with `?` when found by a list; `synced`; `replayed 1`.
+/// deleted, with `?` when found by a list; `synced`.
 struct Seen {
     received: mpsc::UnboundedReceiver<String>,
     registration: Registration<Widget>,
@@ -295,10 +292,6 @@ impl Handler<Widget> for Recorder {
 
     fn synced(&mut self) {
         let _ = self.0.send("synced".into());
-    }
-
-    fn replayed(&mut self, mark: u64) {
-        let _ = self.0.send(format!("replayed {mark}"));
     }
 }
 

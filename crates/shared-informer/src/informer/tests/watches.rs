@@ -188,29 +188,3 @@ async fn events_may_be_indented_with_nothing_between_them() {
     }
     assert_eq!(scene.informer.status().watch_errors, 0);
 }
-
-#[rstest]
-#[case::braces_in_a_string(r#"a}{"b""#)]
-#[case::an_escaped_quote(r#"say \"}\" "#)]
-#[case::a_backslash_at_the_end(r"c:\")]
-#[tokio::test(start_paused = true)]
-async fn braces_and_quotes_in_strings_end_no_event(#[case] note: &str) {
-    let mut scene = synced(&[]).await;
-    for (version, key) in [(11, "one/a"), (12, "one/b")] {
-        let mut object = widget(key, version, 1);
-        object["metadata"]["annotations"] = json!({ "note": note });
-        let event = json!({ "type": "MODIFIED", "object": object });
-        scene.watch.lines.send(Ok(event.to_string().into())).unwrap();
-    }
-    assert_eq!(scene.seen.take(2).await, ["+one/a=1", "+one/b=1"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_without_end_is_trouble_once_another_begins() {
-    let mut scene = synced(&[]).await;
-    let event = json!({ "type": "ADDED", "object": widget("one/a", 11, 1) }).to_string();
-    scene.watch.lines.send(Ok(format!("{}\n", &event[..40]).into())).unwrap();
-    scene.watch.lines.send(Ok(format!("{event}\n").into())).unwrap();
-    scene.api.watch_from(10).await;
-    assert_eq!(scene.informer.status().watch_errors, 1);
-}
