@@ -13,10 +13,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use connect::{
-    cause,
-    discovery::{Discovered, LookupError},
-};
+use connect::discovery::{Discovered, LookupError};
 use index::{Index, KindState, Sink};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
@@ -109,7 +106,7 @@ impl Questions {
         let client = &management.clients().writes;
         if self.due(is_new) <= Instant::now() {
             self.pause = if self.asked.is_some() { (self.pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
-            self.answer = Discovered::ask(client).await.map_err(|error| reason(&error));
+            self.answer = Discovered::ask(client).await.map_err(|error| error.reason().into());
             self.asked = Some(Instant::now());
             self.broken = false;
         }
@@ -125,7 +122,6 @@ impl Questions {
         }
     }
 
-    /// Returns the time at which discovery is due again.
     fn due(&self, is_new: bool) -> Instant {
         let Some(asked) = self.asked else { return Instant::now() };
         let pause = if is_new { self.pause.min(BETWEEN_QUESTIONS) } else { self.pause };
@@ -137,10 +133,8 @@ impl Questions {
         match &self.answer {
             Err(why) => Err(NotServed::Unanswered(why.clone())),
             Ok(discovered) => discovered.resource(kind).map_err(|error| match error {
-                LookupError::Api(_) => NotServed::Unanswered(reason(&error)),
-                LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
-                    NotServed::Unknown(reason(&error))
-                }
+                LookupError::Api(_) => NotServed::Unanswered(error.reason().into()),
+                LookupError::NotServed(why) => NotServed::Unknown(why.into()),
             }),
         }
     }
@@ -152,15 +146,6 @@ enum NotServed {
     Unanswered(ArcStr),
     /// The API server doesn't serve it.
     Unknown(ArcStr),
-}
-
-fn reason(error: &LookupError) -> ArcStr {
-    match error {
-        LookupError::Api(error) => cause(error).into(),
-        LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
-            error.to_string().into()
-        }
-    }
 }
 
 impl Templates {
@@ -245,7 +230,6 @@ impl Templates {
         Following { number, found, dropped, unnamed_since: None }
     }
 
-    /// Follows a kind as it is served, and returns once it is dropped.
     async fn follow_kind(
         &self,
         kind: &KindRef,
@@ -385,7 +369,6 @@ impl Templates {
         }
     }
 
-    /// Forgets a kind that was followed.
     fn forget(&self, kind: &KindRef) {
         self.states.lock().remove(kind);
         self.store.set_kind(kind, None);
@@ -483,7 +466,6 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason as text for the groups that name the kind.
     pub(super) fn why(self) -> String {
         match self {
             Self::OfItsNamespaces => format!(
@@ -561,7 +543,6 @@ enum Start {
 }
 
 impl TemplatesAtStart {
-    /// Returns true once nothing is awaited any more.
     pub(super) fn is_over(&self) -> bool {
         matches!(*self.0.lock(), Start::Over)
     }
