@@ -187,7 +187,10 @@ mod tests {
     fn a_list_asks_for_the_most_recent_state_page_by_page() {
         let scope = &Query::all(resource()).labels("a=b").fields("c=d").scopes()[0];
         let request = scope.list(Some(500), Some("next")).unwrap();
-        assert_eq!(request.uri(), "/apis/example.io/v1/widgets?&fieldSelector=c%3Dd&labelSelector=a%3Db&limit=500&continue=next");
+        assert_eq!(
+            request.uri(),
+            "/apis/example.io/v1/widgets?&fieldSelector=c%3Dd&labelSelector=a%3Db&limit=500&continue=next"
+        );
     }
 
     #[test]
