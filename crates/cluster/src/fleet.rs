@@ -465,7 +465,7 @@ const LINES: usize = 4;
 type LeftAt = (Instant, ObjectKey, WorkloadCluster);
 
 /// The Clusters that have left, the last one last, and the lines about those that come and go.
-pub(super) struct Leaving {
+struct Leaving {
     left: VecDeque<LeftAt>,
     lines: LogLimit<ObjectKey>,
 }
@@ -477,21 +477,21 @@ impl Default for Leaving {
 }
 
 impl Leaving {
-    pub(super) fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
+    fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
         self.left.push_back((now, name, cluster));
     }
 
-    pub(super) fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
+    fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
         self.left.retain(|(_, name, _)| !is_served(name));
     }
 
     /// Takes the Clusters that aren't read any more.
-    pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
+    fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
         let over = self.left.iter().take_while(|(at, ..)| *at + LONGEST_LOOP <= now).count();
         self.left.drain(..over).map(|(_, name, cluster)| (name, cluster)).collect()
     }
 
-    pub(super) fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
+    fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
         let pausing: BTreeSet<_> = self.pausing(now).map(|(_, name, _)| name).collect();
         to_join.retain(|(cluster, _)| !pausing.contains(cluster));
     }
@@ -503,21 +503,21 @@ impl Leaving {
     }
 
     /// Returns the time of the next change that comes by itself.
-    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+    fn next(&self, now: Instant) -> Option<Instant> {
         let over = self.left.front().map(|(at, ..)| *at + LONGEST_LOOP);
         let joins = self.pausing(now).last().map(|(at, ..)| *at + PAUSE);
         [over, joins, self.lines.due().map(Instant::from_std)].into_iter().flatten().min()
     }
 
     /// Logs a change of a Cluster, unless there were many.
-    pub(super) fn log(&mut self, cluster: &ObjectKey, now: Instant, line: impl FnOnce()) {
+    fn log(&mut self, cluster: &ObjectKey, now: Instant, line: impl FnOnce()) {
         if let Some(more) = self.lines.allows(cluster.clone(), 1, now.into_std()) {
             log_more(cluster, more);
             line();
         }
     }
 
-    pub(super) fn sum_up(&mut self, now: Instant) {
+    fn sum_up(&mut self, now: Instant) {
         for (cluster, more) in self.lines.over(now.into_std()) {
             log_more(&cluster, more);
         }

@@ -452,13 +452,13 @@ pub(super) fn not_followed(kinds: &[(&KindRef, &Known)]) -> Option<Check> {
 // in one namespace must never displace those named in others. The functions here are pure.
 
 /// The maximum number of followed kinds: each costs a list, a watch and the objects they deliver.
-pub(super) const KINDS: usize = 64;
+const KINDS: usize = 64;
 /// The maximum number of followed kinds that count for one namespace.
 pub(super) const KINDS_OF_A_NAMESPACE: usize = 16;
 
 /// The limit that keeps a kind from being followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
+enum Refusal {
     /// Each namespace that names the kind has reached its limit.
     OfItsNamespaces,
     /// The total limit is reached.
@@ -466,7 +466,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn why(self) -> String {
+    fn why(self) -> String {
         match self {
             Self::OfItsNamespaces => format!(
                 "node groups of its namespace name more than {KINDS_OF_A_NAMESPACE} kinds of infrastructure templates, \
@@ -484,7 +484,7 @@ impl Refusal {
 /// Returns the kinds beyond the limits, with the reason.
 ///
 /// A kind counts for one of the namespaces that name it: the one with the fewest kinds so far.
-pub(super) fn refusals<'a>(
+fn refusals<'a>(
     followed: impl IntoIterator<Item = &'a KindRef>,
     served: impl IntoIterator<Item = &'a KindRef>,
     named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,

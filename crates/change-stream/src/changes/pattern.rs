@@ -30,9 +30,8 @@ const EVERYTHING: PatternError = PatternError("it means the whole object: name a
 const EMPTY_SEGMENT: PatternError = PatternError(
     "it has an empty segment, which names no field: write /status, with no slash at the end and no two in a row",
 );
-const ESCAPE: PatternError = PatternError(
-    "a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key",
-);
+const ESCAPE: PatternError =
+    PatternError("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key");
 
 impl Pattern {
     /// Returns the pattern of segments that are known to be valid.

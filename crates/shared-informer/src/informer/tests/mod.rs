@@ -93,6 +93,12 @@ fn informer(factory: &Factory) -> Informer<Widget> {
     factory.informer(Query::all(widgets()), Projection::serde())
 }
 
+/// Returns an informer for which the size of a widget is its number of bytes.
+fn weighing(factory: &Factory) -> Informer<Widget> {
+    let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
+    factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes))
+}
+
 /// Returns an informer that has listed these widgets at version 10, with its recorder and its watch from there.
 async fn synced(widgets: &[Value]) -> Scene {
     synced_with(paged(), widgets).await

@@ -223,19 +223,3 @@ async fn a_streamed_list_without_a_version_is_not_believed() {
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(informer.status().lists.streamed, 0);
 }
-
-#[tokio::test(start_paused = true)]
-async fn each_namespace_is_streamed_by_itself() {
-    let (factory, mut api) = factory_with(streaming());
-    let query = Query::namespaced(widgets(), ["one", "two"]);
-    let informer: Informer<Widget> = factory.informer(query, Projection::serde());
-    let one = api.in_namespace("one").await.open();
-    one.send("ADDED", &widget("one/a", 1, 1));
-    one.send("BOOKMARK", &end_of_list(10));
-    api.in_namespace("two").await.refuse(422, "no");
-    let two = api.in_namespace("two").await;
-    assert!(!two.is_watch() && !informer.has_synced());
-    two.page(11, &[widget("two/b", 2, 2)], None);
-    informer.wait_for_sync(PATIENCE).await.unwrap();
-    assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
-}

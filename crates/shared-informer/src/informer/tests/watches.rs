@@ -80,20 +80,6 @@ async fn an_event_that_is_out_of_date_or_repeated_is_ignored(
     assert!(scene.seen.received.try_recv().is_err());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_list_brings_back_what_a_watch_reported_as_deleted() {
-    let mut scene = synced(&[widget("one/a", 9, 1)]).await;
-    scene.watch.delete(&widget("one/a", 11, 1));
-    assert_eq!(scene.seen.next().await, "-one/a=1");
-    scene.watch.error(410, "too old resource version");
-    // A backup was restored.
-    scene.api.list().await.page(5, &[widget("one/a", 4, 1)], None);
-    assert_eq!(scene.seen.next().await, "+one/a=1");
-    let watch = scene.api.watch_from(5).await.open();
-    watch.put(&widget("one/a", 6, 2));
-    assert_eq!(scene.seen.next().await, "one/a:1>2");
-}
-
 #[rstest]
 #[case::ended(false)]
 #[case::broken_off(true)]
@@ -163,13 +149,18 @@ async fn a_watch_answered_with_gone_is_listed_again() {
     assert_eq!(scene.seen.take(2).await, ["-one/a=1?", "+one/a=2"]);
 }
 
+/// A backup was restored.
 #[tokio::test(start_paused = true)]
-async fn a_list_overrules_what_is_held_even_with_smaller_versions() {
-    let mut scene = synced(&[widget("one/a", 9, 9)]).await;
-    scene.watch.error(504, "Timeout: Too large resource version: 10, current: 4");
-    scene.api.list().await.page(4, &[widget("one/a", 3, 3)], None);
-    assert_eq!(scene.seen.next().await, "one/a:9>3");
-    scene.api.watch_from(4).await;
+async fn a_list_overrules_what_is_held_or_was_deleted_even_with_smaller_versions() {
+    let mut scene = synced(&[widget("one/a", 9, 1), widget("one/b", 9, 9)]).await;
+    scene.watch.delete(&widget("one/a", 11, 1));
+    assert_eq!(scene.seen.next().await, "-one/a=1");
+    scene.watch.error(504, "Timeout: Too large resource version: 11, current: 5");
+    scene.api.list().await.page(5, &[widget("one/a", 4, 1), widget("one/b", 3, 3)], None);
+    assert_eq!(scene.seen.take(2).await, ["+one/a=1", "one/b:9>3"]);
+    let watch = scene.api.watch_from(5).await.open();
+    watch.put(&widget("one/a", 6, 2));
+    assert_eq!(scene.seen.next().await, "one/a:1>2");
 }
 
 /// CAPD's in-memory API servers write events like this.
