@@ -107,6 +107,15 @@ impl<T> Store<T> {
         sorted(objects)
     }
 
+    /// Returns the keys of all objects.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        let state = self.state.read();
+        let mut keys: Vec<_> = state.all().map(|stored| stored.metadata(state.identity).key.clone()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// Returns the number of objects, including undecodable ones.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -129,7 +129,7 @@ async fn objects_are_listed_up_to_a_bound_of_bytes_and_nothing_beyond_piles_up()
         assert!(reason(&informer).contains(TOO_LARGE), "{} in round {round}", reason(&informer));
         let bytes = informer.store().amount().bytes;
         assert!(bytes <= MOST_BYTES + 10, "{bytes} bytes after round {round}");
-        let names: Vec<_> = informer.store().list().iter().map(|object| object.key()).collect();
+        let names = informer.store().keys();
         assert_eq!(names, [key("team-a/a0"), key("team-a/a1")], "what is known stays, and nothing else");
     }
     // Once the server behaves, its whole list is stored.
