@@ -17,7 +17,7 @@ use rules::{
     },
     options,
     price::{Price, Rates, Tariff},
-    shortage::{CAUSES, Cause, Form},
+    failure::{CAUSES, Cause, Form},
 };
 use serde_json::Value;
 

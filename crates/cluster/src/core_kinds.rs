@@ -86,22 +86,18 @@ impl CoreKinds {
         }
     }
 
-    /// Returns the way of their changes.
     pub(super) fn sink(&self) -> &Dispatch {
         &self.sink
     }
 
-    /// Returns the management cluster.
     pub(super) fn management(&self) -> &Management {
         &self.management
     }
 
-    /// Returns the namespaces that are followed.
     pub(super) fn namespaces(&self) -> &Namespaces {
         &self.namespaces
     }
 
-    /// Returns the names of the namespaces that can't be read.
     pub(super) fn left_out(&self) -> &LeftOutNamespaces {
         &self.left_out
     }
@@ -208,7 +204,6 @@ impl CoreKinds {
         }
     }
 
-    /// Returns the health of each core kind.
     fn healths(&self) -> Vec<NamedHealth> {
         let undiscovered = || self.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
         // A kind that isn't served, according to discovery, must not block readiness.
@@ -220,7 +215,6 @@ impl CoreKinds {
         found.map(|(name, health)| (name, health.ok_or_else(undiscovered))).collect()
     }
 
-    /// Looks at the namespaces of the scope periodically.
     pub(super) async fn follow_namespaces(&self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -266,7 +260,6 @@ impl CoreKinds {
         left_out
     }
 
-    /// Returns true once the sink holds the whole first list of Clusters.
     pub(super) fn has_clusters(&self) -> bool {
         self.followed.lock().clusters.as_ref().is_some_and(Followed::has_synced)
     }
@@ -287,7 +280,6 @@ impl CoreKinds {
         }
     }
 
-    /// Returns a check for each namespace that can't be read.
     pub(super) fn unread_namespaces(&self) -> Vec<Check> {
         let unread = self.out_of_reach.lock();
         let unread = unread.iter().map(|(namespace, why)| {
@@ -335,7 +327,6 @@ impl FollowedKinds {
         of(self.machines.as_ref(), sink, namespace, clusters);
     }
 
-    /// Stops waiting for the first lists of these namespaces.
     fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
         fn of<T: CoreObject>(followed: Option<&Followed<T, Dispatch>>, namespaces: &BTreeSet<String>) {
             if let Some(followed) = followed {

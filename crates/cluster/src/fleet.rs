@@ -120,15 +120,6 @@ pub trait Tenants: Send + Sync + 'static {
     fn dropped(&self, cluster: &WorkloadCluster);
 }
 
-/// Nobody.
-impl Tenants for () {
-    fn joined(&self, _: &WorkloadCluster) {}
-
-    fn left(&self, _: &WorkloadCluster) {}
-
-    fn dropped(&self, _: &WorkloadCluster) {}
-}
-
 /// The workload clusters that are served.
 #[derive(Clone)]
 pub struct Fleet {
@@ -201,7 +192,6 @@ impl Fleet {
         (fleet, only)
     }
 
-    /// Follows the core kinds and the templates.
     fn follow(
         management: Management,
         (dispatch, namespaces, templates): (Dispatch, Option<BTreeSet<String>>, Arc<TemplateStore>),
@@ -312,7 +302,6 @@ impl Fleet {
         }
     }
 
-    /// Takes the Clusters that have left.
     fn take_left(&self) -> Vec<(ObjectKey, WorkloadCluster)> {
         let mut clusters = self.inner.clusters.lock();
         let mut left = Vec::new();
@@ -476,7 +465,7 @@ const LINES: usize = 4;
 type LeftAt = (Instant, ObjectKey, WorkloadCluster);
 
 /// The Clusters that have left, the last one last, and the lines about those that come and go.
-pub(super) struct Leaving {
+struct Leaving {
     left: VecDeque<LeftAt>,
     lines: LogLimit<ObjectKey>,
 }
@@ -488,24 +477,21 @@ impl Default for Leaving {
 }
 
 impl Leaving {
-    /// Adds a Cluster that has just left.
-    pub(super) fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
+    fn add(&mut self, name: ObjectKey, cluster: WorkloadCluster, now: Instant) {
         self.left.push_back((now, name, cluster));
     }
 
-    /// Forgets the Clusters that are served again.
-    pub(super) fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
+    fn forget(&mut self, is_served: impl Fn(&ObjectKey) -> bool) {
         self.left.retain(|(_, name, _)| !is_served(name));
     }
 
     /// Takes the Clusters that aren't read any more.
-    pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
+    fn take_over(&mut self, now: Instant) -> Vec<(ObjectKey, WorkloadCluster)> {
         let over = self.left.iter().take_while(|(at, ..)| *at + LONGEST_LOOP <= now).count();
         self.left.drain(..over).map(|(_, name, cluster)| (name, cluster)).collect()
     }
 
-    /// Leaves out the Clusters that have to wait.
-    pub(super) fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
+    fn hold_back(&self, to_join: &mut Vec<(ObjectKey, Uid)>, now: Instant) {
         let pausing: BTreeSet<_> = self.pausing(now).map(|(_, name, _)| name).collect();
         to_join.retain(|(cluster, _)| !pausing.contains(cluster));
     }
@@ -517,22 +503,21 @@ impl Leaving {
     }
 
     /// Returns the time of the next change that comes by itself.
-    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+    fn next(&self, now: Instant) -> Option<Instant> {
         let over = self.left.front().map(|(at, ..)| *at + LONGEST_LOOP);
         let joins = self.pausing(now).last().map(|(at, ..)| *at + PAUSE);
         [over, joins, self.lines.due().map(Instant::from_std)].into_iter().flatten().min()
     }
 
     /// Logs a change of a Cluster, unless there were many.
-    pub(super) fn log(&mut self, cluster: &ObjectKey, now: Instant, line: impl FnOnce()) {
+    fn log(&mut self, cluster: &ObjectKey, now: Instant, line: impl FnOnce()) {
         if let Some(more) = self.lines.allows(cluster.clone(), 1, now.into_std()) {
             log_more(cluster, more);
             line();
         }
     }
 
-    /// Logs the numbers of changes that weren't logged.
-    pub(super) fn sum_up(&mut self, now: Instant) {
+    fn sum_up(&mut self, now: Instant) {
         for (cluster, more) in self.lines.over(now.into_std()) {
             log_more(&cluster, more);
         }
@@ -588,7 +573,6 @@ impl Standing {
         self.left.get().copied()
     }
 
-    /// Sets the certificates that its autoscaler may have.
     pub(crate) fn set_client_not_before(&self, not_before: Option<NotBefore>) {
         *self.client_not_before.lock() = not_before;
     }

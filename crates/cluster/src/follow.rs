@@ -160,17 +160,14 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         Self { resource, informer, registration, keys, sink: Arc::clone(sink), kind }
     }
 
-    /// Returns the API resource under which the kind is served.
     pub(super) fn resource(&self) -> &ApiResource {
         &self.resource
     }
 
-    /// Waits until the sink holds the whole first list.
     pub(super) async fn synced(&self) {
         self.registration.synced().await;
     }
 
-    /// Returns true once the sink holds the whole first list.
     pub(super) fn has_synced(&self) -> bool {
         self.registration.has_synced()
     }

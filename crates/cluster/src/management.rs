@@ -10,8 +10,8 @@ use shared_informer::{Factory, Settings, Spawner};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use connect::Clients;
 use connect::discovery::{CoreResources, discover_core};
-use connect::{Clients, cause};
 
 /// The interval at which discovery is repeated after a success.
 const REDISCOVER: Duration = Duration::from_secs(60);
@@ -99,12 +99,7 @@ impl Management {
                     sleep(REDISCOVER).await;
                 }
                 Err(error) => {
-                    let why = match &error {
-                        connect::discovery::LookupError::Api(error) => cause(error),
-                        connect::discovery::LookupError::NoGroup { .. }
-                        | connect::discovery::LookupError::NoVersion { .. }
-                        | connect::discovery::LookupError::NoKind { .. } => error.to_string(),
-                    };
+                    let why = error.reason();
                     let reported = inner.failure.lock().replace(why.clone());
                     if reported.as_ref() != Some(&why) {
                         tracing::warn!("can't discover Cluster API's kinds on the management cluster: {why}");

@@ -95,7 +95,6 @@ pub(super) async fn follow(memory: Arc<Memory>, config_map: ObjectKey, factory: 
     std::future::pending::<()>().await;
 }
 
-/// Returns a check for each ConfigMap that can't be read or written.
 pub(super) fn checks(memory: &Memory) -> impl Iterator<Item = Check> {
     memory.view().into_iter().filter_map(|PlaceView { config_map, reading, unwritable, .. }| {
         let why = match reading {

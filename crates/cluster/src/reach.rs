@@ -137,6 +137,7 @@ mod tests {
         let kinds: [&[_]; 3] = [&[("a", true, Some(121))], &[("b", true, Some(121))], &[("c", true, Some(121))]];
         assert_eq!(left_out(&[], &kinds, false), [""; 0]);
         assert_eq!(left_out(&[], &kinds[..2], false), ["a", "b"]);
+        assert_eq!(left_out(&["a", "b"], &kinds, false), ["a", "b"], "the last one is never left out");
     }
 
     /// A namespace that is only partly read has incomplete groups.

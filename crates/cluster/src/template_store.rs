@@ -43,7 +43,6 @@ impl TemplateStore {
         Self { memory, ..Self::default() }
     }
 
-    /// Returns what is remembered of Nodes.
     pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
         self.memory.as_ref()
     }
@@ -110,13 +109,11 @@ impl TemplateStore {
         self.changed.send_replace(());
     }
 
-    /// Supplies an index no longer.
     pub(super) fn remove(&self, index: &Index) {
         self.kinds.lock().indexes.retain(|(other, _)| !ptr::eq(other.as_ref(), index));
         self.changed.send_replace(());
     }
 
-    /// Returns the kinds that groups name, with the namespaces of these groups.
     pub(super) fn wanted_kinds(&self) -> Wanted {
         let mut all = Wanted::new();
         for (kind, namespaces) in self.kinds.lock().indexes.iter().flat_map(|(_, wanted)| wanted) {
@@ -125,7 +122,6 @@ impl TemplateStore {
         all
     }
 
-    /// Returns a receiver that is notified when these kinds may have changed.
     pub(super) fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -146,13 +142,11 @@ impl TemplateStore {
         }
     }
 
-    /// Returns true if no template is kept, and no index is known.
     #[cfg(test)]
     pub(super) fn keeps_nothing(&self) -> bool {
         self.shared.is_empty() && self.kinds.lock().indexes.is_empty()
     }
 
-    /// Stores a template, or removes it, and applies this change to the indexes.
     fn set(&self, kind: &KindRef, key: &ObjectKey, template: Option<Template>, change: &Change) {
         // Locked to the end, so that an index that was removed doesn't change any more.
         let kinds = self.kinds.lock();

@@ -13,10 +13,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use connect::{
-    cause,
-    discovery::{Discovered, LookupError},
-};
+use connect::discovery::{Discovered, LookupError};
 use index::{Index, KindState, Sink};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
@@ -109,7 +106,7 @@ impl Questions {
         let client = &management.clients().writes;
         if self.due(is_new) <= Instant::now() {
             self.pause = if self.asked.is_some() { (self.pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
-            self.answer = Discovered::ask(client).await.map_err(|error| reason(&error));
+            self.answer = Discovered::ask(client).await.map_err(|error| error.reason().into());
             self.asked = Some(Instant::now());
             self.broken = false;
         }
@@ -125,7 +122,6 @@ impl Questions {
         }
     }
 
-    /// Returns the time at which discovery is due again.
     fn due(&self, is_new: bool) -> Instant {
         let Some(asked) = self.asked else { return Instant::now() };
         let pause = if is_new { self.pause.min(BETWEEN_QUESTIONS) } else { self.pause };
@@ -137,10 +133,8 @@ impl Questions {
         match &self.answer {
             Err(why) => Err(NotServed::Unanswered(why.clone())),
             Ok(discovered) => discovered.resource(kind).map_err(|error| match error {
-                LookupError::Api(_) => NotServed::Unanswered(reason(&error)),
-                LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
-                    NotServed::Unknown(reason(&error))
-                }
+                LookupError::Api(_) => NotServed::Unanswered(error.reason().into()),
+                LookupError::NotServed(why) => NotServed::Unknown(why.into()),
             }),
         }
     }
@@ -152,15 +146,6 @@ enum NotServed {
     Unanswered(ArcStr),
     /// The API server doesn't serve it.
     Unknown(ArcStr),
-}
-
-fn reason(error: &LookupError) -> ArcStr {
-    match error {
-        LookupError::Api(error) => cause(error).into(),
-        LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
-            error.to_string().into()
-        }
-    }
 }
 
 impl Templates {
@@ -245,7 +230,6 @@ impl Templates {
         Following { number, found, dropped, unnamed_since: None }
     }
 
-    /// Follows a kind as it is served, and returns once it is dropped.
     async fn follow_kind(
         &self,
         kind: &KindRef,
@@ -385,7 +369,6 @@ impl Templates {
         }
     }
 
-    /// Forgets a kind that was followed.
     fn forget(&self, kind: &KindRef) {
         self.states.lock().remove(kind);
         self.store.set_kind(kind, None);
@@ -469,13 +452,13 @@ pub(super) fn not_followed(kinds: &[(&KindRef, &Known)]) -> Option<Check> {
 // in one namespace must never displace those named in others. The functions here are pure.
 
 /// The maximum number of followed kinds: each costs a list, a watch and the objects they deliver.
-pub(super) const KINDS: usize = 64;
+const KINDS: usize = 64;
 /// The maximum number of followed kinds that count for one namespace.
 pub(super) const KINDS_OF_A_NAMESPACE: usize = 16;
 
 /// The limit that keeps a kind from being followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
+enum Refusal {
     /// Each namespace that names the kind has reached its limit.
     OfItsNamespaces,
     /// The total limit is reached.
@@ -483,8 +466,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason as text for the groups that name the kind.
-    pub(super) fn why(self) -> String {
+    fn why(self) -> String {
         match self {
             Self::OfItsNamespaces => format!(
                 "node groups of its namespace name more than {KINDS_OF_A_NAMESPACE} kinds of infrastructure templates, \
@@ -502,7 +484,7 @@ impl Refusal {
 /// Returns the kinds beyond the limits, with the reason.
 ///
 /// A kind counts for one of the namespaces that name it: the one with the fewest kinds so far.
-pub(super) fn refusals<'a>(
+fn refusals<'a>(
     followed: impl IntoIterator<Item = &'a KindRef>,
     served: impl IntoIterator<Item = &'a KindRef>,
     named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
@@ -561,7 +543,6 @@ enum Start {
 }
 
 impl TemplatesAtStart {
-    /// Returns true once nothing is awaited any more.
     pub(super) fn is_over(&self) -> bool {
         matches!(*self.0.lock(), Start::Over)
     }

@@ -42,7 +42,6 @@ const PAGE: u32 = 100;
 /// The longest pause between two attempts to list or watch the Nodes of one Cluster.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Returns the settings of the informer of one Cluster's Nodes.
 fn of_nodes(all: &Settings) -> Settings {
     Settings {
         backoff_max: all.backoff_max.max(LONGEST_PAUSE),

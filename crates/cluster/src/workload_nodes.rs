@@ -126,7 +126,6 @@ impl WorkloadNodes {
         }
     }
 
-    /// Returns the statuses of the cluster's informers.
     pub(super) fn informers(&self) -> Vec<Status> {
         match &*self.connection.lock() {
             Connection::Pending(_) => Vec::new(),

@@ -16,6 +16,8 @@ use rules::capi::{DEFAULT_GROUP, KindRef, ScalableKind};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
+use super::cause;
+
 const MACHINE_POOL: &str = "MachinePool";
 
 /// The resources of Cluster API's group. All have the same version, except perhaps MachinePool. Other groups that
@@ -67,36 +69,36 @@ impl CoreResources {
 /// The reason for which a kind can't be read.
 #[derive(Debug, Error)]
 pub enum LookupError {
-    /// The API group isn't served.
-    #[error(
-        "the API server doesn't serve the API group {group}: install its CustomResourceDefinitions, or set CAPI_GROUP \
-         if Cluster API is served under another group"
-    )]
-    NoGroup {
-        /// The group asked for.
-        group: String,
-    },
-    /// The group isn't served in this version.
-    #[error("the API server serves {group} in the versions {served}, not in {version}: correct or unset CAPI_VERSION")]
-    NoVersion {
-        /// The group asked for.
-        group: String,
-        /// The requested version.
-        version: String,
-        /// The versions that are served, separated by commas.
-        served: String,
-    },
-    /// The group has no such kind.
-    #[error("the API server serves no kind {kind} in the API group {group}: install its CustomResourceDefinition")]
-    NoKind {
-        /// The group asked for.
-        group: String,
-        /// The requested kind.
-        kind: String,
-    },
+    /// The API server doesn't serve it. The text names the group, version or kind, and the remedy.
+    #[error("{0}")]
+    NotServed(String),
     /// Discovery itself failed.
     #[error("can't ask the API server which kinds it serves: {0}")]
     Api(Arc<kube::Error>),
+}
+
+impl LookupError {
+    fn no_group(group: &str) -> Self {
+        Self::NotServed(format!(
+            "the API server doesn't serve the API group {group}: install its CustomResourceDefinitions, or set CAPI_GROUP \
+             if Cluster API is served under another group"
+        ))
+    }
+
+    fn no_kind(kind: &str, group: &str) -> Self {
+        Self::NotServed(format!(
+            "the API server serves no kind {kind} in the API group {group}: install its CustomResourceDefinition"
+        ))
+    }
+
+    /// Returns the reason, or the cause of a request that failed, in one line.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::NotServed(why) => why.clone(),
+            Self::Api(error) => cause(error),
+        }
+    }
 }
 
 impl From<kube::Error> for LookupError {
@@ -120,11 +122,10 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
         Some(version) if found.versions.iter().any(|served| served.version == version) => version.to_owned(),
         Some(version) => {
             let served: Vec<_> = found.versions.iter().map(|served| served.version.as_str()).collect();
-            return Err(LookupError::NoVersion {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                served: served.join(", "),
-            });
+            return Err(LookupError::NotServed(format!(
+                "the API server serves {group} in the versions {}, not in {version}: correct or unset CAPI_VERSION",
+                served.join(", ")
+            )));
         }
     };
     let resources = in_time(client.list_api_group_resources(&format!("{group}/{version}"))).await?;
@@ -133,8 +134,7 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
         None if !is_named => find_elsewhere(client, &found, &version, MACHINE_POOL).await?,
         found => found,
     };
-    let need =
-        |kind: &str| find(kind).ok_or_else(|| LookupError::NoKind { group: group.to_owned(), kind: kind.to_owned() });
+    let need = |kind: &str| find(kind).ok_or_else(|| LookupError::no_kind(kind, group));
     // If Cluster API's own group lacks one of these kinds, its installation or upgrade is incomplete. Its node groups
     // must not vanish in that case.
     let expect = |kind: &str| if group == DEFAULT_GROUP { need(kind).map(Some) } else { Ok(find(kind)) };
@@ -167,7 +167,6 @@ async fn find_elsewhere(
 /// groups.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Waits for a complete discovery response, in time.
 async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     until(Instant::now() + ANSWERS, answer).await
 }
@@ -214,9 +213,8 @@ impl Discovered {
     /// # Errors
     /// When the group or the kind isn't served, or its group's resources weren't queried or the query failed.
     pub fn resource(&self, kind: &KindRef) -> Result<ApiResource, LookupError> {
-        let none = || LookupError::NoKind { group: kind.group.to_string(), kind: kind.kind.to_string() };
         if !self.groups.contains_key(kind.group.as_str()) {
-            return Err(LookupError::NoGroup { group: kind.group.to_string() });
+            return Err(LookupError::no_group(&kind.group));
         }
         let versions = self.resources.get(kind.group.as_str()).map(Vec::as_slice).unwrap_or_default();
         let of = |(version, list): &(String, Result<_, _>)| {
@@ -227,6 +225,7 @@ impl Discovered {
         }
         // The kind may be in the version whose query failed.
         let failed = versions.iter().find_map(|(_, list)| list.as_ref().err());
+        let none = || LookupError::no_kind(&kind.kind, &kind.group);
         Err(failed.map_or_else(none, |error| LookupError::Api(Arc::clone(error))))
     }
 }
@@ -248,11 +247,8 @@ async fn list(client: Client, group: APIGroup) -> (String, Versions) {
 
 async fn find_group(client: &Client, group: &str) -> Result<APIGroup, LookupError> {
     let groups = in_time(client.list_api_groups()).await?;
-    groups
-        .groups
-        .into_iter()
-        .find(|served| served.name == group)
-        .ok_or_else(|| LookupError::NoGroup { group: group.to_owned() })
+    let found = groups.groups.into_iter().find(|served| served.name == group);
+    found.ok_or_else(|| LookupError::no_group(group))
 }
 
 /// Returns the preferred version; a group always has at least one.

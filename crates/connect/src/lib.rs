@@ -20,6 +20,6 @@ pub use client::{Bounded, Clients, Policy, USER_AGENT, bounded};
 pub use cluster_ref::{ClusterRef, ClusterRefError, SecretName, SecretNameError, SecretRef};
 pub use error::{ConnectError, cause};
 pub use pace::{Pace, Place};
-pub use proxy::{Connector, Proxies, WrongProxy};
+pub use proxy::{Connector, Proxies, WrongProxy, is_loopback};
 pub use rotation::Access;
 pub use source::{ClientMaker, NodeAccess, Source, WorkloadSource};

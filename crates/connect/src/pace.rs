@@ -88,7 +88,6 @@ impl Pace {
         Place(Arc::clone(&places.all).acquire_owned().await.ok())
     }
 
-    /// Returns the longest pause between two attempts.
     pub(super) fn longest_pause(&self) -> Duration {
         if self.places.is_some() { LONGEST_PAUSE_OF_MANY } else { LONGEST_PAUSE }
     }

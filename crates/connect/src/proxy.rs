@@ -131,7 +131,9 @@ fn parse(variable: &'static str, url: &str) -> Result<Intercept, WrongProxy> {
     proxy.filter(is_http).ok_or(WrongProxy { variable })
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Returns true if a host as a URL has it is this machine.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or(host == "localhost", |address| address.to_canonical().is_loopback())
 }

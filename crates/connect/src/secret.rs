@@ -6,8 +6,6 @@
 //! The code destructures every struct without `..`, so a field that a newer kube adds breaks the build until the code
 //! handles it.
 
-use std::net::IpAddr;
-
 use http::{Uri, uri::Scheme};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -15,7 +13,7 @@ use kube::{
     config::{AuthInfo, Cluster, Kubeconfig},
 };
 
-use super::{ConnectError, SecretRef, cause, error::kubeconfig_reason};
+use super::{ConnectError, SecretRef, cause, error::kubeconfig_reason, is_loopback};
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
 const KEY: &str = "value";
@@ -212,7 +210,5 @@ fn is_plain_and_remote(server: &str) -> bool {
     if uri.scheme() == Some(&Scheme::HTTPS) {
         return false;
     }
-    let host = uri.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    !address.map_or(host == "localhost", |address| address.is_loopback())
+    !is_loopback(uri.host().unwrap_or_default())
 }

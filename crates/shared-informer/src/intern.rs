@@ -107,16 +107,6 @@ mod tests {
     const LONG: usize = 16 << 10;
 
     #[test]
-    fn long_texts_that_nobody_holds_are_swept_by_their_bytes() {
-        let interner = Interner::default();
-        for index in 0..100 {
-            interner.intern(&long(index));
-            let bytes: usize = interner.texts.lock().known.iter().map(|text| weight(text)).sum();
-            assert!(bytes <= SWEEP_FLOOR, "{bytes} bytes after {index} texts");
-        }
-    }
-
-    #[test]
     fn as_many_bytes_are_unused_as_are_used_and_never_more_than_a_bound() {
         for used in [64, 1_024] {
             let interner = Interner::default();

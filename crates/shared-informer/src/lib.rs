@@ -1,4 +1,4 @@
-//! Shared informers: live, indexed copies of any kind of Kubernetes object, chosen at run time.
+//! Shared informers: live copies of any kind of Kubernetes object, chosen at run time.
 //!
 //! A [`Factory`] shares one [`Informer`] per query (resource, namespaces, selectors, Rust type, projection): all
 //! users of the same query share one list and one watch. An informer keeps a [`Store`], calls [`Handler`]s for
@@ -67,16 +67,16 @@
 //! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
 //! | `SetTransform` | a [`Projection`], which decodes directly to the stored type |
 //! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject`; `Box<RawValue>` keeps the text alone, an eighth of the memory |
-//! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
+//! | `Indexer`, `AddIndexers` | [`Store`] by key and namespace; a handler keeps what else its program looks up |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
 //! | `Lister`, `NamespaceLister` | a clone of [`Informer::store`], which doesn't keep the informer alive; [`Store::in_namespace`] |
 //! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_named_handler`] |
 //! | `RemoveEventHandler` | drop the [`Registration`] |
 //! | `ResourceEventHandlerRegistration.HasSynced` | [`Registration::has_synced`], [`Registration::synced`], [`Handler::synced`] |
 //! | `OnAdd(obj, isInInitialList)` | [`Event::Added`] |
-//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a replay both are equal |
+//! | `OnUpdate(old, new)` | [`Event::Updated`] |
 //! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
-//! | resync period, one for all that share | [`Registration::replay`], whenever a handler needs it |
+//! | resync period, one for all that share | none: a handler that is added again first receives all objects |
 //! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
 //! | `DeltaFIFO`, `processorListener` | a queue per handler |
 //! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects; lists wait while more than 1,000 are queued, for 10 seconds in all |
@@ -92,8 +92,6 @@
 //! - Changes of an object that wait for the handler are merged: an update goes from the state that the handler
 //!   received last to the current one; an object that was created and deleted meanwhile is left out; an object that
 //!   was deleted and created again under its name (with another uid) is a delete and an add.
-//! - Stored objects are delivered once more on request ([`Registration::replay`]), in order with the changes, and then
-//!   a mark.
 //! - Once a handler's queue is empty, the received events add up to the store's content, whatever failed meanwhile:
 //!   expired versions, cut connections, repeated or late events, objects that don't decode.
 //!
@@ -126,15 +124,12 @@
 //!             Ok(object)
 //!         }),
 //!     );
-//!     let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
-//!     nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
-//!
 //!     let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
 //!     let audit = nodes.add_named_handler("audit", |event: Event<Value>| println!("{}", event.key()));
 //!
 //!     factory.wait_for_sync(Duration::from_secs(30)).await?;
 //!     audit.synced().await;
-//!     println!("{} Nodes in zone a", nodes.store().by_index("zone", "a")?.len());
+//!     println!("{} Nodes", nodes.store().len());
 //!     drop(error_hook);
 //!     factory.shutdown().await;
 //!     Ok(())

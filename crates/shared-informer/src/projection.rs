@@ -173,7 +173,6 @@ impl<T> Projection<T> {
         Some(Object { metadata, content: content.map(Arc::new).map_err(failed) })
     }
 
-    /// Returns what is read of an object that doesn't decode.
     fn salvage(&self, json: &str) -> Option<ArcStr> {
         let read = self.salvage.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| read(json))).ok()?

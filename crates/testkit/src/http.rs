@@ -40,12 +40,7 @@ pub fn free_address() -> SocketAddr {
 
 /// Serves routes on a free port, until the task is aborted or the test's runtime ends.
 pub async fn serve(router: Router) -> (SocketAddr, JoinHandle<()>) {
-    serve_at(([127, 0, 0, 1], 0).into(), router).await
-}
-
-/// Serves routes at an address, such as that of an earlier server.
-pub async fn serve_at(address: SocketAddr, router: Router) -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind(address).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (address, tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }))
 }

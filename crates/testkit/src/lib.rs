@@ -12,7 +12,7 @@ mod wait;
 pub use self::{
     captured_log::CapturedLog,
     certificate::Certificate,
-    http::{free_address, get, receiver, serve, serve_at, try_get},
+    http::{free_address, get, receiver, serve, try_get},
     process::{Piped, Process, Program, give_way, memory_of},
     wait::{PATIENCE, Wait, soon, until, until_true},
 };

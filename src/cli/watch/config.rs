@@ -52,7 +52,6 @@ impl TryFrom<WatchArgs> for WatchConfig {
             target: args.target.into(),
             allow_missing: args.allow_missing,
             rules,
-            cluster,
             narrowing,
             management: management(args.clusters.management_kubeconfig.as_deref(), args.clusters.context.as_deref())?,
             workload,
@@ -114,7 +113,7 @@ fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Namespac
 fn narrowing(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Option<Narrowing>, UsageError> {
     let Some(cluster) = cluster.filter(|_| args.target == Target::Management) else { return Ok(None) };
     let group = capi_group(&args.capi_group)?.to_owned();
-    Ok(Some(Narrowing { group, cluster: cluster.name().to_owned() }))
+    Ok(Some(Narrowing { group, cluster: cluster.clone() }))
 }
 
 fn resources(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<ResourceQuery>, UsageError> {
@@ -126,7 +125,8 @@ fn resources(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<Reso
     };
     let fields = match given(args.field_selector.as_deref()) {
         Some(text) => {
-            Some(text.parse::<FieldSelector>().map_err(|error| wrong("--field-selector", text, &error))?.to_string())
+            text.parse::<FieldSelector>().map_err(|error| wrong("--field-selector", text, &error))?;
+            Some(text.to_owned())
         }
         None => None,
     };

@@ -256,7 +256,6 @@ fn changed_marks<'a>(old: &'a Redacted, new: &'a Redacted) -> impl Iterator<Item
     new.iter().filter(|(pointer, digest)| old.get(*pointer).is_some_and(|old| old != *digest)).map(|(p, _)| p)
 }
 
-/// Returns the pointers at which a patch changes something.
 fn pointers_of(patch: &Patch) -> Vec<String> {
     patch.0.iter().map(|operation| operation.path().to_string()).collect()
 }
@@ -286,7 +285,6 @@ pub enum Difference {
     Redacted,
 }
 
-/// Returns the differences from old to new.
 fn lines_between(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     let mut lines = Vec::new();
     compare(&old.value, &new.value, "", &mut lines);

@@ -71,12 +71,6 @@ impl Snapshot {
         let managers: usize = self.managers.iter().map(Entry::bytes).sum();
         bytes_of(&self.value) + redacted + managers
     }
-
-    /// Returns the filtered object.
-    #[must_use]
-    pub fn value(&self) -> &Value {
-        &self.value
-    }
 }
 
 /// Paths that change without a change of the object, and those that only record that something changed.

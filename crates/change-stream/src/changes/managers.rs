@@ -32,7 +32,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns its memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.api_version.len() + self.fields.len()
     }

@@ -2,7 +2,7 @@
 //! object and every item of a list, and field selectors in the syntax of `kubectl`, which are validated before any
 //! request to an API server.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use serde_json::Value;
 use thiserror::Error;
@@ -19,24 +19,19 @@ enum Segment {
     Exact(String),
 }
 
-/// The reason why a text is no path.
+/// The reason why a text is no path, with what to write.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum PatternError {
-    /// The path doesn't begin with a slash.
-    #[error("a path is a JSON pointer and begins with a slash, such as /status/conditions/*/message")]
-    NoSlash,
-    /// The path is that of the whole object.
-    #[error("it means the whole object: name a path in it, such as /status")]
-    Everything,
-    /// The path has an empty segment, from a slash at its end or two in a row: no field has an empty name.
-    #[error(
-        "it has an empty segment, which names no field: write /status, with no slash at the end and no two in a row"
-    )]
-    EmptySegment,
-    /// A tilde escapes nothing.
-    #[error("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key")]
-    Escape,
-}
+#[error("{0}")]
+pub struct PatternError(&'static str);
+
+const NO_SLASH: PatternError =
+    PatternError("a path is a JSON pointer and begins with a slash, such as /status/conditions/*/message");
+const EVERYTHING: PatternError = PatternError("it means the whole object: name a path in it, such as /status");
+const EMPTY_SEGMENT: PatternError = PatternError(
+    "it has an empty segment, which names no field: write /status, with no slash at the end and no two in a row",
+);
+const ESCAPE: PatternError =
+    PatternError("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key");
 
 impl Pattern {
     /// Returns the pattern of segments that are known to be valid.
@@ -90,12 +85,10 @@ fn remove(segments: &[Segment], value: &mut Value) {
     }
 }
 
-/// Returns the key that a segment of a pointer stands for.
 pub(super) fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
-/// Returns a key as a segment of a pointer.
 pub(super) fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
@@ -105,14 +98,14 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() || text == "/" {
-            return Err(PatternError::Everything);
+            return Err(EVERYTHING);
         }
-        let rest = text.strip_prefix('/').ok_or(PatternError::NoSlash)?;
+        let rest = text.strip_prefix('/').ok_or(NO_SLASH)?;
         let segment = |text: &str| {
             let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
             match text {
-                "" => Err(PatternError::EmptySegment),
-                _ if !escapes => Err(PatternError::Escape),
+                "" => Err(EMPTY_SEGMENT),
+                _ if !escapes => Err(ESCAPE),
                 "*" => Ok(Segment::Any),
                 _ => Ok(Segment::Exact(unescape(text))),
             }
@@ -121,19 +114,9 @@ impl FromStr for Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.segments.iter().try_for_each(|segment| match segment {
-            Segment::Any => f.write_str("/*"),
-            Segment::Exact(key) => write!(f, "/{}", escape(key)),
-        })
-    }
-}
-
 /// A field selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FieldSelector {
-    text: String,
     /// The path; true for `=`, false for `!=`; the value.
     terms: Vec<(String, bool, String)>,
 }
@@ -177,12 +160,6 @@ impl FromStr for FieldSelector {
             }
             Ok((path.to_owned(), equal, value.to_owned()))
         };
-        Ok(Self { text: text.to_owned(), terms: text.split(',').map(term).collect::<Result<_, _>>()? })
-    }
-}
-
-impl fmt::Display for FieldSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        Ok(Self { terms: text.split(',').map(term).collect::<Result<_, _>>()? })
     }
 }

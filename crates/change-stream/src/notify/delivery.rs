@@ -4,12 +4,10 @@
 //! The URL of a webhook is a secret: no type shows it, redirects are never followed, since that would reveal it to another
 //! host, and no error text may contain it, so this module writes its own.
 
-use std::{
-    env, error::Error as StdError, fmt, fs, io, net::IpAddr, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
-};
+use std::{env, error::Error as StdError, fmt, fs, io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::{anyhow, bail};
-use connect::{Connector, Proxies, USER_AGENT};
+use connect::{Connector, Proxies, USER_AGENT, is_loopback};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -217,7 +215,6 @@ impl Poster {
         Ok(Self { client, timeout })
     }
 
-    /// Posts a JSON body.
     pub(super) async fn post(&self, url: &SecretUrl, body: Vec<u8>) -> Outcome {
         let request = Request::post(url.expose())
             .header(header::CONTENT_TYPE, "application/json")
@@ -327,13 +324,7 @@ impl UrlSource {
     }
 }
 
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
 impl SecretUrl {
-    /// Returns true if the URL uses TLS.
     pub(super) fn is_https(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }

@@ -115,7 +115,6 @@ impl Queue {
         Some(Batch { changes, lost })
     }
 
-    /// Records that a batch was delivered.
     pub(super) fn sent(&self, changes: usize) {
         let counts = &mut self.waiting.lock().counts;
         counts.sent += changes as u64;

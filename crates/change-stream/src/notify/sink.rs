@@ -38,7 +38,6 @@ struct Envelope<'a> {
 }
 
 impl SinkKind {
-    /// Renders a change for the queue.
     pub(super) fn render(self, change: &Change) -> String {
         match self {
             Self::Webhook => change.to_json_within(LONGEST_CHANGE),
@@ -54,7 +53,6 @@ impl SinkKind {
         }
     }
 
-    /// Returns the body of a message.
     pub(super) fn body(self, batch: &Batch) -> Vec<u8> {
         let body = match self {
             Self::Webhook => {

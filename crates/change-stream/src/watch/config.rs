@@ -26,8 +26,6 @@ pub struct Config {
     /// The rules for notifications.
     pub rules: Vec<Rule>,
     /// The only Cluster whose objects of Cluster API's kinds are watched.
-    pub cluster: Option<ClusterRef>,
-    /// The selection of that Cluster's objects.
     pub narrowing: Option<Narrowing>,
     /// The configuration for reaching the management cluster.
     pub management: Source,
@@ -76,8 +74,8 @@ const LABELLED: [&str; 5] = ["MachineDeployment", "MachineSet", "Machine", "Mach
 pub struct Narrowing {
     /// Cluster API's group.
     pub group: String,
-    /// The Cluster's name.
-    pub cluster: String,
+    /// The Cluster.
+    pub cluster: ClusterRef,
 }
 
 impl Narrowing {
@@ -96,9 +94,9 @@ impl Narrowing {
         };
         match kind {
             // A Cluster is selected by its name, everything that belongs to it by a label.
-            "Cluster" => and(&mut wanted.fields, format!("metadata.name={}", self.cluster)),
+            "Cluster" => and(&mut wanted.fields, format!("metadata.name={}", self.cluster.name())),
             kind if LABELLED.contains(&kind) => {
-                and(&mut wanted.labels, format!("{}/{CLUSTER_LABEL}={}", self.group, self.cluster));
+                and(&mut wanted.labels, format!("{}/{CLUSTER_LABEL}={}", self.group, self.cluster.name()));
             }
             _ => {}
         }

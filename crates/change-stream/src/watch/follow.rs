@@ -39,7 +39,6 @@ pub(super) struct Shared {
 pub(super) type Registrations = Vec<Registration<Snapshot>>;
 
 impl Shared {
-    /// Returns the namespaces in which a resource is watched.
     pub(super) fn place(&self, resource: &Resource) -> Namespaces {
         if resource.namespaced { self.namespaces.clone() } else { Namespaces::All }
     }
@@ -65,7 +64,6 @@ impl Shared {
         self.outlets.iter().map(registration).collect()
     }
 
-    /// Waits for a resource, and then reports it for ever.
     pub(super) async fn follow_once_served(self: Arc<Self>, mut wanted: ResourceQuery) {
         let resource = self.wait_for(&mut wanted).await;
         let _registrations = self.start(&wanted, &resource, true);

@@ -13,7 +13,7 @@ use shared_informer::Namespaces;
 
 use super::{
     catalog::{Resource, ResourceQuery},
-    config::Config,
+    config::{Config, Narrowing},
 };
 use crate::changes::Kind;
 use connect::cause;
@@ -56,11 +56,8 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
 /// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. If the program may
 /// not read the Cluster, there is no warning.
 pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(ResourceQuery, Option<Resource>)]) {
-    let Some(cluster) = &config.cluster else { return };
-    let is_cluster = |resource: &&Resource| {
-        let group = config.narrowing.as_ref().map(|narrowing| &narrowing.group);
-        resource.kind.kind == "Cluster" && group == Some(&resource.kind.group)
-    };
+    let Some(Narrowing { group, cluster }) = &config.narrowing else { return };
+    let is_cluster = |resource: &&Resource| resource.kind.kind == "Cluster" && resource.kind.group == *group;
     let Some(resource) = found.iter().filter_map(|(_, resource)| resource.as_ref()).find(is_cluster) else { return };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &resource.api_resource());
     if matches!(api.get(cluster.name()).await, Err(kube::Error::Api(status)) if status.code == 404) {

@@ -41,12 +41,6 @@ impl Places {
     pub(super) fn keys(&self, kind: CoreKind) -> HashSet<ObjectKey> {
         self.of_kind.get(&kind).into_iter().flat_map(HashMap::keys).cloned().collect()
     }
-
-    /// Returns the number of orphans.
-    #[cfg(test)]
-    pub(super) fn orphans(&self) -> usize {
-        self.of_kind.values().flat_map(HashMap::values).filter(|cluster| cluster.is_none()).count()
-    }
 }
 
 type Id = (CoreKind, ObjectKey);

@@ -56,8 +56,6 @@ struct State {
     objects: BTreeMap<(String, String, String), Value>,
     past: Vec<Past>,
     watches: Vec<Watch>,
-    /// Plurals whose lists and watches fail.
-    refusals: BTreeMap<String, (u16, String)>,
     /// Error codes for lists and watches in a namespace, of one plural or of all.
     refused_in: BTreeMap<(String, Option<String>), u16>,
     /// Answers that a test overrides, by path or its last part.
@@ -170,12 +168,12 @@ impl FakeApi {
 
     /// Fails lists and watches of a resource, and closes its open watches.
     pub fn refuse(&self, plural: &str, code: u16, message: &str) {
-        self.state.lock().refusals.insert(plural.to_owned(), (code, message.to_owned()));
-        self.cut_watches(plural);
+        let message = message.to_owned();
+        self.answer_by(plural, move |_| Some(refusal(code, &message)));
     }
 
     pub fn allow(&self, plural: &str) {
-        self.state.lock().refusals.remove(plural).unwrap();
+        self.behave(plural);
     }
 
     /// Fails lists and watches within a namespace, of one resource or of all, and closes their open watches.
@@ -357,9 +355,6 @@ impl State {
 
     /// Answers a list or a watch, in a namespace or in all.
     fn resource(&mut self, plural: &str, namespace: Option<&str>, uri: &Uri) -> Response<Body> {
-        if let Some((code, message)) = self.refusals.get(plural) {
-            return refusal(*code, message);
-        }
         if let Some(namespace) = namespace {
             let of = |plural: Option<&str>| self.refused_in.get(&(namespace.to_owned(), plural.map(str::to_owned)));
             if let Some(code) = of(None).or_else(|| of(Some(plural))) {

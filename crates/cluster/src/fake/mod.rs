@@ -13,7 +13,7 @@ mod api;
 use std::time::Duration;
 
 use rules::Rules;
-use rules::capi::{Keys, ObjectKey};
+use rules::capi::ObjectKey;
 use serde_json::{Value, json};
 use shared_informer::{Settings, SharedLimit, Spawner};
 use testkit::Wait;
@@ -41,53 +41,32 @@ pub struct World {
     pub workload: WorkloadCluster,
 }
 
+/// What a world reads, and how.
+pub struct Setup {
+    pub rules: Rules,
+    /// Cluster API's version; `None` for the preferred one.
+    pub version: Option<&'static str>,
+    pub source: WorkloadSource,
+    pub max_staleness: Duration,
+    /// The ConfigMaps in which Nodes are remembered.
+    pub remember: Vec<ObjectKey>,
+}
+
+/// The management cluster is the workload cluster, and its watches may be broken for long.
+impl Default for Setup {
+    fn default() -> Self {
+        let source = WorkloadSource::Management;
+        Self { rules: objects::rules(), version: None, source, max_staleness: PATIENCE, remember: Vec::new() }
+    }
+}
+
 impl World {
-    /// Creates a world whose management cluster is the workload cluster, and whose watches may be broken for long.
     pub fn new(api: &FakeApi) -> Self {
-        Self::with(api, None, WorkloadSource::Management, PATIENCE)
+        Self::with(api, Setup::default())
     }
 
-    /// Like [`World::new`], with another API group than Cluster API's.
-    pub fn of_group(api: &FakeApi, group: &str) -> Self {
-        Self::with_group(api, (group, None), WorkloadSource::Management, PATIENCE)
-    }
-
-    pub fn with(api: &FakeApi, version: Option<&str>, source: WorkloadSource, max_staleness: Duration) -> Self {
-        Self::with_group(api, (CAPI, version), source, max_staleness)
-    }
-
-    fn with_group(
-        api: &FakeApi,
-        (group, version): (&str, Option<&str>),
-        source: WorkloadSource,
-        max_staleness: Duration,
-    ) -> Self {
-        let rules = Rules { keys: Keys::new(group), ..objects::rules() };
-        Self::by_rules(api, (rules, version), source, max_staleness)
-    }
-
-    /// Like [`World::new`], with Nodes that are remembered in this ConfigMap.
-    pub fn remembering(api: &FakeApi, config_map: ObjectKey) -> Self {
-        Self::start(api, (objects::rules(), None), WorkloadSource::Management, PATIENCE, vec![config_map])
-    }
-
-    /// Creates a world with these rules.
-    pub fn by_rules(
-        api: &FakeApi,
-        rules: (Rules, Option<&str>),
-        source: WorkloadSource,
-        max_staleness: Duration,
-    ) -> Self {
-        Self::start(api, rules, source, max_staleness, Vec::new())
-    }
-
-    fn start(
-        api: &FakeApi,
-        (rules, version): (Rules, Option<&str>),
-        source: WorkloadSource,
-        max_staleness: Duration,
-        remember: Vec<ObjectKey>,
-    ) -> Self {
+    pub fn with(api: &FakeApi, setup: Setup) -> Self {
+        let Setup { rules, version, source, max_staleness, remember } = setup;
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),

@@ -22,20 +22,15 @@ fn unidentified() -> Value {
     json!({"spec": {"clusterName": "stage"}, "status": {"nodeRef": {"name": "node-1"}}})
 }
 
-/// Returns the reason for which a Cluster's Refresh fails; empty if it doesn't.
-fn problem(world: &World, cluster: &str) -> String {
-    world.member(cluster).unwrap().check_fresh().err().unwrap_or_default()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_dead_workload_cluster_delays_its_refresh_and_fails_it_only_for_a_machine_that_needs_its_node() {
     let api = three();
     let world = World::new(&api, None);
     world.until_served(&[STAGE, OTHER]).await;
     let expected = "workload/nodes: Secret team-a/stage-kubeconfig";
-    world.until("the failure", |world| problem(world, STAGE.0).starts_with(expected)).await;
+    world.until("the failure", |world| world.problem(STAGE.0).starts_with(expected)).await;
     time::sleep(Duration::from_secs(31)).await;
-    world.until("Refresh without Nodes", |world| problem(world, STAGE.0).is_empty()).await;
+    world.until("Refresh without Nodes", |world| world.problem(STAGE.0).is_empty()).await;
     let clusters = world.fleet.checks().into_iter().find(|check| check.name == "fleet/clusters").unwrap();
     assert!(
         clusters.state == CheckState::Informational
@@ -44,10 +39,10 @@ async fn a_dead_workload_cluster_delays_its_refresh_and_fails_it_only_for_a_mach
     );
     api.put("machines", "stage-b", &unidentified());
     let expected = "; only its Node has the providerID of Machine stage-b";
-    world.until("the failure", |world| problem(world, STAGE.0).ends_with(expected)).await;
-    assert_eq!(problem(&world, OTHER.0), "");
+    world.until("the failure", |world| world.problem(STAGE.0).ends_with(expected)).await;
+    assert_eq!(world.problem(OTHER.0), "");
     api.delete("machines", "stage-b");
-    world.until("Refresh again", |world| problem(world, STAGE.0).is_empty()).await;
+    world.until("Refresh again", |world| world.problem(STAGE.0).is_empty()).await;
     world.shutdown().await;
 }
 
@@ -57,14 +52,14 @@ async fn without_credentials_no_secret_is_read_and_no_refresh_waits() {
     let world = World::reading(&api, None, NodeAccess::None);
     world.until_served(&[STAGE, OTHER]).await;
     api.put("machines", "stage-b", &unidentified());
-    world.until("Refresh", |world| problem(world, STAGE.0).is_empty()).await;
+    world.until("Refresh", |world| world.problem(STAGE.0).is_empty()).await;
     world
         .until("all", |world| {
             world.fleet.checks().iter().all(|check| check.state == CheckState::Ready && check.reason.is_none())
         })
         .await;
     time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(problem(&world, STAGE.0), "");
+    assert_eq!(world.problem(STAGE.0), "");
     for cluster in ["stage", "other"] {
         assert!(!api.was_asked(&format!("{SECRETS}/{cluster}-kubeconfig")));
     }

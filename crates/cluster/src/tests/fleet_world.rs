@@ -84,6 +84,11 @@ impl World {
         self.joined.members.lock().get(cluster).cloned()
     }
 
+    /// Returns the reason for which a Cluster's Refresh fails; empty if it doesn't.
+    pub(super) fn problem(&self, cluster: &str) -> String {
+        self.member(cluster).and_then(|member| member.check_fresh().err()).unwrap_or_default()
+    }
+
     /// Waits until these Clusters, and no others, are served with exactly these groups.
     pub(super) async fn until_served(&self, expected: &[(&str, &[&str])]) {
         let served = |world: &Self| {

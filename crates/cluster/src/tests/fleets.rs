@@ -8,14 +8,14 @@ use testkit::CapturedLog;
 use tokio::time::{self, Instant};
 
 use super::{
+    GROUP,
     fake::*,
     fleet_world::{OTHER, OWN, STAGE, World, group_of, groups, labelled, three},
-    scalable,
+    naming, template,
 };
 use crate::Left;
 use service::listen::{Check, CheckState, Checks as _};
 
-const TEMPLATES: &str = "infrastructure.cluster.x-k8s.io";
 /// The time for which a Cluster that has left is read.
 const GRACE: Duration = Duration::from_secs(15 * 60);
 
@@ -189,26 +189,6 @@ async fn a_cluster_with_another_uid_begins_anew() {
     world.shutdown().await;
 }
 
-/// An informer of another version has never seen the Cluster before, and reports no deletion.
-#[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_created_anew_between_two_versions_replaces_the_one_before() {
-    let api = three();
-    let world = World::new(&api, None);
-    world.until_served(&[STAGE, OTHER]).await;
-    let before = world.member(STAGE.0).unwrap();
-    api.hold("clusters");
-    api.serve_group(CAPI, &["v1beta1", "v1beta2"]);
-    world.until("the new version", |_| api.was_asked("/apis/cluster.x-k8s.io/v1beta1/machines")).await;
-    let mut created = labelled();
-    created["metadata"]["uid"] = json!("another");
-    api.put("clusters", "stage", &created);
-    api.release("clusters");
-    world.until("the end", |_| before.left() == Some(Left::Replaced)).await;
-    world.until_served(&[STAGE, OTHER]).await;
-    assert_eq!(world.member(STAGE.0).unwrap().uid().unwrap().to_string(), "another");
-    world.shutdown().await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_decode_stays_what_it_was() {
     let api = three();
@@ -228,37 +208,18 @@ async fn a_cluster_that_does_not_decode_stays_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_opt_in_is_filled_although_kinds_are_served_in_another_version_meanwhile() {
-    let api = three();
-    let world = World::new(&api, None);
-    world.until_served(&[STAGE, OTHER]).await;
-    api.hold("machinedeployments");
-    api.serve_group(CAPI, &["v1beta1", "v1beta2"]);
-    world.until("the new version", |_| api.was_asked("/apis/cluster.x-k8s.io/v1beta1/machines")).await;
-    api.put("clusters", "own", &labelled());
-    world.until("the Cluster", |world| world.member(OWN.0).is_some()).await;
-    let member = world.member(OWN.0).unwrap();
-    api.release("machinedeployments");
-    world.until_served(&[STAGE, OTHER, OWN]).await;
-    let is_filled = || member.check_fresh().err().is_none_or(|why| why.starts_with("workload/nodes: "));
-    world.until("all but the Nodes", |_| is_filled()).await;
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn templates_go_to_the_clusters_whose_groups_name_their_kind_in_their_namespace() {
     let api = three();
-    api.serve_group(TEMPLATES, &["v1beta1"]);
-    api.install(TEMPLATES, "CloudMachineTemplate", "cloudmachinetemplates");
-    let reference = json!({"apiGroup": TEMPLATES, "kind": "CloudMachineTemplate", "name": "t"});
-    let template = json!({"spec": {"infrastructureRef": reference}});
-    let spec = |cluster: &str| json!({"spec": {"replicas": 0, "clusterName": cluster, "template": template}});
+    api.serve_group(GROUP, &["v1beta1"]);
+    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
+    let of = |cluster: &str| {
+        naming(GROUP, "CloudMachineTemplate", &json!({"spec": {"replicas": 0, "clusterName": cluster}}))
+    };
     // A group without replicas is one by its template alone.
     for cluster in ["stage", "own"] {
-        api.put("machinedeployments", &format!("{cluster}-workers"), &scalable(&spec(cluster)));
+        api.put("machinedeployments", &format!("{cluster}-workers"), &of(cluster));
     }
-    let capacity = |cpu: &str| json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}});
-    api.put("cloudmachinetemplates", "t", &capacity("4"));
+    api.put("cloudmachinetemplates", "t", &template("4"));
     let world = World::new(&api, None);
     world.until_served(&[STAGE, OTHER]).await;
     api.put("clusters", "own", &labelled());
@@ -266,12 +227,12 @@ async fn templates_go_to_the_clusters_whose_groups_name_their_kind_in_their_name
     assert_eq!(api.watches("cloudmachinetemplates"), 1);
     api.delete("cloudmachinetemplates", "t");
     world.until_served(&[(STAGE.0, &[]), OTHER, (OWN.0, &[])]).await;
-    api.put("cloudmachinetemplates", "t", &capacity("8"));
+    api.put("cloudmachinetemplates", "t", &template("8"));
     world.until_served(&[STAGE, OTHER, OWN]).await;
     // Its groups name the kind no longer, and again.
     api.put("machinedeployments", "stage-workers", &group_of("stage"));
     world.until_served(&[STAGE, OTHER, OWN]).await;
-    api.put("machinedeployments", "stage-workers", &scalable(&spec("stage")));
+    api.put("machinedeployments", "stage-workers", &of("stage"));
     api.put("machinedeployments", "last", &group_of("other"));
     world.until_served(&[STAGE, (OTHER.0, &["MachineDeployment/team-a/last", OTHER.1[0]]), OWN]).await;
     world.shutdown().await;

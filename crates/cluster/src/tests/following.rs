@@ -6,35 +6,16 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use super::{WORKERS, World, fake::*, scalable};
-use connect::WorkloadSource;
 use service::listen::CheckState;
 
 const MORE: &str = "MachineDeployment/team-a/more";
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_left_out_alone() {
-    let broken = scalable(&json!({"spec": {"replicas": "three"}}));
-    let api = FakeApi::with_capi();
-    api.put("machinedeployments", "broken", &broken);
-    api.put("machinedeployments", "workers", &scalable(&json!({})));
-    let world = World::synced(&api).await;
-    assert_eq!(world.groups(), [WORKERS]);
-    assert_eq!(world.problems_of("MachineDeployment/team-a/broken"), ["undecodable"]);
-    assert!(world.is_ready());
-    api.put("machinedeployments", "more", &scalable(&json!({})));
-    api.put("machinedeployments", "workers", &broken);
-    world.until_groups(&[MORE]).await;
-    api.put("machinedeployments", "workers", &scalable(&json!({})));
-    world.until_groups(&[MORE, WORKERS]).await;
-    world.shutdown().await;
-}
 
 /// All other watches are quiet meanwhile, which must not count as a problem.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_broken_for_too_long_is_reported_by_name_and_a_quiet_one_is_not() {
     let api = FakeApi::with_capi();
     api.put("machinedeployments", "workers", &scalable(&json!({})));
-    let world = World::with(&api, None, WorkloadSource::Management, Duration::ZERO);
+    let world = World::with(&api, Setup { max_staleness: Duration::ZERO, ..Setup::default() });
     world.until_ready().await;
     world.until("all watches", |_| api.watches("machines") == 1 && api.watches("nodes") == 1).await;
     api.refuse("machines", 500, "etcd is away");

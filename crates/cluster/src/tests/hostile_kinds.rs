@@ -4,24 +4,13 @@
 use std::time::Duration;
 
 use rules::ProblemKind;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time;
 
-use super::{WORKERS, World, fake::*, metrics::metrics_of, scalable};
+use super::{GROUP, NOT_FOLLOWED, WORKERS, World, annotated, fake::*, metrics::metrics_of, template};
 use crate::templates::KINDS_OF_A_NAMESPACE;
-use index::objects::{self, capacity_annotations};
 use service::listen::CheckState;
 use testkit::CapturedLog;
-
-const GROUP: &str = "infrastructure.cluster.x-k8s.io";
-const OTHERS: &str = "templates/not-followed";
-
-fn names(group: &str, kind: &str) -> Value {
-    let reference = json!({"apiGroup": group, "kind": kind, "name": "t"});
-    let mut value = scalable(&json!({"spec": {"template": {"spec": {"infrastructureRef": reference}}}}));
-    objects::merge(&mut value, &capacity_annotations("4", "16Gi"));
-    value
-}
 
 fn served(kinds: usize) -> FakeApi {
     let api = FakeApi::with_capi();
@@ -42,9 +31,9 @@ async fn kinds_that_do_not_exist_cost_no_request_check_task_or_series_each() {
     let api = served(1);
     for n in 0..MADE_UP {
         let group = if n % 2 == 0 { GROUP.to_owned() } else { format!("made-up-{n}.example.com") };
-        api.put("machinedeployments", &format!("m{n}"), &names(&group, &format!("MadeUp{n}")));
+        api.put("machinedeployments", &format!("m{n}"), &annotated(&group, &format!("MadeUp{n}")));
     }
-    api.put("machinedeployments", "workers", &names(GROUP, "Kind000"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "Kind000"));
     api.put("kind000s", "t", &json!({}));
     let world = World::synced(&api).await;
     world
@@ -53,7 +42,9 @@ async fn kinds_that_do_not_exist_cost_no_request_check_task_or_series_each() {
             problems.iter().filter(|problem| problem.problem == ProblemKind::Template.as_str()).count() == MADE_UP
         })
         .await;
-    let Some((CheckState::Informational, why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
+    let Some((CheckState::Informational, why)) = world.check(NOT_FOLLOWED) else {
+        panic!("{:?}", world.check(NOT_FOLLOWED))
+    };
     assert!(why.ends_with("; and 590 more"), "{why}");
     let checks = world.workload.checks();
     let of_templates = checks.iter().filter(|check| check.name.starts_with("templates/"));
@@ -78,11 +69,11 @@ async fn kinds_that_do_not_exist_cost_no_request_check_task_or_series_each() {
 #[tokio::test(start_paused = true)]
 async fn names_that_change_all_the_time_have_discovery_asked_now_and_then() {
     let api = served(0);
-    api.put("machinedeployments", "workers", &names(GROUP, "MadeUp"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "MadeUp"));
     let world = World::synced(&api).await;
     let before = api.asks("/apis");
     for n in 0..600 {
-        api.put("machinedeployments", "workers", &names(GROUP, &format!("MadeUp{n}")));
+        api.put("machinedeployments", "workers", &annotated(GROUP, &format!("MadeUp{n}")));
         time::sleep(Duration::from_secs(1)).await;
     }
     let asked = api.asks("/apis") - before;
@@ -99,7 +90,7 @@ async fn names_that_change_all_the_time_have_few_lines_a_minute_and_a_sum() {
     let (said, _log) = CapturedLog::begin();
     for n in 0..200 {
         for group in 0..20 {
-            api.put("machinedeployments", &format!("m{group}"), &names(GROUP, &format!("MadeUp{n}x{group}")));
+            api.put("machinedeployments", &format!("m{group}"), &annotated(GROUP, &format!("MadeUp{n}x{group}")));
         }
         time::sleep(Duration::from_millis(100)).await;
     }
@@ -118,11 +109,11 @@ async fn a_namespace_has_its_number_of_kinds_followed_and_others_have_theirs() {
     const KINDS: usize = 40;
     let api = served(KINDS);
     for n in 0..KINDS - 1 {
-        api.put("machinedeployments", &format!("m{n:03}"), &names(GROUP, &format!("Kind{n:03}")));
+        api.put("machinedeployments", &format!("m{n:03}"), &annotated(GROUP, &format!("Kind{n:03}")));
     }
     let world = World::synced(&api).await;
     world.until("its kinds", |_| followed(&api, KINDS) == KINDS_OF_A_NAMESPACE).await;
-    api.put_in("team-b", "machinedeployments", "workers", &names(GROUP, "Kind039"));
+    api.put_in("team-b", "machinedeployments", "workers", &annotated(GROUP, "Kind039"));
     api.put_in("team-b", "kind039s", "t", &json!({}));
     world.until("the other's kind", |_| api.watches("kind039s") == 1).await;
     assert_eq!(followed(&api, KINDS), KINDS_OF_A_NAMESPACE + 1);
@@ -140,15 +131,15 @@ async fn a_namespace_has_its_number_of_kinds_followed_and_others_have_theirs() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_nobody_names_any_more_is_dropped_after_a_while() {
     let api = served(1);
-    api.put("machinedeployments", "workers", &names(GROUP, "Kind000"));
-    api.put("kind000s", "t", &json!({"status": {"capacity": {"cpu": "8", "memory": "16Gi"}}}));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "Kind000"));
+    api.put("kind000s", "t", &template("8"));
     let world = World::synced(&api).await;
     world.until("its watch", |_| api.watches("kind000s") == 1).await;
     api.delete("machinedeployments", "workers");
     world.until("its end", |world| world.workload.index().wanted_kinds().is_empty()).await;
     time::sleep(Duration::from_secs(290)).await;
     assert_eq!(api.watches("kind000s"), 1, "groups come back");
-    api.put("machinedeployments", "workers", &names(GROUP, "Kind000"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "Kind000"));
     world.until("its name", |world| !world.workload.index().wanted_kinds().is_empty()).await;
     time::sleep(Duration::from_secs(890)).await;
     assert_eq!(api.watches("kind000s"), 1);
@@ -163,8 +154,8 @@ async fn a_kind_that_nobody_names_any_more_is_dropped_after_a_while() {
     let kind = rules::capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
     assert_eq!(world.workload.index().kind_state(&kind), None);
     // The template changes while its kind isn't followed.
-    api.put("kind000s", "t", &json!({"status": {"capacity": {"cpu": "8", "memory": "32Gi"}}}));
-    api.put("machinedeployments", "workers", &names(GROUP, "Kind000"));
+    api.put("kind000s", "t", &template("16"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "Kind000"));
     world.until("its watch again", |_| api.watches("kind000s") == 1).await;
     world.until("no problem", |world| world.problems_of(WORKERS).is_empty()).await;
     world.shutdown().await;

@@ -18,12 +18,9 @@ use rules::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::{MOST_OBJECTS, WORKERS, World, fake::*, scalable};
-use connect::WorkloadSource;
-use index::objects::{self, capacity_annotations};
+use super::{GROUP, MOST_OBJECTS, WORKERS, World, annotated, fake::*, scalable, template};
 use service::listen::CheckState;
 
-const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const OTHERS: &str = "MachineDeployment/team-a/others";
 const PIECE: usize = 64 << 10;
 /// The maximum length of a page and of an event.
@@ -34,8 +31,6 @@ const LONGEST: usize = 8 << 20;
 enum Misbehaviour {
     /// Pages of objects without an end: each has a continue token.
     Pages,
-    /// Pages of objects whose texts are as long as they may be.
-    LongTexts,
     /// A page that arrives byte by byte.
     SlowPage,
     /// An error whose message never ends.
@@ -99,21 +94,12 @@ impl Misbehaviour {
         let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
         let new = move || object(made.fetch_add(1, Ordering::Relaxed));
         // A 410 makes every watch start with a list.
-        if is_watch && matches!(self, Self::Pages | Self::LongTexts | Self::SlowPage) {
+        if is_watch && matches!(self, Self::Pages | Self::SlowPage) {
             return Some(Response::builder().status(410).body(Body::empty()).unwrap());
         }
         match self {
             Self::Pages => {
                 let objects: Vec<_> = (0..500).map(|_| new()).collect();
-                let next = objects[0]["metadata"]["name"].to_string();
-                Some(page(&objects, &next))
-            }
-            Self::LongTexts => {
-                let long = |mut object: Value| {
-                    object["spec"]["providerID"] = "p".repeat(16_000).into();
-                    object
-                };
-                let objects: Vec<_> = (0..100).map(|_| long(new())).collect();
                 let next = objects[0]["metadata"]["name"].to_string();
                 Some(page(&objects, &next))
             }
@@ -126,7 +112,6 @@ impl Misbehaviour {
     fn reason(self) -> &'static str {
         match self {
             Self::Pages => "there are more than 2000 objects",
-            Self::LongTexts => "the kept fields of all objects have more than 4194304 bytes",
             Self::SlowPage => "no answer in 60s",
             Self::Error => "etcd is away",
             Self::Event => "an event of the watch is longer than 8388608 bytes",
@@ -154,17 +139,6 @@ fn failure(world: &World, plural: &str) -> String {
     of.and_then(|(_, status)| status.last_error).unwrap_or_default()
 }
 
-fn uses(kind: &str) -> Value {
-    let reference = json!({"apiGroup": GROUP, "kind": kind, "name": "t"});
-    let mut value = scalable(&json!({"spec": {"template": {"spec": {"infrastructureRef": reference}}}}));
-    objects::merge(&mut value, &capacity_annotations("4", "16Gi"));
-    value
-}
-
-fn template(cpu: &str) -> Value {
-    json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
-}
-
 /// Groups that name a kind which was never read have a problem and keep their annotations. No other group has a
 /// problem.
 #[rstest]
@@ -179,8 +153,8 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
         api.install(GROUP, &format!("{kind}Template"), &format!("{}templates", kind.to_lowercase()));
     }
     misbehave(&api, "badtemplates", how);
-    api.put("machinedeployments", "workers", &uses("BadTemplate"));
-    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "BadTemplate"));
+    api.put("machinedeployments", "others", &annotated(GROUP, "GoodTemplate"));
     api.put("goodtemplates", "t", &template("8"));
     let world = World::synced(&api).await;
     let check = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
@@ -191,7 +165,7 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
     world.until("the other kind", |_| checks() == Some((CheckState::Ready, String::new()))).await;
     for round in 1..=3 {
         api.put("goodtemplates", "t", &template(&round.to_string()));
-        api.put("machinedeployments", &format!("more-{round}"), &uses("GoodTemplate"));
+        api.put("machinedeployments", &format!("more-{round}"), &annotated(GROUP, "GoodTemplate"));
         world.until("the new group", |world| world.groups().len() == 2 + round).await;
         time::sleep(Duration::from_secs(5)).await;
         assert_eq!((world.problem().as_str(), world.problems_of(OTHERS)), ("", Vec::new()));
@@ -220,8 +194,8 @@ async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
         api.put("machines", &format!("m{number}"), &machine);
     }
     api.put("goodtemplates", "t", &template("8"));
-    api.put("machinedeployments", "workers", &uses("BadTemplate"));
-    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, "BadTemplate"));
+    api.put("machinedeployments", "others", &annotated(GROUP, "GoodTemplate"));
     let world = World::synced(&api).await;
     let reason = format!("the kept fields of all infrastructure templates have more than {} bytes", MOST_OF_ALL / 5);
     let bad = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
@@ -244,7 +218,6 @@ async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
 #[case::pages("machines", Misbehaviour::Pages)]
 #[case::an_error("clusters", Misbehaviour::Error)]
 #[case::an_event("nodes", Misbehaviour::Event)]
-#[case::long_texts("machines", Misbehaviour::LongTexts)]
 #[tokio::test(start_paused = true)]
 async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     #[case] plural: &str,
@@ -253,7 +226,7 @@ async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     let api = FakeApi::with_capi();
     api.put("machinedeployments", "workers", &scalable(&json!({})));
     api.put(plural, "o0", &object(0));
-    let world = World::with(&api, None, WorkloadSource::Management, Duration::ZERO);
+    let world = World::with(&api, Setup { max_staleness: Duration::ZERO, ..Setup::default() });
     world.until_ready().await;
     world.until("all watches", |_| api.watches(plural) == 1).await;
     let path = if plural == "nodes" { "/api/v1/nodes".to_owned() } else { format!("/apis/{CAPI}/v1beta2/{plural}") };
@@ -297,10 +270,8 @@ async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause
     api.answer_by(&path, move |_| {
         Some(pause.map_or_else(|| counted.endless(200, || " ".repeat(PIECE)), |pause| counted.slow(pause)))
     });
-    let mut bad = uses("BadTemplate");
-    bad["spec"]["template"]["spec"]["infrastructureRef"]["apiGroup"] = json!(BAD);
-    api.put("machinedeployments", "workers", &bad);
-    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    api.put("machinedeployments", "workers", &annotated(BAD, "BadTemplate"));
+    api.put("machinedeployments", "others", &annotated(GROUP, "GoodTemplate"));
     api.put("goodtemplates", "t", &template("8"));
     let world = World::synced(&api).await;
     let good = "templates/GoodTemplate.infrastructure.cluster.x-k8s.io";
@@ -310,7 +281,7 @@ async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause
     // A kind that is named later is found too.
     api.install(GROUP, "LaterTemplate", "latertemplates");
     api.put("latertemplates", "t", &template("8"));
-    api.put("machinedeployments", "later", &uses("LaterTemplate"));
+    api.put("machinedeployments", "later", &annotated(GROUP, "LaterTemplate"));
     let later = "templates/LaterTemplate.infrastructure.cluster.x-k8s.io";
     world.until("the later kind", |world| world.check(later) == Some((CheckState::Ready, String::new()))).await;
     api.behave(&path);

@@ -9,7 +9,6 @@ mod fleets;
 mod following;
 mod health;
 mod hostile_kinds;
-mod machine_api;
 mod metrics;
 mod misbehaving;
 mod namespaces;
@@ -17,4 +16,35 @@ mod remembered;
 mod start;
 mod templates;
 
+use serde_json::{Value, json};
+
 use super::fake::{self, MOST_OBJECTS, PATIENCE, WORKERS, World, scalable};
+use index::objects::{self, capacity_annotations};
+
+/// The API group of infrastructure templates.
+const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// The check of the kinds of templates that aren't followed.
+const NOT_FOLLOWED: &str = "templates/not-followed";
+
+/// Returns a MachineDeployment that names the template `t` of a kind; `more` is merged into it.
+fn naming(group: &str, kind: &str, more: &Value) -> Value {
+    let reference = json!({"apiGroup": group, "kind": kind, "name": "t"});
+    let mut value = scalable(&json!({"spec": {"template": {"spec": {"infrastructureRef": reference}}}}));
+    objects::merge(&mut value, more);
+    value
+}
+
+/// Returns one that its annotations make scalable from zero, whatever its template reports.
+fn annotated(group: &str, kind: &str) -> Value {
+    naming(group, kind, &capacity_annotations("4", "16Gi"))
+}
+
+/// Returns one that is a group only by its template.
+fn from_zero(kind: &str) -> Value {
+    naming(GROUP, kind, &json!({"spec": {"replicas": 0}}))
+}
+
+/// Returns a template.
+fn template(cpu: &str) -> Value {
+    json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
+}

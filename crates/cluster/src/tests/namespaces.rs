@@ -9,8 +9,7 @@ use rules::{Rules, Scope, ScopeSpec};
 use serde_json::json;
 use tokio::time;
 
-use super::{PATIENCE, WORKERS, World, fake::*, scalable};
-use connect::WorkloadSource;
+use super::{GROUP, PATIENCE, WORKERS, World, fake::*, from_zero, scalable, template};
 use index::{
     Detail,
     objects::{self, NAMESPACE},
@@ -45,7 +44,7 @@ fn scoped(api: &FakeApi, namespaces: &[&str], max_staleness: Duration) -> World 
     let spec = |namespace: &&str| ScopeSpec { namespace: Some((*namespace).to_owned()), ..ScopeSpec::default() };
     let scope = Scope::Specs(namespaces.iter().map(spec).collect());
     let rules = Rules { keys: Keys::new(CAPI), scope, ..objects::rules() };
-    World::by_rules(api, (rules, None), WorkloadSource::Management, max_staleness)
+    World::with(api, Setup { rules, max_staleness, ..Setup::default() })
 }
 
 /// Calls `look` for two minutes of the world's clock.
@@ -164,56 +163,15 @@ async fn other_trouble_fails_refresh(#[case] scope: &[&str], #[case] refused: &[
     world.shutdown().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_last_namespace_is_never_left_out() {
-    let api = two_namespaces();
-    let world = scoped(&api, &[NAMESPACE, OTHER], Duration::ZERO);
-    world.until_ready().await;
-    api.refuse_in(OTHER, None, 403);
-    world.until("the first to be left out", is_left_out).await;
-    world.until_ready().await;
-    api.refuse_in(NAMESPACE, None, 403);
-    world.until("the failure", |world| world.problem().contains("forbidden")).await;
-    for_two_minutes(&world, |world| {
-        assert!(world.problem().contains("namespace \"team-a\""), "{}", world.problem());
-        assert!(is_left_out(world));
-    })
-    .await;
-    api.allow_in(NAMESPACE, None);
-    world.until_ready().await;
-    assert_eq!(world.groups(), [WORKERS]);
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_that_is_over_in_time_changes_nothing() {
-    let api = two_namespaces();
-    let world = scoped(&api, &[NAMESPACE, OTHER], PATIENCE);
-    world.until_groups(&[WORKERS, THEIRS]).await;
-    world.until("all watches", |_| api.watches("machines") == 2).await;
-    api.refuse_in(OTHER, None, 403);
-    let is_broken = |world: &World| world.workload.informers().iter().any(|(_, it)| it.broken_since.is_some());
-    world.until("the refusal", is_broken).await;
-    assert_eq!((world.problem().as_str(), world.groups()), ("", vec![WORKERS.to_owned(), THEIRS.to_owned()]));
-    api.allow_in(OTHER, None);
-    world.until("the end", |world| !is_broken(world)).await;
-    assert_eq!((world.check(CHECK), world.groups().len()), (None, 2));
-    world.shutdown().await;
-}
-
 /// The informers of templates have a watch per namespace too.
 #[tokio::test(start_paused = true)]
 async fn templates_of_the_others_are_read_all_the_same() {
-    const GROUP: &str = "infrastructure.cluster.x-k8s.io";
     let api = two_namespaces();
     api.serve_group(GROUP, &["v1beta1"]);
     api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    let capacity = json!({"status": {"capacity": {"cpu": "8", "memory": "16Gi"}}});
-    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
-    let more = json!({"spec": {"replicas": 0, "template": {"spec": {"infrastructureRef": reference}}}});
     for (namespace, name) in [(NAMESPACE, "workers"), (OTHER, "theirs")] {
-        api.put_in(namespace, "cloudmachinetemplates", "t", &capacity);
-        api.put_in(namespace, "machinedeployments", name, &scalable(&more));
+        api.put_in(namespace, "cloudmachinetemplates", "t", &template("8"));
+        api.put_in(namespace, "machinedeployments", name, &from_zero("CloudMachineTemplate"));
     }
     api.refuse_in(OTHER, None, 403);
     let world = scoped(&api, &[NAMESPACE, OTHER], PATIENCE);

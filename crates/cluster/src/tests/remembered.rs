@@ -6,28 +6,25 @@ use rules::{
 };
 use serde_json::{Value, json};
 
-use super::{World, fake::*, scalable};
+use super::{GROUP, World, fake::*, from_zero, naming};
 use service::listen::CheckState;
 
-const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+const KIND: &str = "CloudMachineTemplate";
 const CHECK: &str = "remembered/team-a/remembered-nodes";
 
 /// Returns an API with a group that only a remembered Node scales from zero.
-fn from_zero() -> FakeApi {
+fn api() -> FakeApi {
     let api = FakeApi::with_capi();
     api.serve_group(GROUP, &["v1beta1"]);
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
-    let spec = json!({"replicas": 0, "template": {"spec": {"infrastructureRef": reference}}});
-    api.put("machinedeployments", "workers", &scalable(&json!({ "spec": spec })));
+    api.install(GROUP, KIND, "cloudmachinetemplates");
+    api.put("machinedeployments", "workers", &from_zero(KIND));
     api.put("cloudmachinetemplates", "t", &json!({}));
     api
 }
 
 /// Returns a ConfigMap with an entry for that group.
 fn config_map() -> Value {
-    let infrastructure =
-        InfrastructureRef { group: GROUP.into(), kind: "CloudMachineTemplate".into(), name: "t".into() };
+    let infrastructure = InfrastructureRef { group: GROUP.into(), kind: KIND.into(), name: "t".into() };
     let templates = Templates::new(&NAMESPACE.into(), (&infrastructure, SpecDigest::default()), Bootstrap::None);
     let amounts = json!({"cpu": "4", "memory": "8Gi"});
     let entry = json!({
@@ -37,12 +34,12 @@ fn config_map() -> Value {
 }
 
 fn world(api: &FakeApi) -> World {
-    World::remembering(api, ObjectKey::new(NAMESPACE, "remembered-nodes"))
+    World::with(api, Setup { remember: vec![ObjectKey::new(NAMESPACE, "remembered-nodes")], ..Setup::default() })
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_start_waits_for_what_is_remembered_and_follows_it() {
-    let api = from_zero();
+    let api = api();
     api.put("configmaps", "remembered-nodes", &config_map());
     api.hold("configmaps");
     let world = world(&api);
@@ -61,7 +58,7 @@ async fn the_start_waits_for_what_is_remembered_and_follows_it() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_or_the_config_map_all_else_works() {
-    let api = from_zero();
+    let api = api();
     api.refuse("configmaps", 403, "User \"provider\" cannot list resource");
     let world = world(&api);
     world.until_ready().await;
@@ -83,7 +80,7 @@ async fn without_the_right_or_the_config_map_all_else_works() {
 /// Adds a Node of a group that has been ready for so long that no further devices are expected.
 fn put_settled_node(api: &FakeApi, group: &str, name: &str, memory: &str) {
     let owned = |kind: &str, name: &str| json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true}]);
-    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
+    let reference = json!({"apiGroup": GROUP, "kind": KIND, "name": "t"});
     let set = json!({
         "metadata": {"ownerReferences": owned("MachineDeployment", group)},
         "spec": {"template": {"spec": {"infrastructureRef": reference}}},
@@ -122,7 +119,7 @@ fn entry(world: &World) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
-    let api = from_zero();
+    let api = api();
     api.put("configmaps", "remembered-nodes", &json!({}));
     put_settled_node(&api, "workers", "a", "8Gi");
     let drivers =
@@ -155,7 +152,7 @@ async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_volumes_and_devices_are_asked_for_once() {
-    let api = from_zero();
+    let api = api();
     api.put("configmaps", "remembered-nodes", &json!({}));
     put_settled_node(&api, "workers", "a", "8Gi");
     let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403});
@@ -163,9 +160,7 @@ async fn without_the_right_volumes_and_devices_are_asked_for_once() {
     let world = world(&api);
     world.until("an entry", |world| entry(world).contains("8Gi")).await;
     world.until("a request", |_| api.was_asked("/apis/storage.k8s.io/v1/csinodes/a")).await;
-    let reference = json!({"apiGroup": GROUP, "kind": "CloudMachineTemplate", "name": "t"});
-    let spec = json!({"template": {"spec": {"infrastructureRef": reference}}});
-    api.put("machinedeployments", "others", &scalable(&json!({ "spec": spec })));
+    api.put("machinedeployments", "others", &naming(GROUP, KIND, &json!({})));
     put_settled_node(&api, "others", "b", "7Gi");
     world.until("the other group's Node", |world| entry(world).contains("7Gi")).await;
     // The clock goes on only when no task has anything to do.

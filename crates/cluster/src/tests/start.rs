@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use rstest::rstest;
+use rules::Rules;
+use rules::capi::{Keys, OPENSHIFT_GROUP};
 use serde_json::json;
 
-use super::{PATIENCE, WORKERS, World, fake::*, scalable};
+use super::{WORKERS, World, fake::*, scalable};
 use connect::{ClusterRef, NodeAccess, WorkloadSource};
+use index::objects;
 use service::listen::CheckState;
 use testkit::CapturedLog;
 
@@ -49,7 +52,7 @@ async fn a_group_that_is_not_installed_is_reported_and_found_when_it_is() {
 async fn a_version_that_is_not_served_is_reported_with_those_that_are() {
     let api = FakeApi::with_capi();
     api.serve_group(CAPI, &["v1beta2", "v1beta1"]);
-    let world = World::with(&api, Some("v1alpha4"), WorkloadSource::Management, PATIENCE);
+    let world = World::with(&api, Setup { version: Some("v1alpha4"), ..Setup::default() });
     world.until("the cause", |world| world.problem().contains("v1alpha4")).await;
     let problem = world.problem();
     assert!(problem.contains("in the versions v1beta2, v1beta1, not in v1alpha4"), "{problem}");
@@ -103,7 +106,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
     let address = workload_api.serve().await;
     let api = FakeApi::with_capi();
     let source = NodeAccess::default().of(&ClusterRef::new(NAMESPACE, "stage").unwrap());
-    let world = World::with(&api, None, source, PATIENCE);
+    let world = World::with(&api, Setup { source, ..Setup::default() });
     world
         .until("the cause", |world| world.problem().starts_with("workload/nodes: Secret team-a/stage-kubeconfig"))
         .await;
@@ -118,10 +121,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_more() {
-    let said = CapturedLog::default();
-    let writer = said.clone();
-    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _log = tracing::subscriber::set_default(log);
+    let (said, _log) = CapturedLog::begin();
     let api = FakeApi::with_capi();
     for name in ["a", "b", "c"] {
         api.put("machinedeployments", name, &scalable(&json!({})));
@@ -140,11 +140,54 @@ async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_m
 #[tokio::test(start_paused = true)]
 async fn without_nodes_everything_else_is_served() {
     let api = fleet();
-    let world = World::with(&api, None, WorkloadSource::None, PATIENCE);
+    let world = World::with(&api, Setup { source: WorkloadSource::None, ..Setup::default() });
     world.until_ready().await;
     world.until_groups(&[WORKERS]).await;
     assert_eq!(world.check("workload/nodes"), None);
     assert_eq!(world.workload.index().stats().nodes, 0);
     assert!(!api.was_asked("/api/v1/nodes"));
     world.shutdown().await;
+}
+
+/// OpenShift's group serves neither Clusters nor MachineDeployments.
+#[tokio::test(start_paused = true)]
+async fn machine_sets_are_served_without_clusters_and_machine_deployments_which_come_and_go_with_their_kind() {
+    const OF_OPENSHIFT: &str = "MachineSet/team-a/workers";
+    let bounds = json!({"metadata": {"annotations": {
+        "machine.openshift.io/cluster-api-autoscaler-node-group-min-size": "1",
+        "machine.openshift.io/cluster-api-autoscaler-node-group-max-size": "10",
+    }}});
+    let api = FakeApi::with_machine_api();
+    api.put("machinesets", "workers", &scalable(&bounds));
+    let rules = Rules { keys: Keys::new(OPENSHIFT_GROUP), ..objects::rules() };
+    let world = World::with(&api, Setup { rules, ..Setup::default() });
+    world.until_ready().await;
+    world.until_groups(&[OF_OPENSHIFT]).await;
+    assert_eq!(world.check("management/machinesets"), Some((CheckState::Ready, String::new())));
+    for name in ["management/clusters", "management/machinedeployments", "management/machinepools"] {
+        assert_eq!(world.check(name), None, "{name}");
+    }
+    api.install(OPENSHIFT_GROUP, "MachineDeployment", "machinedeployments");
+    api.put("machinedeployments", "workers", &scalable(&bounds));
+    world.until_groups(&[WORKERS, OF_OPENSHIFT]).await;
+    api.uninstall(OPENSHIFT_GROUP, "MachineDeployment");
+    world.until_groups(&[OF_OPENSHIFT]).await;
+    assert_eq!(world.check("management/machinedeployments"), None);
+    world.shutdown().await;
+}
+
+/// Cluster API's own CRDs are installed and upgraded together, so a missing one must not drop node groups.
+#[tokio::test(start_paused = true)]
+async fn cluster_apis_own_group_has_clusters_and_machine_deployments() {
+    for (kind, plural) in
+        [("Cluster", "clusters"), ("MachineDeployment", "machinedeployments"), ("MachineSet", "machinesets")]
+    {
+        let api = FakeApi::with_capi();
+        api.uninstall(CAPI, kind);
+        let world = World::new(&api);
+        world.until(kind, |world| world.problem().contains(&format!("no kind {kind}"))).await;
+        api.install(CAPI, kind, plural);
+        world.until_ready().await;
+        world.shutdown().await;
+    }
 }

@@ -3,45 +3,25 @@
 
 use prost::Message;
 use rules::ProblemKind;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::{WORKERS, World, fake::*, scalable};
-use index::objects::{self, capacity_annotations};
+use super::{GROUP, NOT_FOLLOWED, WORKERS, World, annotated, fake::*, from_zero, scalable, template};
+use index::objects;
 use service::listen::CheckState;
 
-const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+const KIND: &str = "CloudMachineTemplate";
 const CHECK: &str = "templates/CloudMachineTemplate.infrastructure.cluster.x-k8s.io";
 
-const OTHERS: &str = "templates/not-followed";
+const ANNOTATED: &str = "MachineDeployment/team-a/annotated";
 
-const PLURAL: &str = "cloudmachinetemplates";
+/// It is asked for and not guessed.
+const PLURAL: &str = "cloudmachinetemplatice";
 
 fn installed() -> FakeApi {
     let api = FakeApi::with_capi();
     api.serve_group(GROUP, &["v1beta1"]);
     api
-}
-
-fn uses(kind: &str, more: &Value) -> Value {
-    let reference = json!({"apiGroup": GROUP, "kind": kind, "name": "t"});
-    let mut value = scalable(&json!({"spec": {"template": {"spec": {"infrastructureRef": reference}}}}));
-    objects::merge(&mut value, more);
-    value
-}
-
-/// Returns a MachineDeployment that is a group only by its template.
-fn from_zero() -> Value {
-    uses("CloudMachineTemplate", &json!({"spec": {"replicas": 0}}))
-}
-
-/// Returns a MachineDeployment that its annotations make scalable from zero, whatever its template reports.
-fn annotated(kind: &str) -> Value {
-    uses(kind, &capacity_annotations("4", "16Gi"))
-}
-
-fn capacity(cpu: &str) -> Value {
-    json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
 }
 
 /// Returns the cpu in a group's template.
@@ -52,28 +32,12 @@ fn cpu(world: &World) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_missing_leaves_its_groups_to_their_annotations() {
-    let api = installed();
-    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
-    let world = World::synced(&api).await;
-    world.until("the problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
-    assert_eq!(world.groups(), [WORKERS]);
-    assert_eq!(cpu(&world).as_deref(), Some("4"));
-    assert_eq!(world.check(CHECK), None, "a kind that doesn't exist has no check, and so no series, of its own");
-    let Some((CheckState::Informational, why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
-    assert!(why.contains("no kind CloudMachineTemplate"), "{why}");
-    assert!(world.is_ready());
-    assert_eq!(world.problem(), "", "Refresh doesn't fail for it");
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    api.refuse("cloudmachinetemplates", 403, "User \"provider\" cannot list resource");
-    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
-    api.put("machinedeployments", "zero", &from_zero());
+    api.install(GROUP, KIND, PLURAL);
+    api.refuse(PLURAL, 403, "User \"provider\" cannot list resource");
+    api.put("machinedeployments", "workers", &annotated(GROUP, KIND));
+    api.put("machinedeployments", "zero", &from_zero(KIND));
     let world = World::synced(&api).await;
     world.until("the problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
     assert_eq!(world.groups(), [WORKERS], "a group for its template alone is none");
@@ -82,8 +46,8 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
     assert!(why.contains("forbidden") && why.contains("User \"provider\" cannot list resource"), "{why}");
     assert!(world.is_ready());
     assert_eq!(world.problem(), "");
-    api.put("cloudmachinetemplates", "t", &capacity("8"));
-    api.allow("cloudmachinetemplates");
+    api.put(PLURAL, "t", &template("8"));
+    api.allow(PLURAL);
     world.until_groups(&[WORKERS, "MachineDeployment/team-a/zero"]).await;
     world.until("no problem", |world| world.problems_of(WORKERS).is_empty()).await;
     assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())));
@@ -95,9 +59,9 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
 #[tokio::test(start_paused = true)]
 async fn the_first_refresh_waits_for_the_first_list_of_templates() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", PLURAL);
-    api.put(PLURAL, "t", &capacity("8"));
-    api.put("machinedeployments", "workers", &from_zero());
+    api.install(GROUP, KIND, PLURAL);
+    api.put(PLURAL, "t", &template("8"));
+    api.put("machinedeployments", "workers", &from_zero(KIND));
     api.hold(PLURAL);
     let world = World::new(&api);
     world.until("the wait", |world| world.problem() == "templates: the first list isn't complete yet").await;
@@ -113,8 +77,8 @@ async fn the_first_refresh_waits_for_the_first_list_of_templates() {
 #[tokio::test(start_paused = true)]
 async fn templates_that_never_come_hold_the_start_for_ten_seconds() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", PLURAL);
-    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
+    api.install(GROUP, KIND, PLURAL);
+    api.put("machinedeployments", "workers", &annotated(GROUP, KIND));
     api.hold(PLURAL);
     let world = World::new(&api);
     world.until("the wait", |world| world.problem().starts_with("templates: ")).await;
@@ -129,75 +93,63 @@ async fn templates_that_never_come_hold_the_start_for_ten_seconds() {
 
 /// Only the start waits: a kind that is named later affects only its own groups.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_named_later_leaves_refresh_alone() {
+async fn a_kind_is_listed_once_a_group_names_it_and_leaves_refresh_alone() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", PLURAL);
-    api.hold(PLURAL);
-    let world = World::synced(&api).await;
-    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
-    world.until("the kind", |world| world.check(CHECK).is_some()).await;
-    assert_eq!(world.problem(), "");
-    assert!(world.is_ready());
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_appears_later_brings_its_groups() {
-    let api = installed();
-    api.put("machinedeployments", "workers", &from_zero());
-    let world = World::synced(&api).await;
-    world.until("the cause", |world| matches!(world.check(OTHERS), Some((CheckState::Informational, _)))).await;
-    assert_eq!(world.groups(), [""; 0]);
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    api.put("cloudmachinetemplates", "t", &capacity("8"));
-    world.until_groups(&[WORKERS]).await;
-    assert_eq!(cpu(&world).as_deref(), Some("8"));
-    api.put("cloudmachinetemplates", "t", &capacity("16"));
-    world.until("the change", |world| cpu(world).as_deref() == Some("16")).await;
-    api.delete("cloudmachinetemplates", "t");
-    world.until_groups(&[]).await;
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_plural_of_a_kind_is_asked_for_and_not_guessed() {
-    let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplatice");
-    api.put("cloudmachinetemplatice", "t", &capacity("8"));
-    api.put("machinedeployments", "workers", &from_zero());
-    let world = World::synced(&api).await;
-    world.until_groups(&[WORKERS]).await;
-    assert!(!api.was_asked(&format!("/apis/{GROUP}/v1beta1/cloudmachinetemplates")));
-    world.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_nobody_names_is_not_listed() {
-    let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
+    api.install(GROUP, KIND, PLURAL);
     api.put("machinedeployments", "workers", &scalable(&json!({})));
     let world = World::synced(&api).await;
     world.until_groups(&[WORKERS]).await;
-    assert!(!api.was_asked(&format!("/apis/{GROUP}/v1beta1/cloudmachinetemplates")));
-    api.put("machinedeployments", "workers", &from_zero());
-    world.until("the list", |_| api.watches("cloudmachinetemplates") == 1).await;
+    assert!(!api.was_asked(&format!("/apis/{GROUP}/v1beta1/{PLURAL}")), "nobody names it");
+    api.hold(PLURAL);
+    api.put("machinedeployments", "workers", &annotated(GROUP, KIND));
+    world.until("the kind", |world| world.check(CHECK).is_some()).await;
+    assert_eq!(world.problem(), "");
+    assert!(world.is_ready());
+    api.release(PLURAL);
+    world.until("the list", |_| api.watches(PLURAL) == 1).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_missing_leaves_its_groups_to_their_annotations_and_brings_them_later() {
+    let api = installed();
+    api.put("machinedeployments", "annotated", &annotated(GROUP, KIND));
+    api.put("machinedeployments", "workers", &from_zero(KIND));
+    let world = World::synced(&api).await;
+    world.until("the problem", |world| world.problems_of(ANNOTATED) == [ProblemKind::Template.as_str()]).await;
+    assert_eq!(world.groups(), [ANNOTATED], "its annotations are enough");
+    assert_eq!(world.check(CHECK), None, "a kind that doesn't exist has no check, and so no series, of its own");
+    let Some((CheckState::Informational, why)) = world.check(NOT_FOLLOWED) else {
+        panic!("{:?}", world.check(NOT_FOLLOWED))
+    };
+    assert!(why.contains("no kind CloudMachineTemplate"), "{why}");
+    assert!(world.is_ready());
+    assert_eq!(world.problem(), "", "Refresh doesn't fail for it");
+    api.install(GROUP, KIND, PLURAL);
+    api.put(PLURAL, "t", &template("8"));
+    world.until_groups(&[ANNOTATED, WORKERS]).await;
+    assert_eq!(cpu(&world).as_deref(), Some("8"));
+    api.put(PLURAL, "t", &template("16"));
+    world.until("the change", |world| cpu(world).as_deref() == Some("16")).await;
+    api.delete(PLURAL, "t");
+    world.until_groups(&[ANNOTATED]).await;
     world.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn naming_another_kind_leaves_what_is_known_of_the_first() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    api.put("cloudmachinetemplates", "t", &capacity("8"));
-    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
+    api.install(GROUP, KIND, PLURAL);
+    api.put(PLURAL, "t", &template("8"));
+    api.put("machinedeployments", "workers", &annotated(GROUP, KIND));
     let world = World::synced(&api).await;
     world.until("the first kind", |world| world.check(CHECK) == Some((CheckState::Ready, String::new()))).await;
-    api.put("machinedeployments", "others", &annotated("OtherMachineTemplate"));
+    api.put("machinedeployments", "others", &annotated(GROUP, "OtherMachineTemplate"));
     // The clock stands still until all tasks are idle, so the first state seen is the result of one step.
     world
         .until("the second kind", |world| {
             assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())), "it stays known");
-            world.check(OTHERS).is_some()
+            world.check(NOT_FOLLOWED).is_some()
         })
         .await;
     world.shutdown().await;
@@ -207,15 +159,15 @@ async fn naming_another_kind_leaves_what_is_known_of_the_first() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_served_in_another_version_is_followed_there() {
     let api = installed();
-    api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
-    api.put("cloudmachinetemplates", "t", &capacity("8"));
-    api.put("machinedeployments", "workers", &from_zero());
+    api.install(GROUP, KIND, PLURAL);
+    api.put(PLURAL, "t", &template("8"));
+    api.put("machinedeployments", "workers", &from_zero(KIND));
     let world = World::synced(&api).await;
     world.until_groups(&[WORKERS]).await;
     api.serve_group(GROUP, &["v1beta2"]);
-    api.delete("cloudmachinetemplates", "t");
+    api.delete(PLURAL, "t");
     world.until_groups(&[]).await;
-    assert!(api.was_asked(&format!("/apis/{GROUP}/v1beta2/cloudmachinetemplates")));
+    assert!(api.was_asked(&format!("/apis/{GROUP}/v1beta2/{PLURAL}")));
     assert_eq!(world.check(CHECK), Some((CheckState::Ready, String::new())));
     world.shutdown().await;
 }

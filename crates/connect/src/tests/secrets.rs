@@ -32,12 +32,6 @@ async fn read_value(value: &str) -> Result<Kubeconfig, ConnectError> {
 }
 
 #[tokio::test]
-async fn a_secret_with_inline_credentials_is_read() {
-    let read = read_value(&kubeconfig(SERVER, USER)).await.unwrap();
-    assert_eq!(read.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://10.0.0.1:6443"));
-}
-
-#[tokio::test]
 async fn the_kubeconfig_for_nodes_of_the_example_is_read() {
     let example = include_str!("../../../../examples/fleet/nodes-secret.yaml");
     let example: Value = serde_yaml::from_str(example).unwrap();

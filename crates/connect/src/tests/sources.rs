@@ -13,16 +13,15 @@ fn file(text: &str) -> (tempfile::TempDir, Source) {
     (dir, Source::File(path))
 }
 
+/// No API server is there: no request is made for a client.
+#[rstest]
+#[case::a_token("{server: 'https://127.0.0.1:1'}", "{token: abc}")]
+#[case::a_file_beside_it("{server: 'https://127.0.0.1:1'}", "{tokenFile: token}")]
+#[case::a_proxy("{server: 'https://127.0.0.1:1', proxy-url: 'http://user:hunter2@p:3128'}", "{}")]
 #[tokio::test]
-async fn a_file_may_name_other_files_beside_it() {
-    let (dir, source) = file(&kubeconfig("{server: 'https://a'}", "{tokenFile: token}"));
+async fn a_file_may_name_files_and_a_proxy_and_needs_no_request(#[case] cluster: &str, #[case] user: &str) {
+    let (dir, source) = file(&kubeconfig(cluster, user));
     fs::write(dir.path().join("token"), "abc").unwrap();
-    source.connect().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_file_may_name_a_proxy() {
-    let (_dir, source) = file(&kubeconfig("{server: 'https://a', proxy-url: 'http://user:hunter2@p:3128'}", "{}"));
     source.connect().await.unwrap();
 }
 
@@ -43,15 +42,6 @@ async fn a_server_that_is_not_verified_is_named_once_with_the_file() {
     source.connect().await.unwrap();
     assert_eq!(log.take(), "");
     drop(access);
-}
-
-#[tokio::test]
-async fn no_request_is_made_for_a_client() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let (_dir, source) = file(&kubeconfig(&format!("{{server: 'https://{address}'}}"), "{token: abc}"));
-    source.connect().await.unwrap();
 }
 
 #[tokio::test]

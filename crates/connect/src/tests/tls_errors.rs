@@ -70,6 +70,11 @@ fn der(certificate: &Certificate) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(certificate.certificate.as_bytes()).unwrap()
 }
 
+fn expired() -> Certificate {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Certificate::valid_until("localhost", now.saturating_sub(Duration::from_secs(86_400)))
+}
+
 /// Returns the text of a request's failure, or of its answer's.
 async fn failure(config: Config) -> String {
     let client = Policy::WATCHES.client(config, Proxies::default()).unwrap();
@@ -85,29 +90,34 @@ async fn failure(config: Config) -> String {
 }
 
 #[rstest]
-#[case::cut(Server::Tls, "localhost", true, "the server closed the connection")]
+#[case::cut(Server::Tls, Certificate::of("localhost"), true, "the server closed the connection")]
 #[case::a_foreign_authority(
     Server::Tls,
-    "localhost",
+    Certificate::of("localhost"),
     false,
     "the server's certificate is signed by an authority that isn't in the kubeconfig"
 )]
-#[case::another_name(Server::Tls, "a.example", true, "the server's certificate isn't for localhost but for a.example")]
+#[case::expired(Server::Tls, expired(), true, "the server's certificate has expired")]
+#[case::another_name(
+    Server::Tls,
+    Certificate::of("a.example"),
+    true,
+    "the server's certificate isn't for localhost but for a.example"
+)]
 #[case::no_client_certificate(
     Server::Mutual,
-    "localhost",
+    Certificate::of("localhost"),
     true,
     "the server doesn't accept this program's client certificate (CertificateRequired)"
 )]
-#[case::no_tls(Server::Plain, "localhost", true, "the server doesn't speak TLS on this port")]
+#[case::no_tls(Server::Plain, Certificate::of("localhost"), true, "the server doesn't speak TLS on this port")]
 #[tokio::test]
 async fn a_connection_that_tls_breaks_is_explained_in_plain_words(
     #[case] server: Server,
-    #[case] name: &str,
+    #[case] own: Certificate,
     #[case] trusted: bool,
     #[case] expected: &str,
 ) {
-    let own = Certificate::of(name);
     let port = serve(server, &own);
     let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
     let authority = if trusted { own } else { Certificate::of("other") };
@@ -115,16 +125,4 @@ async fn a_connection_that_tls_breaks_is_explained_in_plain_words(
     let said = failure(config).await;
     assert!(said.ends_with(expected), "{said}");
     assert!(!said.contains("rustls") && !said.contains("peer"), "{said}");
-}
-
-#[tokio::test]
-async fn an_expired_certificate_is_named_as_such() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let yesterday = now.saturating_sub(Duration::from_secs(86_400));
-    let own = Certificate::valid_until("localhost", yesterday);
-    let port = serve(Server::Tls, &own);
-    let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
-    config.root_cert = Some(vec![der(&own).to_vec()]);
-    let said = failure(config).await;
-    assert!(said.ends_with("the server's certificate has expired"), "{said}");
 }

@@ -42,7 +42,6 @@ impl Backoff {
         self.next = self.max;
     }
 
-    /// Starts over after a success.
     pub(super) fn reset(&mut self) {
         self.next = self.min;
     }

@@ -194,7 +194,6 @@ struct RawFrame<'a> {
 }
 
 impl<T> Frame<T> {
-    /// Returns the object that is to be stored.
     pub(super) fn stored(&self) -> Option<&Object<T>> {
         match self {
             Self::Add(object) | Self::Modify(object) => Some(object),
@@ -247,7 +246,6 @@ pub(super) struct Bookmark {
 }
 
 impl Bookmark {
-    /// Reads a bookmark, leniently.
     pub(super) fn of(json: &str) -> Self {
         let metadata = serde_json::from_str::<BookmarkObject>(json).map(|found| found.metadata).unwrap_or_default();
         Self {
@@ -532,7 +530,13 @@ mod tests {
     #[case::ended("\r\n", 3, None)]
     #[case::indented("{\n  \"type\": \"DELETED\",\n  \"object\": {\"metadata\": {\"name\": \"}\\\"{\"}}\n}", 4, None)]
     #[case::without_a_line_break(r#" {"type": "DELETED", "object": {"metadata": {"name": "c"}}}"#, 4, None)]
+    #[case::nothing_between(
+        r#"{"type":"ADDED","object":{"metadata":{"name":"c:\\"}}}{"type":"DELETED","object":{"metadata":{"name":"c:\\"}}}"#,
+        5,
+        None
+    )]
     #[case::cut(r#"{"type":"ADDED","object":{"metadata":{"na"#, 3, None)]
+    #[case::cut_before_another("{\"type\":\"ADDED\",\"ob\n{\"type\":\"DELETED\"}\n", 3, Some("not a watch event"))]
     #[case::garbled("{\"type\":1}\n", 3, Some("not a watch event"))]
     #[case::error("{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n", 3, Some("gone"))]
     #[case::too_long(&line("ADDED", &"c".repeat(1_000)), 3, Some("longer than 1000 bytes"))]

@@ -26,7 +26,7 @@ pub enum Event<T> {
         /// True if the object is part of the informer's first list, or was in its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed again with another resource version. In a replay nothing changed.
+    /// The object changed, or was listed again with another resource version.
     Updated {
         /// The state that this handler received last.
         old: Arc<Object<T>>,
@@ -83,13 +83,9 @@ pub trait Handler<T>: Send + 'static {
 
     /// Called once, after all objects of the first complete list have been delivered.
     fn synced(&mut self) {}
-
-    /// Called after all objects of a replay have been delivered, with its mark
-    /// ([`Registration::replay`](super::Registration::replay)).
-    fn replayed(&mut self, _mark: u64) {}
 }
 
-/// A function is a handler that ignores [`Handler::synced`] and [`Handler::replayed`].
+/// A function is a handler that ignores [`Handler::synced`].
 impl<T, F: FnMut(Event<T>) + Send + 'static> Handler<T> for F {
     fn handle(&mut self, event: Event<T>) {
         self(event);
@@ -147,7 +143,6 @@ impl Hooks {
         ErrorHook { hooks: Arc::downgrade(self), hook }
     }
 
-    /// Calls all hooks, on the informer's own task.
     pub(super) fn report(&self, error: impl FnOnce() -> WatchError) {
         let hooks = self.hooks.lock().clone();
         if hooks.is_empty() {

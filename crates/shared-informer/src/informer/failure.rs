@@ -95,7 +95,6 @@ impl Failure {
         }
     }
 
-    /// Creates a failure for an answer of the wrong form.
     pub(super) fn garbled(what: &str, error: &dyn StdError) -> Self {
         Self::Garbled(first_line(&format!("{what}: {error}")))
     }
@@ -108,12 +107,10 @@ impl Failure {
         ))
     }
 
-    /// Returns the HTTP status that the API server sent, if any.
     pub(super) fn code(&self) -> Option<u16> {
         if let Self::Api { code: code @ 1.., .. } = self { Some(*code) } else { None }
     }
 
-    /// Returns the time after which the server asks clients to retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         if let Self::Api { retry_after, .. } = self { *retry_after } else { None }
     }
@@ -126,7 +123,6 @@ impl Failure {
         }
     }
 
-    /// Converts a refusal.
     fn of_status(status: &Status, resource: &str) -> Self {
         let retry_after = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
         Self::from_parts(status.code, &status.message, &status.reason, u64::from(retry_after), resource)

@@ -14,7 +14,6 @@ use super::{
     status::{NotSynced, ScopeStatus, Status},
     store::Store,
 };
-use crate::object::Object;
 
 /// A shared informer. Clones are the same informer; when the last clone and the last [`Registration`] are dropped,
 /// its tasks end, its connections close, and its factory forgets it.
@@ -143,58 +142,6 @@ impl<T> Registration<T> {
     /// [`Registration::has_synced`] distinguishes the two.
     pub async fn synced(&self) {
         self.slot.synced().await;
-    }
-
-    /// Delivers stored objects to the handler once more: each one that `matches`, in this namespace or in all, as an
-    /// [`Event::Updated`](super::Event::Updated) without a change, and then the mark by [`Handler::replayed`].
-    ///
-    /// They go through the handler's queue, so that they are in order with the changes: at the mark, the handler has
-    /// received each object that matched as it was at the call, or as it became later, unless it is gone. Before the
-    /// first list is complete, only what has been listed is replayed. Every call queues a mark, also if nothing
-    /// matched.
-    ///
-    /// `matches` must not use the store: it runs while the store is locked.
-    ///
-    /// ```
-    /// use shared_informer::{Event, Handler, Registration};
-    /// use serde_json::Value;
-    ///
-    /// struct Teams;
-    ///
-    /// impl Handler<Value> for Teams {
-    ///     fn handle(&mut self, event: Event<Value>) {
-    ///         println!("{}", event.key());
-    ///     }
-    ///
-    ///     fn replayed(&mut self, mark: u64) {
-    ///         println!("team {mark} is complete");
-    ///     }
-    /// }
-    ///
-    /// fn add_team(number: u64, teams: &Registration<Value>) {
-    ///     teams.replay(Some("default"), number, |object| {
-    ///         object.decoded().is_some_and(|it| it["metadata"]["labels"]["team"] == number.to_string())
-    ///     });
-    /// }
-    /// ```
-    pub fn replay(&self, namespace: Option<&str>, mark: u64, matches: impl Fn(&Object<T>) -> bool) {
-        self.replay_all(namespace, [mark], matches);
-    }
-
-    /// Like [`Registration::replay`], with several marks after the same objects, which are walked through once.
-    pub fn replay_all(
-        &self,
-        namespace: Option<&str>,
-        marks: impl IntoIterator<Item = u64>,
-        matches: impl Fn(&Object<T>) -> bool,
-    ) {
-        self.shared.store.push_replay(namespace, matches, marks, &self.slot);
-    }
-
-    /// Returns the number of objects in the handler's queue.
-    #[must_use]
-    pub fn queued(&self) -> usize {
-        self.slot.gauge.status().queued
     }
 
     /// Returns true if the handler has processed every change so far.

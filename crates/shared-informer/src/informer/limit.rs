@@ -103,12 +103,6 @@ pub(super) struct Kept {
     shared: Option<SharedLimit>,
 }
 
-impl Default for Kept {
-    fn default() -> Self {
-        Self { bytes: 0, max_bytes: usize::MAX, shared: None }
-    }
-}
-
 impl Kept {
     pub(super) fn new(max_bytes: usize, shared: Option<SharedLimit>) -> Self {
         Self { bytes: 0, max_bytes, shared }

@@ -6,7 +6,6 @@
 
 mod backoff;
 mod decode;
-mod delivery;
 mod event;
 mod failure;
 mod handle;
@@ -52,7 +51,7 @@ pub use self::{
     limit::SharedLimit,
     query::{Namespaces, Query},
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
-    store::{Store, UnknownIndex},
+    store::Store,
 };
 use crate::{intern::Interner, projection::Projection};
 
@@ -119,11 +118,16 @@ impl Factory {
     /// After [`Factory::shutdown`] the returned informer never syncs.
     #[must_use = "an informer that nobody holds ends"]
     pub fn informer<T: Send + Sync + 'static>(&self, query: Query, projection: Projection<T>) -> Informer<T> {
-        let key = Key::of::<T>(query, projection.name());
-        let shared = self.registry.get_or_start(key, |id, key| {
-            let shared = self.start(id, key, projection);
-            let progress = Arc::clone(&shared.progress);
-            (shared, progress)
+        let key = Key { query, r#type: TypeId::of::<T>(), projection: Arc::clone(projection.name()) };
+        let mut entries = self.registry.entries.lock();
+        // An entry whose informer is just being dropped counts as none; its drop removes no other entry.
+        let known = entries.get(&key).and_then(|entry| entry.informer.upgrade()?.downcast().ok());
+        let shared = known.unwrap_or_else(|| {
+            let id = self.registry.ids.fetch_add(1, Ordering::Relaxed);
+            let started = self.start(id, key.clone(), projection);
+            let informer: Weak<dyn Any + Send + Sync> = Arc::downgrade(&started) as Weak<_>;
+            entries.insert(key, Entry { id, informer, progress: Arc::clone(&started.progress) });
+            started
         });
         Informer { shared }
     }
@@ -134,8 +138,7 @@ impl Factory {
         let scopes = key.query.scopes();
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
         let content = (projection.identity, projection.bytes_of);
-        let store = Store::new(namespaces, content, Arc::clone(&progress));
-        let store = Arc::new(store.with_limits(&self.settings));
+        let store = Arc::new(Store::new(namespaces, content, &self.settings, Arc::clone(&progress)));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             // Otherwise each future that it is handed on to would have a place for it.
@@ -227,27 +230,12 @@ impl fmt::Debug for Factory {
     }
 }
 
-#[cfg(test)]
-impl Factory {
-    /// Returns the number of tasks that haven't ended.
-    fn tasks_left(&self) -> usize {
-        self.tasks.left()
-    }
-}
-
 /// The identity of a request for an informer; equal requests share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     query: Query,
     r#type: TypeId,
     projection: Arc<str>,
-}
-
-impl Key {
-    /// Creates the key of a query for objects of type `T`, by the projection of this name.
-    fn of<T: 'static>(query: Query, projection: &Arc<str>) -> Self {
-        Self { query, r#type: TypeId::of::<T>(), projection: Arc::clone(projection) }
-    }
 }
 
 /// The informers in use.
@@ -266,25 +254,6 @@ struct Entry {
 }
 
 impl Registry {
-    /// Returns the informer of a key, or starts one with an id of its own.
-    fn get_or_start<I: Any + Send + Sync>(
-        &self,
-        key: Key,
-        start: impl FnOnce(u64, Key) -> (Arc<I>, Arc<Progress>),
-    ) -> Arc<I> {
-        let mut entries = self.entries.lock();
-        // An entry whose informer is just being dropped counts as none; its drop removes no other entry.
-        let known = entries.get(&key).and_then(|entry| entry.informer.upgrade()?.downcast().ok());
-        if let Some(known) = known {
-            return known;
-        }
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let (started, progress) = start(id, key.clone());
-        let informer: Weak<dyn Any + Send + Sync> = Arc::downgrade(&started) as Weak<_>;
-        entries.insert(key, Entry { id, informer, progress });
-        started
-    }
-
     /// Removes a stopped informer, unless another has replaced it.
     fn forget(&self, key: &Key, id: u64) {
         let mut entries = self.entries.lock();
@@ -293,12 +262,10 @@ impl Registry {
         }
     }
 
-    /// Returns the progress of each informer.
     fn all(&self) -> Vec<Arc<Progress>> {
         self.entries.lock().values().map(|entry| Arc::clone(&entry.progress)).collect()
     }
 
-    /// Returns the number of informers.
     fn len(&self) -> usize {
         self.entries.lock().len()
     }
@@ -331,12 +298,6 @@ impl Tasks {
         self.cancel.cancel();
         self.tracker.close();
         self.tracker.wait().await;
-    }
-
-    /// Returns the number of tasks that haven't ended.
-    #[cfg(test)]
-    fn left(&self) -> usize {
-        self.tracker.len()
     }
 }
 

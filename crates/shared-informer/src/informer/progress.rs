@@ -21,7 +21,7 @@ use super::{
     event::{Event, Hooks},
     failure::Failure,
     query::Query,
-    status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, ScopeStatus, Status, Unsynced},
+    status::{BrokenScope, HandlerStatus, ScopeStatus, Status, Unsynced},
 };
 
 /// The minimum time between two log lines about nameless items.
@@ -46,8 +46,6 @@ pub(super) enum ListCause {
 #[derive(Debug)]
 pub(super) struct Progress {
     resource: String,
-    namespaces: String,
-    selectors: String,
     synced: watch::Sender<bool>,
     stopped: CancellationToken,
     hooks: Arc<Hooks>,
@@ -56,40 +54,25 @@ pub(super) struct Progress {
 
 #[derive(Debug, Default)]
 struct Record {
+    /// The counts, and what was last. [`Progress::status`] adds what follows from the rest.
+    status: Status,
     scopes: Vec<ScopeRecord>,
-    last_error: Option<String>,
-    objects: usize,
-    undecodable: usize,
-    nameless: u64,
     /// The number of nameless items since the last log line about them.
     unlogged_nameless: u64,
     nameless_logged: Option<tokio::time::Instant>,
-    /// The number of states of objects that were left out, since their namespace has more than its limit.
-    left_out: u64,
-    /// The namespaces of these objects, with the number of the last list within which or after which one came.
+    /// The namespaces of objects that were left out, with the number of the last list within which or after which one
+    /// came.
     incomplete: BTreeMap<ArcStr, NonZeroU32>,
-    events: EventCounts,
-    lists: ListCounts,
-    watch_errors: u64,
-    decode_errors: u64,
-    handler_panics: u64,
     handlers: Vec<Weak<Gauge>>,
-    last_event: Option<Instant>,
-    last_list: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct ScopeRecord {
+    status: ScopeStatus,
     /// The namespace's name, for people.
     namespace: String,
-    /// The namespace that the scope covers; `None` for all.
-    covers: Option<String>,
     /// The number of objects of the current list that are still to come, if the server reports it.
     remaining: Option<u64>,
-    listed: bool,
-    /// True while a list is in progress.
-    lists: bool,
-    broken: Option<BrokenScope>,
     /// Since when it has been broken, and when that is to be logged again.
     logged: Option<(tokio::time::Instant, tokio::time::Instant)>,
 }
@@ -97,25 +80,26 @@ struct ScopeRecord {
 impl Progress {
     pub(super) fn new(query: &Query, stopped: CancellationToken) -> Self {
         let scopes = query.scopes().into_iter().map(|scope| ScopeRecord {
-            covers: scope.namespace.clone(),
-            namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
+            namespace: scope.namespace.clone().unwrap_or_else(|| query.namespaces.to_string()),
+            status: ScopeStatus { namespace: scope.namespace, listed: false, lists: false, broken: None },
             remaining: None,
-            listed: false,
-            lists: false,
-            broken: None,
             logged: None,
         });
         let scopes: Vec<_> = scopes.collect();
         let labels = query.labels.iter().map(|labels| format!("labels {labels}"));
         let fields = query.fields.iter().map(|fields| format!("fields {fields}"));
-        Self {
+        let status = Status {
             resource: query.resource_name(),
             namespaces: query.namespaces.to_string(),
             selectors: labels.chain(fields).collect::<Vec<_>>().join(", "),
+            ..Status::default()
+        };
+        Self {
+            resource: status.resource.clone(),
             synced: watch::Sender::new(scopes.is_empty()),
             stopped,
             hooks: Arc::default(),
-            record: Mutex::new(Record { scopes, ..Record::default() }),
+            record: Mutex::new(Record { status, scopes, ..Record::default() }),
         }
     }
 
@@ -131,7 +115,6 @@ impl Progress {
         *self.synced.borrow()
     }
 
-    /// Waits for the first complete list. The error names the missing namespaces.
     pub(super) async fn wait_for_sync(&self, deadline: Duration) -> Result<(), Unsynced> {
         let mut synced = self.synced.subscribe();
         let wait = async {
@@ -149,10 +132,10 @@ impl Progress {
 
     fn unsynced(&self) -> Unsynced {
         let record = self.record.lock();
-        let missing = || record.scopes.iter().filter(|scope| !scope.listed);
+        let missing = || record.scopes.iter().filter(|scope| !scope.status.listed);
         let names: Vec<_> = missing().map(|scope| scope.namespace.as_str()).collect();
-        let reason = missing().find_map(|scope| scope.broken.as_ref().map(|b| b.reason.clone()));
-        let unfinished = || format!("the first list is not complete yet, {} objects so far", record.objects);
+        let reason = missing().find_map(|scope| scope.status.broken.as_ref().map(|b| b.reason.clone()));
+        let unfinished = || format!("the first list is not complete yet, {} objects so far", record.status.objects);
         let stopped = self.stopped.is_cancelled().then(|| "stopped".to_owned());
         Unsynced {
             resource: self.resource.clone(),
@@ -163,53 +146,30 @@ impl Progress {
 
     pub(super) fn status(&self) -> Status {
         let record = self.record.lock();
-        let broken = record.scopes.iter().filter_map(|scope| scope.broken.as_ref());
+        let broken = record.scopes.iter().filter_map(|scope| scope.status.broken.as_ref());
         let broken = broken.min_by_key(|broken| broken.since);
         Status {
-            resource: self.resource.clone(),
-            namespaces: self.namespaces.clone(),
-            selectors: self.selectors.clone(),
             synced: self.has_synced(),
             stopped: self.stopped.is_cancelled(),
             reason: broken.map(|broken| broken.reason.clone()),
-            last_error: record.last_error.clone(),
             broken_since: broken.map(|broken| broken.since),
-            objects: record.objects,
             remaining: record.remaining(),
-            undecodable: record.undecodable,
-            nameless: record.nameless,
-            left_out: record.left_out,
-            events: record.events,
-            lists: record.lists,
-            watch_errors: record.watch_errors,
-            decode_errors: record.decode_errors,
-            handler_panics: record.handler_panics,
             handlers: record.handlers.iter().filter_map(Weak::upgrade).map(|gauge| gauge.status()).collect(),
-            last_event: record.last_event,
-            last_list: record.last_list,
+            ..record.status.clone()
         }
     }
 
-    /// Returns the state of each scope, in the order of the query.
     pub(super) fn scopes(&self) -> Vec<ScopeStatus> {
-        let record = self.record.lock();
-        let scopes = record.scopes.iter().map(|scope| ScopeStatus {
-            namespace: scope.covers.clone(),
-            listed: scope.listed,
-            lists: scope.lists,
-            broken: scope.broken.clone(),
-        });
-        scopes.collect()
+        self.record.lock().scopes.iter().map(|scope| scope.status.clone()).collect()
     }
 
-    /// Records the beginning of a scope's list.
     pub(super) fn list_started(&self, scope: usize, cause: ListCause) {
         let mut record = self.record.lock();
         if let Some(scope) = record.scopes.get_mut(scope) {
             scope.remaining = None;
-            scope.lists = true;
+            scope.status.lists = true;
         }
-        let lists = &mut record.lists;
+        let lists = &mut record.status.lists;
         match cause {
             ListCause::First => lists.first += 1,
             ListCause::Gone => lists.gone += 1,
@@ -225,28 +185,24 @@ impl Progress {
         }
     }
 
-    /// Records a streamed list.
     pub(super) fn list_was_streamed(&self) {
-        self.record.lock().lists.streamed += 1;
+        self.record.lock().status.lists.streamed += 1;
     }
 
-    /// Records that a scope's list is complete, and applied.
     pub(super) fn list_completed(&self, scope: usize) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
-            scope.lists = false;
+            scope.status.lists = false;
         }
     }
 
-    /// Records the complete list of a scope.
     pub(super) fn list_ended(&self, scope: usize) {
         let mut record = self.record.lock();
-        record.last_list = Some(Instant::now());
+        record.status.last_list = Some(Instant::now());
         if let Some(scope) = record.scopes.get_mut(scope) {
-            scope.listed = true;
+            scope.status.listed = true;
         }
     }
 
-    /// Records that the first lists of all awaited scopes are complete.
     pub(super) fn all_synced(&self) {
         self.synced.send_replace(true);
     }
@@ -261,7 +217,7 @@ impl Progress {
     /// [`Self::list_failed`].
     pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> Option<Duration> {
         let mut record = self.record.lock();
-        record.watch_errors += 1;
+        record.status.watch_errors += 1;
         record.failed(scope, failure)
     }
 
@@ -269,26 +225,26 @@ impl Progress {
     pub(super) fn recovered(&self, scope: usize) -> Option<Duration> {
         let mut record = self.record.lock();
         let scope = record.scopes.get_mut(scope)?;
-        scope.broken = None;
+        scope.status.broken = None;
         let (since, _) = scope.logged.take()?;
         Some(since.elapsed())
     }
 
     pub(super) fn event_received(&self) {
-        self.record.lock().last_event = Some(Instant::now());
+        self.record.lock().status.last_event = Some(Instant::now());
     }
 
     pub(super) fn bookmark_received(&self) {
-        let mut record = self.record.lock();
-        record.last_event = Some(Instant::now());
-        record.events.bookmarks += 1;
+        let status = &mut self.record.lock().status;
+        status.last_event = Some(Instant::now());
+        status.events.bookmarks += 1;
     }
 
     /// Counts nameless items. Returns the number since the last log line about them if another one is due: a server
     /// could otherwise cause any number of lines.
     pub(super) fn nameless_received(&self, items: u64) -> Option<u64> {
         let mut record = self.record.lock();
-        record.nameless += items;
+        record.status.nameless += items;
         record.unlogged_nameless += items;
         let is_due = record.nameless_logged.is_none_or(|logged| logged.elapsed() >= NAMELESS_LOGGED_EVERY);
         if record.unlogged_nameless == 0 || !is_due {
@@ -302,7 +258,7 @@ impl Progress {
     /// namespace was left out before.
     pub(super) fn left_out(&self, namespace: &ArcStr, list: NonZeroU32) -> bool {
         let mut record = self.record.lock();
-        record.left_out += 1;
+        record.status.left_out += 1;
         record.incomplete.insert(namespace.clone(), list).is_none()
     }
 
@@ -321,21 +277,18 @@ impl Progress {
         complete
     }
 
-    /// Returns true if objects of this namespace are left out.
     pub(super) fn leaves_out(&self, namespace: &str) -> bool {
         self.record.lock().incomplete.contains_key(namespace)
     }
 
-    /// Returns true if objects of this scope (a namespace, or all) are left out.
     pub(super) fn leaves_any_out(&self, scope: Option<&str>) -> bool {
         self.record.lock().incomplete.keys().any(|namespace| covers(scope, namespace))
     }
 
     pub(super) fn undecodable_received(&self) {
-        self.record.lock().decode_errors += 1;
+        self.record.lock().status.decode_errors += 1;
     }
 
-    /// Records a handler, and forgets those whose gauge was dropped.
     pub(super) fn handler_added(&self, gauge: &Arc<Gauge>) {
         let handlers = &mut self.record.lock().handlers;
         handlers.retain(|known| known.strong_count() > 0);
@@ -343,11 +296,11 @@ impl Progress {
     }
 
     pub(super) fn handler_panicked(&self) {
-        self.record.lock().handler_panics += 1;
+        self.record.lock().status.handler_panics += 1;
     }
 
     pub(super) fn count<T>(&self, event: &Event<T>) {
-        let events = &mut self.record.lock().events;
+        let events = &mut self.record.lock().status.events;
         match event {
             Event::Added { .. } => events.added += 1,
             Event::Updated { .. } => events.updated += 1,
@@ -356,13 +309,12 @@ impl Progress {
     }
 
     pub(super) fn set_counts(&self, objects: usize, undecodable: usize) {
-        let mut record = self.record.lock();
-        record.objects = objects;
-        record.undecodable = undecodable;
+        let status = &mut self.record.lock().status;
+        status.objects = objects;
+        status.undecodable = undecodable;
     }
 }
 
-/// Returns true if a scope covers a namespace.
 fn covers(scope: Option<&str>, namespace: &str) -> bool {
     scope.is_none_or(|scope| scope == namespace)
 }
@@ -370,21 +322,21 @@ fn covers(scope: Option<&str>, namespace: &str) -> bool {
 impl Record {
     /// Returns the number of objects still to come in the first lists, if every server reports it.
     fn remaining(&self) -> Option<u64> {
-        self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
+        self.scopes.iter().filter(|scope| !scope.status.listed).map(|scope| scope.remaining).sum()
     }
 
     fn failed(&mut self, scope: usize, failure: &Failure) -> Option<Duration> {
         let reason = failure.to_string();
-        self.last_error = Some(reason.clone());
+        self.status.last_error = Some(reason.clone());
         let scope = self.scopes.get_mut(scope)?;
-        let before = scope.broken.take();
+        let before = scope.status.broken.take();
         let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
         let now = Instant::now();
         // Another failure in between doesn't mean that the right was granted.
         let forbidden_since = before.as_ref().and_then(|broken| broken.forbidden_since);
         let forbidden_since = forbidden_since.or_else(|| (failure.code() == Some(403)).then_some(now));
         let since = before.map_or(now, |broken| broken.since);
-        scope.broken = Some(BrokenScope { since, reason, forbidden_since });
+        scope.status.broken = Some(BrokenScope { since, reason, forbidden_since });
         let now = tokio::time::Instant::now();
         let (since, due) = scope.logged.get_or_insert((now, now));
         let broken = now.saturating_duration_since(*since);

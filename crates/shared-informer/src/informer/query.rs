@@ -86,7 +86,6 @@ impl Query {
         self.resource.group.is_empty() && self.resource.plural == "secrets"
     }
 
-    /// Returns the scopes to list and watch.
     pub(super) fn scopes(&self) -> Vec<Scope> {
         let scope = |namespace: Option<&String>| Scope {
             namespace: namespace.cloned(),
@@ -186,9 +185,12 @@ mod tests {
 
     #[test]
     fn a_list_asks_for_the_most_recent_state_page_by_page() {
-        let scope = &Query::all(resource()).labels("a=b").scopes()[0];
+        let scope = &Query::all(resource()).labels("a=b").fields("c=d").scopes()[0];
         let request = scope.list(Some(500), Some("next")).unwrap();
-        assert_eq!(request.uri(), "/apis/example.io/v1/widgets?&labelSelector=a%3Db&limit=500&continue=next");
+        assert_eq!(
+            request.uri(),
+            "/apis/example.io/v1/widgets?&fieldSelector=c%3Dd&labelSelector=a%3Db&limit=500&continue=next"
+        );
     }
 
     #[test]

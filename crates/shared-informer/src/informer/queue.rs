@@ -1,24 +1,35 @@
 //! The events that wait for one handler, merged by key: at most two per object, however often it changes. The store
 //! fills the queue, and the handler's task empties it. Must never let a handler receive a state older than one it has
-//! received, nor a change of an object that it doesn't know; nor let a slow one delay anything but lists, for a while.
+//! received, nor a change of an object that it doesn't know; nor let a slow one delay anything but lists, for a while;
+//! nor run a handler while a lock is held, or let its panic escape.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{event::Event, progress::Gauge};
+use super::{
+    event::{Event, Handler},
+    progress::{Gauge, Progress},
+};
 use crate::object::ObjectKey;
 
 /// The capacity that an empty queue keeps.
 const KEPT: usize = 256;
+/// The number of events that a task delivers before it yields to others of its thread.
+const BATCH: usize = 128;
+/// The maximum time before a task yields, so that other tasks of the thread wait for one slow call, not for many. By
+/// tokio's clock: under a paused one the number of events alone decides, however slow the machine is.
+const TURN: Duration = Duration::from_millis(1);
 
 /// The next call of a handler.
 #[derive(Debug)]
@@ -27,13 +38,11 @@ pub(super) enum Next<T> {
     Event(Event<T>),
     /// All objects of the first complete list have been delivered.
     Synced,
-    /// All objects of the replay with this mark have been delivered.
-    Replayed(u64),
 }
 
 /// Waiting events, in the order in which their objects were queued first.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+struct Queue<T> {
     pending: HashMap<ObjectKey, Waiting<T>>,
     /// The order of arrival. A number finds the entry to remove for an object that was created and deleted meanwhile.
     order: BTreeMap<u64, Turn>,
@@ -45,7 +54,6 @@ pub(super) struct Queue<T> {
 enum Turn {
     Object(ObjectKey),
     Synced,
-    Replayed(u64),
 }
 
 #[derive(Debug)]
@@ -71,8 +79,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Adds an event, merged into those that wait for the same object.
-    pub(super) fn push(&mut self, event: Event<T>) {
+    fn push(&mut self, event: Event<T>) {
         let key = event.key();
         let Some(waiting) = self.pending.remove(&key) else {
             let arrival = self.arrive(Turn::Object(key.clone()));
@@ -88,22 +95,15 @@ impl<T> Queue<T> {
     }
 
     /// Queues the call of [`super::Handler::synced`] behind all current entries.
-    pub(super) fn push_synced(&mut self) {
+    fn push_synced(&mut self) {
         self.arrive(Turn::Synced);
     }
 
-    /// Queues the call of [`super::Handler::replayed`] behind all current entries.
-    pub(super) fn push_replayed(&mut self, mark: u64) {
-        self.arrive(Turn::Replayed(mark));
-    }
-
-    /// Returns the number of objects with waiting events.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Removes and returns the next event, if any.
-    pub(super) fn pop(&mut self) -> Option<Next<T>> {
+    fn pop(&mut self) -> Option<Next<T>> {
         let Some((arrival, turn)) = self.order.pop_first() else {
             // The memory of a long first list isn't kept.
             self.pending.shrink_to(KEPT);
@@ -111,7 +111,6 @@ impl<T> Queue<T> {
         };
         let key = match turn {
             Turn::Synced => return Some(Next::Synced),
-            Turn::Replayed(mark) => return Some(Next::Replayed(mark)),
             Turn::Object(key) => key,
         };
         match self.pending.remove(&key)?.events {
@@ -165,7 +164,7 @@ pub(super) const CAPACITY: usize = 1_000;
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     /// Notified when events were queued.
-    pub(super) filled: Notify,
+    filled: Notify,
     /// Notified when the queue has come down to [`CAPACITY`].
     caught_up: Notify,
     pub(super) gauge: Arc<Gauge>,
@@ -200,17 +199,54 @@ impl<T> Slot<T> {
         self.queue.lock().push_synced();
     }
 
-    /// Queues the call of [`super::Handler::replayed`], like [`Self::push`].
-    pub(super) fn push_replayed(&self, mark: u64) {
-        self.queue.lock().push_replayed(mark);
-    }
-
-    /// Wakes the handler's task for the queued events.
     pub(super) fn wake(&self) {
         self.filled.notify_one();
     }
 
-    /// Removes and returns the next event, if any.
+    /// Runs the handler's task: delivers queued events, until removed.
+    pub(super) async fn run<H: Handler<T>>(self: Arc<Self>, mut handler: H, progress: Arc<Progress>) {
+        let (mut delivered, mut turn) = (0_usize, Instant::now());
+        while !self.removed.is_cancelled() {
+            if !self.deliver_next(&mut handler, &progress) {
+                tokio::select! {
+                    () = self.filled.notified() => {}
+                    () = self.removed.cancelled() => {}
+                }
+                (delivered, turn) = (0, Instant::now());
+            }
+            delivered += 1;
+            if delivered >= BATCH || turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                (delivered, turn) = (0, Instant::now());
+            }
+        }
+    }
+
+    /// Delivers the next entry; returns false if there is none.
+    pub(super) fn deliver_next<H: Handler<T>>(&self, handler: &mut H, progress: &Progress) -> bool {
+        // The queue isn't locked while the handler runs.
+        let Some(next) = self.pop() else {
+            return false;
+        };
+        let synced = matches!(next, Next::Synced);
+        let called = catch_unwind(AssertUnwindSafe(|| match next {
+            Next::Event(event) => handler.handle(event),
+            Next::Synced => handler.synced(),
+        }));
+        if called.is_err() {
+            progress.handler_panicked();
+            tracing::error!(
+                resource = progress.resource(),
+                handler = &*self.gauge.name,
+                "an informer's handler panicked; it goes on with the next event"
+            );
+        }
+        if synced {
+            self.gauge.synced.send_replace(true);
+        }
+        true
+    }
+
     pub(super) fn pop(&self) -> Option<Next<T>> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
@@ -252,7 +288,6 @@ impl<T> Slot<T> {
         queue.len() == 0 && !self.busy.load(Ordering::Relaxed)
     }
 
-    /// Returns true if [`super::Handler::synced`] was called.
     pub(super) fn has_synced(&self) -> bool {
         *self.gauge.synced.borrow()
     }
@@ -300,7 +335,6 @@ mod tests {
         let version = |object: &Arc<Object<u32>>| object.metadata.resource_version.to_string();
         match next {
             Next::Synced => "synced".into(),
-            Next::Replayed(mark) => format!("replayed {mark}"),
             Next::Event(event) => {
                 let name = &event.object().metadata.key.name;
                 match event {
@@ -348,18 +382,6 @@ mod tests {
         queue.push(added("b", 2));
         queue.push(updated("a", 1, 3));
         assert_eq!(drain(&mut queue), ["+a3!", "synced", "+b2!"]);
-    }
-
-    #[test]
-    fn a_mark_comes_after_all_that_waited_and_before_what_is_new() {
-        let mut queue = Queue::default();
-        queue.push(deleted("a", 1));
-        queue.push(added("a", 2));
-        queue.push(updated("a", 2, 2));
-        queue.push_replayed(7);
-        queue.push(added("b", 3));
-        queue.push(updated("a", 2, 4));
-        assert_eq!(drain(&mut queue), ["-a1", "+a4", "replayed 7", "+b3!"]);
     }
 
     #[test]

@@ -44,6 +44,10 @@ const MAX_REPEATS: usize = 10_000;
 const CATCH_UP: Duration = Duration::from_secs(10);
 /// The exponent of the maximum number of watches between two lists that find if namespaces are within their limit.
 const MAX_RECOUNTS: u32 = 2;
+/// The number of consecutive failures of a streamed list after which this list is requested in pages.
+const ATTEMPTS: u32 = 3;
+/// The maximum number of a list's objects that are left out of their namespaces, as a multiple of those that are kept.
+const MAX_LEFT_OUT: usize = 16;
 
 /// Makes the client of a request.
 pub(super) type MakeClient = Arc<dyn Fn() -> Client + Send + Sync>;
@@ -81,8 +85,8 @@ pub(super) struct Reflector<T> {
 type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 
 /// A watch whose answer has begun.
-pub(super) struct Open {
-    pub(super) frames: Frames<Body>,
+struct Open {
+    frames: Frames<Body>,
     /// The time of the request.
     started: Instant,
     /// The requested duration.
@@ -90,11 +94,11 @@ pub(super) struct Open {
 }
 
 /// A complete list.
-pub(super) struct Listed {
+struct Listed {
     /// The version to watch from.
-    pub(super) version: String,
+    version: String,
     /// The open watch of a streamed list.
-    pub(super) open: Option<Open>,
+    open: Option<Open>,
 }
 
 /// The end of one watch.
@@ -109,7 +113,6 @@ struct Ended {
 }
 
 impl<T: Send + Sync + 'static> Reflector<T> {
-    /// Runs until dropped.
     pub(super) async fn run(mut self: Box<Self>) {
         let mut cause = ListCause::First;
         loop {
@@ -120,7 +123,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Lists until a list is complete.
     async fn list(&mut self, mut cause: ListCause) -> Listed {
         let mut expired = 0;
         loop {
@@ -327,13 +329,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         ended
     }
 
-    /// Returns the duration to request for the next watch.
-    pub(super) fn watch_time(&self) -> Duration {
+    fn watch_time(&self) -> Duration {
         shorten(self.settings.watch_timeout, 0.1).max(MIN_WATCH)
     }
 
-    /// Sends the request for a watch and waits for the answer to begin.
-    pub(super) async fn open(
+    async fn open(
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
         requested: Duration,
@@ -436,7 +436,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Counts skipped items. Logs the first ones, and then once a minute their sum, for which it also has to be called
     /// without items.
-    pub(super) fn skip_nameless(&self, items: u64) {
+    fn skip_nameless(&self, items: u64) {
         if let Some(items) = self.progress.nameless_received(items) {
             tracing::warn!(
                 resource = self.progress.resource(),
@@ -446,7 +446,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    pub(super) fn recovered(&self) {
+    fn recovered(&self) {
         if let Some(broken) = self.progress.recovered(self.position) {
             tracing::info!(
                 resource = self.progress.resource(),
@@ -457,7 +457,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    pub(super) async fn list_failed(&mut self, failure: &Failure) {
+    async fn list_failed(&mut self, failure: &Failure) {
         let logged = self.progress.list_failed(self.position, failure);
         self.pause(Phase::List, failure, logged).await;
     }
@@ -493,7 +493,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Calls the error hooks.
     fn report(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
         self.progress.hooks().report(|| WatchError {
             resource: self.progress.resource().to_owned(),
@@ -504,14 +503,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             retry_in,
         });
     }
-}
 
-/// The number of consecutive failures of a streamed list after which this list is requested in pages.
-const ATTEMPTS: u32 = 3;
-
-impl<T: Send + Sync + 'static> Reflector<T> {
     /// Requests a streamed list; returns `None` if pages should be requested.
-    pub(super) async fn streamed(&mut self) -> Option<Listed> {
+    async fn streamed(&mut self) -> Option<Listed> {
         for _ in 0..ATTEMPTS {
             if !self.streams_lists || self.streams_lose_end.load(Ordering::Relaxed) {
                 return None;
@@ -612,18 +606,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         *left_out += self.store.apply_page(listing, objects)?;
         Ok(None)
     }
-}
 
-/// The maximum number of a list's objects that are left out of their namespaces, as a multiple of those that are kept.
-const MAX_LEFT_OUT: usize = 16;
-
-impl<T: Send + Sync + 'static> Reflector<T> {
-    pub(super) fn begin_list(&self) -> Listing {
+    fn begin_list(&self) -> Listing {
         self.store.begin_list(self.first, self.scope.namespace.as_deref())
     }
 
-    /// Returns the memory of these objects.
-    pub(super) fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
+    fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
         let bytes_of = self.decoder.projection.bytes_of;
         let bytes = |object: &Object<T>| memory_of(&object.metadata, object.content.as_deref(), bytes_of);
         objects.into_iter().map(bytes).sum()
@@ -631,21 +619,21 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Fails a list that exceeds a limit, repeated objects included. What is left out has a limit of its own, so that
     /// no list is endless. The store checks by itself what it holds besides.
-    pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
+    fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
         received.without(left_out).check(&self.settings)?;
         Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)
     }
 
     /// Drops the new objects of a list that has failed, if more are stored than may be, or if the limit that it has
     /// reached is shared: before the pause that follows, and not at the next list.
-    pub(super) fn release(&self, failure: &Failure) {
+    fn release(&self, failure: &Failure) {
         let is_shared = failure.is_beyond_limit() && self.settings.shared_limit.is_some();
         if is_shared || self.store.amount().check(&self.settings).is_err() {
             self.store.drop_unlisted(self.scope.namespace.as_deref());
         }
     }
 
-    pub(super) fn end_list(&mut self, listing: Listing) {
+    fn end_list(&mut self, listing: Listing) {
         self.progress.list_ended(self.position);
         self.first = false;
         let namespace = self.scope.namespace.as_deref();

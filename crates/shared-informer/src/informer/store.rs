@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroU32,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
@@ -49,7 +48,6 @@ struct State<T> {
     /// The function that returns the identity within a content.
     identity: IdentityOf<T>,
     bytes_of: Option<BytesOf<T>>,
-    indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
     /// The estimated memory of all objects.
@@ -73,6 +71,7 @@ impl<T> Store<T> {
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
         (identity, bytes_of): (IdentityOf<T>, Option<BytesOf<T>>),
+        settings: &Settings,
         progress: Arc<Progress>,
     ) -> Self {
         Self {
@@ -80,11 +79,10 @@ impl<T> Store<T> {
                 objects: BTreeMap::new(),
                 identity,
                 bytes_of,
-                indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
-                kept: Kept::default(),
-                shares: Shares::default(),
+                kept: Kept::new(settings.max_bytes, settings.shared_limit.clone()),
+                shares: Shares { limit: settings.max_of_namespace, ..Shares::default() },
                 undecodable: 0,
                 listings: NonZeroU32::MIN,
                 complete: HashMap::new(),
@@ -94,14 +92,6 @@ impl<T> Store<T> {
             }),
             progress,
         }
-    }
-
-    /// Sets the limits of an empty store: those of each namespace, and the one that it shares with other kinds.
-    pub(super) fn with_limits(mut self, settings: &Settings) -> Self {
-        let state = self.state.get_mut();
-        state.shares = Shares::new(settings.max_of_namespace);
-        state.kept = Kept::new(settings.max_bytes, settings.shared_limit.clone());
-        self
     }
 
     /// Returns the object under a key.
@@ -138,7 +128,6 @@ impl<T> Store<T> {
         self.len() == 0
     }
 
-    /// Returns the number of objects and their memory.
     pub(super) fn amount(&self) -> Amount {
         let state = self.state.read();
         Amount { objects: state.count, bytes: state.kept.bytes() }
@@ -148,43 +137,6 @@ impl<T> Store<T> {
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         self.state.read().covered(Some(namespace), |_| true)
-    }
-
-    /// Adds an index under a name, over current and future objects. Does nothing and returns false if there is an
-    /// index with that name already. `values` must always return the same values for the same object, and must not
-    /// use the store: it runs while the store is locked.
-    pub fn add_index(
-        &self,
-        name: impl Into<String>,
-        values: impl Fn(&Object<T>) -> Vec<String> + Send + Sync + 'static,
-    ) -> bool {
-        let name = name.into();
-        let mut state = self.state.write();
-        if state.indexes.contains_key(&name) {
-            return false;
-        }
-        let mut index = Index::new(Box::new(values));
-        for object in state.objects() {
-            index.insert(&object);
-        }
-        state.indexes.insert(name, index);
-        true
-    }
-
-    /// Returns the objects that an index has under a value.
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
-        match self.state.read().indexes.get(name) {
-            Some(index) => Ok(index.get(value)),
-            None => Err(UnknownIndex(name.to_owned())),
-        }
-    }
-
-    /// Returns the values of an index, unordered.
-    pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
-        match self.state.read().indexes.get(name) {
-            Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
-            None => Err(UnknownIndex(name.to_owned())),
-        }
     }
 
     /// Returns the objects that don't decode, with the error. Free if there are none.
@@ -213,48 +165,25 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
-    /// Queues an update without a change for each matching object of a namespace, or of all; then the marks. It holds the
-    /// lock, so that no update follows the object's delete.
-    pub(super) fn push_replay(
-        &self,
-        namespace: Option<&str>,
-        matches: impl Fn(&Object<T>) -> bool,
-        marks: impl IntoIterator<Item = u64>,
-        slot: &Slot<T>,
-    ) {
-        let state = self.state.read();
-        for object in state.covered(namespace, |_| true).into_iter().filter(|object| matches(object)) {
-            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
-        }
-        for mark in marks {
-            slot.push_replayed(mark);
-        }
-        slot.wake();
-    }
-
     /// Returns a handler that lags behind.
     pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
         self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
     }
 
-    /// Removes a handler's slot.
     pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
         let mut state = self.state.write();
         state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
     }
 
-    /// Stops waiting for the first list of a namespace.
     pub(super) fn stop_waiting_for(&self, namespace: &str) {
         self.batch().state.stop_waiting_for(Some(namespace), &self.progress);
     }
 
-    /// Begins to apply a batch of changes.
     pub(super) fn batch(&self) -> Batch<'_, T> {
         Batch { state: self.state.write(), progress: &self.progress }
     }
 }
 
-/// Sorts by namespace and name.
 fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
     objects.sort_unstable_by(|a, b| a.metadata.key.cmp(&b.metadata.key));
     objects
@@ -314,7 +243,7 @@ impl<T> State<T> {
             let since = listing.map_or_else(complete, |listing| listing.number);
             names.insert(name.clone(), Stored::new(&object, Lists { last: number, since }, identity));
             self.count += 1;
-            self.index(&object);
+            self.count_in(&object);
             self.emit(Event::Added { object, initial }, progress);
             return true;
         };
@@ -326,8 +255,8 @@ impl<T> State<T> {
             return false;
         }
         let old = stored.replace(&object, identity);
-        self.unindex(&old);
-        self.index(&object);
+        self.count_out(&old);
+        self.count_in(&object);
         if same_object {
             self.emit(Event::Updated { old, new: object }, progress);
             return true;
@@ -355,7 +284,6 @@ impl<T> State<T> {
         last
     }
 
-    /// Removes and returns the object with that key.
     fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
@@ -364,7 +292,7 @@ impl<T> State<T> {
             self.objects.remove(namespace);
         }
         self.count -= 1;
-        self.unindex(&stored);
+        self.count_out(&stored);
         Some(stored)
     }
 
@@ -384,24 +312,18 @@ impl<T> State<T> {
         (memory_of(&object.metadata, object.content.as_deref(), self.bytes_of), before)
     }
 
-    fn index(&mut self, object: &Arc<Object<T>>) {
+    fn count_in(&mut self, object: &Object<T>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.kept.add(bytes);
         self.shares.add(&object.metadata.key.namespace, bytes);
         self.undecodable += usize::from(object.content.is_err());
-        for index in self.indexes.values_mut() {
-            index.insert(object);
-        }
     }
 
-    fn unindex(&mut self, object: &Object<T>) {
+    fn count_out(&mut self, object: &Object<T>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.kept.subtract(bytes);
         self.shares.subtract(&object.metadata.key.namespace, bytes);
         self.undecodable -= usize::from(object.content.is_err());
-        for index in self.indexes.values_mut() {
-            index.remove(object);
-        }
     }
 
     fn emit(&mut self, event: Event<T>, progress: &Progress) {
@@ -560,18 +482,12 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(limit: Option<NamespaceLimit>) -> Self {
-        Self { limit, ..Self::default() }
-    }
-
-    /// Counts an object of so many bytes.
     fn add(&mut self, namespace: &ArcStr, bytes: usize) {
         if self.limit.is_some() {
             *self.stored.entry(namespace.clone()).or_default() += Amount { objects: 1, bytes };
         }
     }
 
-    /// Counts an object of so many bytes no more.
     fn subtract(&mut self, namespace: &ArcStr, bytes: usize) {
         let Some(stored) = self.stored.get_mut(namespace) else { return };
         *stored = stored.without(Amount { objects: 1, bytes });
@@ -596,7 +512,6 @@ impl Shares {
 
 #[cfg(test)]
 impl<T> Store<T> {
-    /// Returns the amount of a namespace, if namespaces have a limit.
     pub(super) fn share_of(&self, namespace: &str) -> Amount {
         self.state.read().shares.stored.get(namespace).copied().unwrap_or_default()
     }
@@ -637,61 +552,5 @@ impl<T> State<T> {
             stored.set_last_list(listing.number);
         }
         true
-    }
-}
-
-/// A function that returns the values under which an object is indexed.
-type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;
-
-/// The error for an index that a store doesn't have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown index {0:?}")]
-pub struct UnknownIndex(pub String);
-
-/// Objects by the values that one function returns for them.
-struct Index<T> {
-    values_of: Box<IndexFn<T>>,
-    objects: HashMap<String, BTreeMap<ObjectKey, Arc<Object<T>>>>,
-}
-
-impl<T> Index<T> {
-    fn new(values: Box<IndexFn<T>>) -> Self {
-        Self { values_of: values, objects: HashMap::new() }
-    }
-
-    fn insert(&mut self, object: &Arc<Object<T>>) {
-        for value in self.values_of(object) {
-            self.objects.entry(value).or_default().insert(object.key(), Arc::clone(object));
-        }
-    }
-
-    fn remove(&mut self, object: &Object<T>) {
-        for value in self.values_of(object) {
-            let Some(objects) = self.objects.get_mut(&value) else {
-                continue;
-            };
-            objects.remove(&object.key());
-            if objects.is_empty() {
-                self.objects.remove(&value);
-            }
-        }
-    }
-
-    /// Returns the objects under a value, ordered by key.
-    fn get(&self, value: &str) -> Vec<Arc<Object<T>>> {
-        self.objects.get(value).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
-    }
-
-    /// Iterates over all values.
-    fn values(&self) -> impl Iterator<Item = &str> {
-        self.objects.keys().map(String::as_str)
-    }
-
-    /// Returns the values of an object; none if the index function panics, since the watch must go on.
-    fn values_of(&self, object: &Object<T>) -> Vec<String> {
-        catch_unwind(AssertUnwindSafe(|| (self.values_of)(object))).unwrap_or_else(|_| {
-            tracing::error!(object = %object.key(), "an index function panicked");
-            Vec::new()
-        })
     }
 }

@@ -56,7 +56,6 @@ impl<T> Stored<T> {
         }
     }
 
-    /// Returns the object, for readers and handlers.
     pub(super) fn object(&self, identity: IdentityOf<T>) -> Arc<Object<T>> {
         match self {
             Self::Content(content, _) => {
@@ -109,10 +108,7 @@ impl Amount {
         }
         Ok(())
     }
-}
 
-impl Amount {
-    /// Returns the rest without a part of it.
     pub(super) fn without(self, part: Self) -> Self {
         Self { objects: self.objects.saturating_sub(part.objects), bytes: self.bytes.saturating_sub(part.bytes) }
     }

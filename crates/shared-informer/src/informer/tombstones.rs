@@ -56,7 +56,6 @@ impl Tombstones {
         }
     }
 
-    /// Forgets the deletions in a namespace, or all.
     pub(super) fn forget(&mut self, namespace: Option<&str>) {
         let covered = |tombstone: &Tombstone| namespace.is_none_or(|namespace| tombstone.namespace == *namespace);
         self.by_uid.retain(|_, tombstone| !covered(tombstone));

@@ -42,41 +42,37 @@ fn changed_by(old: &Value, new: &Value) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn whoever_has_moved_on_in_time_changed_it() {
-    let old = object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]);
-    let new = object(1, 2, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 2, status())]);
-    assert_eq!(changed_by(&old, &new), ["controller/status"]);
-}
-
-#[test]
-fn the_same_manager_is_another_one_for_the_status() {
-    let old = object(1, 1, vec![entry("m", None, 1, spec()), entry("m", Some("status"), 1, status())]);
-    let new = object(2, 1, vec![entry("m", None, 2, spec()), entry("m", Some("status"), 1, status())]);
-    assert_eq!(changed_by(&old, &new), ["m"]);
-}
-
-#[test]
-fn a_new_manager_changed_it_and_the_one_that_lost_a_field_did_not() {
-    let old = object(1, 1, vec![entry("user", None, 1, spec())]);
-    let lost = json!({"f:spec": {"f:taints": {}}});
-    let new =
-        object(2, 1, vec![entry("user", None, 1, lost), entry("editor", None, 2, json!({"f:spec": {"f:a": {}}}))]);
-    assert_eq!(changed_by(&old, &new), ["editor"]);
-}
-
-#[test]
-fn changes_that_were_merged_name_all_who_made_them() {
-    let old = object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]);
-    let new = object(2, 2, vec![entry("user", None, 2, spec()), entry("controller", Some("status"), 3, status())]);
-    assert_eq!(changed_by(&old, &new), ["user", "controller/status"]);
-}
-
-#[test]
-fn within_one_second_new_fields_decide() {
-    let old = object(1, 1, vec![entry("a", None, 1, json!({})), entry("b", None, 1, status())]);
-    let new = object(2, 1, vec![entry("a", None, 1, spec()), entry("b", None, 1, status())]);
-    assert_eq!(changed_by(&old, &new), ["a"]);
+#[rstest::rstest]
+#[case::whoever_has_moved_on_in_time(
+    object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]),
+    object(1, 2, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 2, status())]),
+    &["controller/status"]
+)]
+#[case::the_same_manager_is_another_one_for_the_status(
+    object(1, 1, vec![entry("m", None, 1, spec()), entry("m", Some("status"), 1, status())]),
+    object(2, 1, vec![entry("m", None, 2, spec()), entry("m", Some("status"), 1, status())]),
+    &["m"]
+)]
+#[case::a_new_one_and_not_the_one_that_lost_a_field(
+    object(1, 1, vec![entry("user", None, 1, spec())]),
+    object(2, 1, vec![
+        entry("user", None, 1, json!({"f:spec": {"f:taints": {}}})),
+        entry("editor", None, 2, json!({"f:spec": {"f:a": {}}})),
+    ]),
+    &["editor"]
+)]
+#[case::all_of_changes_that_were_merged(
+    object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]),
+    object(2, 2, vec![entry("user", None, 2, spec()), entry("controller", Some("status"), 3, status())]),
+    &["user", "controller/status"]
+)]
+#[case::within_one_second_whoever_has_new_fields(
+    object(1, 1, vec![entry("a", None, 1, json!({})), entry("b", None, 1, status())]),
+    object(2, 1, vec![entry("a", None, 1, spec()), entry("b", None, 1, status())]),
+    &["a"]
+)]
+fn a_change_names_its_authors(#[case] old: Value, #[case] new: Value, #[case] by: &[&str]) {
+    assert_eq!(changed_by(&old, &new), by);
 }
 
 #[rstest::rstest]

@@ -1,8 +1,7 @@
 //! Tests of the sources of URLs, of refused URLs, and that no URL is ever visible.
 
-use std::io::Write;
-
 use rstest::rstest;
+use testkit::CapturedLog;
 
 use super::*;
 use crate::notify::delivery::retry_after;
@@ -80,21 +79,6 @@ fn retry_after_is_seconds_or_a_date(#[case] text: &str, #[case] seconds: Option<
     assert_eq!(retry_after(&headers, Timestamp::UNIX_EPOCH), seconds.map(Duration::from_secs));
 }
 
-/// Everything that is logged, at every level.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[rstest]
 #[case::delivered(&[])]
 #[case::failing(&[Answer::Status(500), Answer::RetryAfter(429, "0")])]
@@ -102,7 +86,7 @@ impl Write for Log {
 #[case::hanging(&[Answer::Never])]
 #[tokio::test]
 async fn no_log_line_at_any_level_shows_the_url(#[case] answers: &[Answer]) {
-    let log = Log::default();
+    let log = CapturedLog::default();
     let writer = log.clone();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
@@ -120,7 +104,7 @@ async fn no_log_line_at_any_level_shows_the_url(#[case] answers: &[Answer]) {
         notifier.offer(&modified("b"));
         format!("{:?} {notifier:?}", notifier.drain(Duration::from_millis(300)).await)
     };
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.take();
     assert!(log.contains("be delivered") && log.contains("connection: connection refused"), "{log}");
     assert!(!log.contains(TOKEN) && !shown.contains(TOKEN), "{log}{shown}");
 }

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod any_interleaving;
-mod informer;
 mod objects;
 mod rules;
-mod templates;
 mod world;

@@ -9,8 +9,8 @@ use rules::capi::{ObjectKey, ScalableKind};
 use serde_json::{Value, json};
 use shared_informer::{Event, Handler as _, Interner, Object, Projection};
 
-use super::super::CoreKind;
-use index::{Feed, IndexFeed, Sink, objects::merge};
+use super::super::{ByCluster, CoreKind, CoreObject};
+use index::{Feed, Index, IndexFeed, Sink, objects::merge};
 
 pub(super) const CLUSTERS: CoreKind = CoreKind::Cluster;
 pub(super) const DEPLOYMENTS: CoreKind = CoreKind::Scalable(ScalableKind::MachineDeployment);
@@ -83,7 +83,7 @@ pub(super) fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>,
 }
 
 /// A delivery of an informer that waits.
-pub(super) enum Waiting<T> {
+enum Waiting<T> {
     Event(Event<T>),
     Synced,
 }
@@ -103,14 +103,6 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
     pub(super) fn new(sink: &Arc<S>, kind: T::Kind, projection: Projection<T>) -> Self {
         let feed = Feed::new(Arc::clone(sink), kind.clone(), HashSet::new());
         Self { kind, projection, sink: Arc::clone(sink), store: BTreeMap::new(), queue: Vec::new(), feed }
-    }
-
-    pub(super) fn kind(&self) -> &T::Kind {
-        &self.kind
-    }
-
-    pub(super) fn object(&self, key: &ObjectKey) -> &Arc<Object<T>> {
-        &self.store[key]
     }
 
     /// Adds or updates an object. One with another uid replaces the one under its name.
@@ -138,11 +130,6 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
         self.store.keys().filter(|key| *key.namespace == *namespace).cloned().collect()
     }
 
-    /// Returns an object as it is now, if it exists.
-    pub(super) fn current(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        self.store.get(key).cloned()
-    }
-
     /// Lists again, with a feed that replaces the one before; what waited for that one is lost.
     pub(super) fn relist(&mut self) {
         self.feed = Feed::new(Arc::clone(&self.sink), self.kind.clone(), self.feed.keys().take());
@@ -153,13 +140,12 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
         self.queue.push(Waiting::Synced);
     }
 
-    /// Shows a test the next event, and delivers it; returns false if there is none.
-    pub(super) fn deliver(&mut self, show: impl FnOnce(&Waiting<T>)) -> bool {
+    /// Delivers the next event; returns false if there is none.
+    pub(super) fn deliver(&mut self) -> bool {
         if self.queue.is_empty() {
             return false;
         }
         let waiting = self.queue.remove(0);
-        show(&waiting);
         match waiting {
             Waiting::Event(event) => self.feed.handle(event),
             Waiting::Synced => self.feed.synced(),
@@ -184,5 +170,53 @@ impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
             (waiting, event) => panic!("{:?} after {:?}", event.key(), waiting.key()),
         };
         self.queue.insert(place, Waiting::Event(merged));
+    }
+}
+
+/// An informer of any kind.
+pub(super) trait Informer {
+    fn set(&mut self, json: &Value);
+    fn delete(&mut self, key: &ObjectKey);
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey>;
+    /// Fills the index of a Cluster with one object, as it is now.
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &ByCluster);
+    fn relist(&mut self);
+    fn deliver(&mut self) -> bool;
+    /// Adds the objects with these keys to an index that knows no other Cluster.
+    fn show(&self, keys: &HashSet<ObjectKey>, index: &Arc<Index>);
+}
+
+impl<T: CoreObject> Informer for FakeInformer<T, ByCluster> {
+    fn set(&mut self, json: &Value) {
+        self.set(json);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.delete(key);
+    }
+
+    fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.keys_in(namespace)
+    }
+
+    fn fill(&self, cluster: &ObjectKey, key: &ObjectKey, sink: &ByCluster) {
+        sink.fill(&self.kind, &[cluster.name.clone()].into(), std::slice::from_ref(key), |key| {
+            self.store.get(key).cloned()
+        });
+    }
+
+    fn relist(&mut self) {
+        self.relist();
+    }
+
+    fn deliver(&mut self) -> bool {
+        self.deliver()
+    }
+
+    fn show(&self, keys: &HashSet<ObjectKey>, index: &Arc<Index>) {
+        let mut feed = Feed::<T, Index>::new(Arc::clone(index), self.kind.clone(), HashSet::new());
+        for object in keys.iter().map(|key| &self.store[key]) {
+            feed.handle(Event::Added { object: Arc::clone(object), initial: true });
+        }
     }
 }

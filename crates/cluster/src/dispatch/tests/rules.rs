@@ -1,6 +1,7 @@
 //! Tests of each rule of the way to an index.
 
-use index::{Index, IndexFeed as _};
+use index::{Index, IndexFeed as _, KindState};
+use rules::GroupId;
 use rules::capi::{
     Machine, ObjectKey,
     ScalableKind::{MachineDeployment, MachineSet},
@@ -60,18 +61,6 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_object_goes_to_the_index_of_the_cluster_it_names() {
-    let mut world = two();
-    world.set(&id(MACHINES, "a"), state(Names::InSpec("stage")));
-    world.set(&id(MACHINES, "b"), state(Names::ByLabel("other")));
-    world.set(&id(MACHINES, "c"), state(Names::InSpec("a third")));
-    world.set(&(MACHINES, ObjectKey::new("team-b", "d")), state(Names::InSpec("stage")));
-    world.settle();
-    assert_eq!(of_both(&world), [names(&["a"]), names(&["b"])]);
-    assert_eq!(world.orphans(), 0, "a Cluster that isn't served is a Cluster");
-}
-
-#[test]
 fn an_object_that_does_not_decode_stays_where_its_label_or_its_last_state_says() {
     let mut world = two();
     let both = [id(MACHINES, "a"), id(DEPLOYMENTS, "workers")];
@@ -84,7 +73,7 @@ fn an_object_that_does_not_decode_stays_where_its_label_or_its_last_state_says()
     }
     world.deliver_all();
     assert_eq!(of_both(&world), [names(&["a"]), names(&[])], "what was known of it stays");
-    assert_eq!((groups(&world), world.orphans()), ([0, 0], 0), "a group that doesn't decode isn't served");
+    assert_eq!(groups(&world), [0, 0], "a group that doesn't decode isn't served");
     for object in &both {
         world.set(object, State { decodes: false, ..state(Names::ByLabel("other")) });
     }
@@ -92,31 +81,6 @@ fn an_object_that_does_not_decode_stays_where_its_label_or_its_last_state_says()
     assert_eq!(of_both(&world), [names(&[]), names(&[])]);
     let known = ["stage", "other"].map(|name| world.index(&key(name)).stats().groups.values().sum::<u64>());
     assert_eq!(known, [0, 1]);
-}
-
-#[test]
-fn an_object_that_names_no_cluster_moves_with_its_owner() {
-    let mut world = two();
-    world.set(&id(MACHINES, "a"), state(Names::Owner(Some((MachineSet, "set")))));
-    world.set(&id(MACHINES, "b"), state(Names::Owner(None)));
-    world.deliver(MACHINES, 2);
-    world.set(&id(SETS, "set"), state(Names::Owner(Some((MachineDeployment, "workers")))));
-    world.settle();
-    assert_eq!((of_both(&world), world.orphans()), ([names(&[]), names(&[])], 3));
-    world.set(&id(DEPLOYMENTS, "workers"), state(Names::InSpec("stage")));
-    world.settle();
-    assert_eq!((of_both(&world), world.orphans()), ([names(&["a"]), names(&[])], 1));
-    world.set(&id(DEPLOYMENTS, "workers"), state(Names::InSpec("other")));
-    world.settle();
-    assert_eq!(of_both(&world), [names(&[]), names(&["a"])]);
-    world.delete(&id(DEPLOYMENTS, "workers"));
-    world.settle();
-    assert_eq!((of_both(&world), world.orphans()), ([names(&[]), names(&[])], 3));
-    for object in [id(MACHINES, "a"), id(MACHINES, "b"), id(SETS, "set")] {
-        world.delete(&object);
-    }
-    world.settle();
-    assert_eq!(world.orphans(), 0);
 }
 
 /// Returns the number of indexes that the same events look for among so many Clusters.
@@ -147,4 +111,54 @@ fn looks_among(clusters: usize) -> usize {
 fn an_event_costs_the_same_however_many_clusters_there_are() {
     assert_eq!(looks_among(1), 8);
     assert_eq!(looks_among(1000), looks_among(1));
+}
+
+/// Adds or updates an object, and delivers the events of its kind.
+fn set(world: &mut World, (kind, name): (CoreKind, &str), state: State) {
+    world.set(&id(kind, name), state);
+    world.deliver(kind, usize::MAX);
+}
+
+/// Returns a world with the Cluster `stage`, whose group `a` refers to the template `t0`.
+fn with_template() -> World {
+    let mut world = World::new();
+    world.set_kind(KindState::Synced);
+    set(&mut world, (CLUSTERS, "stage"), CLUSTER);
+    set(&mut world, (DEPLOYMENTS, "a"), State { template: Some("t0"), ..state(Names::InSpec("stage")) });
+    world.set_template(&key("t0"), 1, true);
+    world.deliver_templates(usize::MAX);
+    world.join();
+    world.settle();
+    world
+}
+
+/// Returns the cpu that the group `a` offers.
+fn cpu(world: &World) -> Option<String> {
+    let served = world.index(&key("stage")).served(&GroupId::new(MachineDeployment, key("a")))?;
+    Some(served.definition.template.as_ref()?.capacity.get("cpu")?.value.to_string())
+}
+
+/// The classes of Cluster API rotate templates: each change of one makes another one, to which the groups then refer.
+#[test]
+fn a_group_whose_reference_changes_never_lacks_the_template() {
+    let mut world = with_template();
+    world.set_template(&key("t2"), 7, true);
+    world.deliver_templates(usize::MAX);
+    let refers = |template| State { template: Some(template), ..state(Names::InSpec("stage")) };
+    set(&mut world, (DEPLOYMENTS, "a"), refers("t2"));
+    assert_eq!(cpu(&world).as_deref(), Some("7"), "it is there with the change of the group");
+    set(&mut world, (DEPLOYMENTS, "a"), refers("t3"));
+    assert_eq!(cpu(&world), None);
+    world.set_template(&key("t3"), 8, true);
+    world.deliver_templates(usize::MAX);
+    assert_eq!(cpu(&world).as_deref(), Some("8"));
+}
+
+#[test]
+fn nothing_is_left_of_clusters_and_templates_that_are_gone() {
+    let mut world = with_template();
+    set(&mut world, (CLUSTERS, "stage"), State { is_selected: false, ..CLUSTER });
+    world.delete_template(&key("t0"));
+    world.deliver_templates(usize::MAX);
+    assert!(world.keeps_no_templates());
 }

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{ByCluster, CoreKind},
-    informer::Informer,
-    objects::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
+    objects::{CLUSTERS, FakeInformer, Id, Informer, KINDS, MACHINES, Names, routed},
 };
 use crate::{fleet::Standing, template_store::TemplateStore};
 use index::{Change, Detail, Index, IndexFeed as _, KindState, objects};
@@ -185,7 +184,7 @@ impl World {
 
     pub(super) fn deliver_templates(&mut self, count: usize) {
         for _ in 0..count {
-            if !self.template_informer.deliver(|_| ()) {
+            if !self.template_informer.deliver() {
                 return;
             }
         }
@@ -227,11 +226,6 @@ impl World {
         self.deliver_templates(usize::MAX);
         self.supply();
         self.check();
-    }
-
-    /// Returns the number of objects that belong to no Cluster.
-    pub(super) fn orphans(&self) -> usize {
-        self.sink.state.lock().places.orphans()
     }
 
     /// Returns the number of lookups of an index.
@@ -276,7 +270,7 @@ impl World {
         for template in self.known_templates.values() {
             templates.set(template);
         }
-        while templates.deliver(|_| ()) {}
+        while templates.deliver() {}
         drop(templates);
         index.apply(match self.kind_state.clone() {
             Some(state) => Change::Kind(objects::kind(), state),

@@ -1,11 +1,19 @@
 //! Tests of handlers: the events that they receive, and their isolation from each other.
 
-use std::sync::{
-    atomic::{AtomicUsize, Ordering},
-    mpsc as blocking,
+use std::{
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc as blocking,
+    },
+    task::{Context, Poll, Wake, Waker},
 };
 
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::{
+    DecodeError, Metadata, Store, informer::progress::Progress, informer::queue::Slot, projection::no_identity,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_late_handler_first_sees_what_is_there() {
@@ -63,7 +71,7 @@ async fn a_slow_handler_delays_nobody_and_receives_the_sum() {
     let (sender, mut received) = mpsc::unbounded_channel();
     let (allow, go_on) = blocking::channel();
     let slow = Slow { received: sender, go_on };
-    let _registration = scene.informer.add_handler(slow);
+    let registration = scene.informer.add_named_handler("slow", slow);
     scene.watch.put(&widget("one/first", 11, 1));
     assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/first=1"));
     assert_eq!(scene.seen.next().await, "+one/first=1");
@@ -82,10 +90,18 @@ async fn a_slow_handler_delays_nobody_and_receives_the_sum() {
     })
     .await;
     while !scene.seen.next().await.starts_with("one/first:") {}
+    let queued = |name: &str| {
+        let handlers = informer.status().handlers;
+        handlers.iter().find(|handler| &*handler.name == name).map(|handler| handler.queued)
+    };
+    assert_eq!(queued("slow"), Some(2), "one for each object, however often it has changed");
+    until("the others' queue to be empty", || queued("unnamed") == Some(0)).await;
 
     drop(allow);
     assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/a=100"));
     assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("one/first:1>3"));
+    drop(registration);
+    until("one handler", || informer.status().handlers.len() == 1).await;
     scene.factory.shutdown().await;
     assert_eq!(soon("the end", received.recv()).await, None);
 }
@@ -131,4 +147,46 @@ async fn a_handler_lets_others_run_after_each_slow_event() {
 #[tokio::test(start_paused = true)]
 async fn a_handlers_turn_lasts_while_the_clock_is_paused() {
     assert_eq!(turns_during_slow_events().await, 0);
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
+    let progress = Arc::new(Progress::new(&Query::all(widgets()), CancellationToken::new()));
+    let store = Arc::new(Store::<Widget>::new([], (no_identity, None), &Settings::default(), Arc::clone(&progress)));
+    let slot = Arc::new(Slot::new("test".into(), &CancellationToken::new()));
+    store.add_handler(Arc::clone(&slot));
+    let received = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&received);
+    let handler = move |_: Event<Widget>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut task = Box::pin(slot.run(handler, progress));
+    let alarm = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&alarm));
+    let mut run = || task.as_mut().poll(&mut Context::from_waker(&waker));
+    assert_eq!((run(), run()), (Poll::Pending, Poll::Pending));
+    let before = alarm.0.load(Ordering::Relaxed);
+    let woken = || alarm.0.load(Ordering::Relaxed) - before;
+    let mut batch = store.batch();
+    for name in ["a", "b", "c"] {
+        let metadata = Metadata { key: ObjectKey::cluster(name), uid: "".into(), resource_version: "1".into() };
+        assert!(batch.put(Object { metadata, content: Err(DecodeError::new("odd")) }));
+        assert_eq!(woken(), 0);
+    }
+    drop(batch);
+    assert_eq!(woken(), 1);
+    assert_eq!(run(), Poll::Pending);
+    assert_eq!(received.load(Ordering::Relaxed), 3);
+    drop(store.batch());
+    assert_eq!(woken(), 1, "nothing was queued");
 }

@@ -73,12 +73,6 @@ async fn a_watch_that_brings_objects_without_end_is_given_up_and_what_is_known_s
 /// The memory of the objects in these tests.
 const MOST_BYTES: usize = 10_000;
 
-/// Returns an informer for which the size of a widget is its number of bytes.
-fn weighing(factory: &Factory) -> Informer<Widget> {
-    let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
-    factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes))
-}
-
 fn bounded_in_bytes() -> Settings {
     Settings { max_bytes: MOST_BYTES, page_size: 10, ..paged() }
 }

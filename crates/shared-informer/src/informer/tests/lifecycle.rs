@@ -26,7 +26,7 @@ async fn the_same_question_from_many_tasks_is_one_watch() {
         informer.wait_for_sync(PATIENCE).await.unwrap();
         assert_eq!(informer.store().len(), 1);
     }
-    assert_eq!(factory.tasks_left(), 1);
+    assert_eq!(factory.tasks.tracker.len(), 1);
     api.quiet_for(Duration::from_millis(50)).await;
 }
 
@@ -51,7 +51,7 @@ async fn another_query_type_or_projection_is_another_informer() {
 async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     let Scene { factory, mut api, informer, seen, watch } = synced(&[widget("one/a", 1, 1)]).await;
     let Seen { mut received, registration } = seen;
-    let clone = informer.clone();
+    let (clone, store) = (informer.clone(), Arc::clone(informer.store()));
     drop(informer);
     drop(clone);
     watch.put(&widget("one/b", 11, 2));
@@ -61,7 +61,8 @@ async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     drop(registration);
     watch.closed().await;
     assert!(factory.statuses().is_empty());
-    until("no task", || factory.tasks_left() == 0).await;
+    until("no task", || factory.tasks.tracker.is_empty()).await;
+    assert_eq!(store.len(), 2, "the store keeps no informer alive, and stays readable");
 
     // Another request starts a new informer.
     let _informer = super::informer(&factory);
@@ -72,7 +73,7 @@ async fn the_last_handle_ends_the_watch_and_is_forgotten() {
 async fn after_shutdown_no_task_is_left_and_none_begins() {
     let Scene { factory, mut api, informer, seen, watch } = synced(&[widget("one/a", 1, 1)]).await;
     factory.shutdown().await;
-    assert_eq!(factory.tasks_left(), 0);
+    assert!(factory.tasks.tracker.is_empty());
     watch.closed().await;
     assert_eq!(held(&informer), ["one/a=1"], "the store stays readable");
     assert!(informer.status().stopped);
@@ -84,7 +85,7 @@ async fn after_shutdown_no_task_is_left_and_none_begins() {
     let another: Informer<Widget> = factory.informer(query, Projection::serde());
     let error = another.wait_for_sync(PATIENCE).await.unwrap_err();
     assert_eq!(error.missing[0].reason, "stopped");
-    assert_eq!(factory.tasks_left(), 0);
+    assert!(factory.tasks.tracker.is_empty());
     api.quiet_for(PATIENCE).await;
     drop(seen);
 }

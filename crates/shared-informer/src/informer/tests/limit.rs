@@ -19,8 +19,7 @@ impl Kind {
     fn start(limit: &SharedLimit) -> Self {
         let (factory, api) = factory_with(Settings { page_size: 10, ..paged() });
         let factory = factory.with_shared_limit(Some(limit.clone()));
-        let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
-        let informer = factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes));
+        let informer = weighing(&factory);
         Self { api, informer, factory }
     }
 

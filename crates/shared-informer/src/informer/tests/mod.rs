@@ -9,10 +9,7 @@ mod lists;
 mod model;
 mod namespaces;
 mod outages;
-mod replays;
-mod stores;
 mod streams;
-mod watchers;
 mod watches;
 
 use std::{io, sync::Arc, time::Duration};
@@ -94,6 +91,12 @@ fn factory() -> (Factory, Api) {
 
 fn informer(factory: &Factory) -> Informer<Widget> {
     factory.informer(Query::all(widgets()), Projection::serde())
+}
+
+/// Returns an informer for which the size of a widget is its number of bytes.
+fn weighing(factory: &Factory) -> Informer<Widget> {
+    let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
+    factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes))
 }
 
 /// Returns an informer that has listed these widgets at version 10, with its recorder and its watch from there.
@@ -280,7 +283,7 @@ impl Watch {
 }
 
 /// The calls that a handler received, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2`
-/// deleted, with `?` when found by a list; `synced`; `replayed 1`.
+/// deleted, with `?` when found by a list; `synced`.
 struct Seen {
     received: mpsc::UnboundedReceiver<String>,
     registration: Registration<Widget>,
@@ -295,10 +298,6 @@ impl Handler<Widget> for Recorder {
 
     fn synced(&mut self) {
         let _ = self.0.send("synced".into());
-    }
-
-    fn replayed(&mut self, mark: u64) {
-        let _ = self.0.send(format!("replayed {mark}"));
     }
 }
 

@@ -122,8 +122,7 @@ async fn a_list_that_finds_place_for_all_ends_it() {
 async fn a_known_object_that_gets_too_large_stays_as_it_was_unless_another_has_its_name() {
     const BYTES: usize = 10_000;
     let (factory, mut api) = factory_with(limited(10, BYTES));
-    let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
-    let informer: Informer<Widget> = factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes));
+    let informer = weighing(&factory);
     let mut seen = Seen::of(&informer);
     let large = i64::try_from(BYTES).unwrap();
     api.list().await.page(10, &[widget("team-a/a", 1, 1), widget("team-a/b", 2, 1), widget("other/a", 3, 1)], None);

@@ -1,37 +1,11 @@
 //! Tests of servers that refuse, vanish or send nonsense: the reports, and the rate of requests.
 
+use parking_lot::Mutex;
 use testkit::CapturedLog;
 use tokio::time::Instant;
 
 use super::*;
-
-#[rstest::rstest]
-#[case(403, "widgets is forbidden", "forbidden: widgets is forbidden")]
-#[case(401, "Unauthorized", "unauthorized: Unauthorized")]
-#[case(404, "404 page not found", "not found: the API server doesn't serve widgets.example.io/v1 (404 page not found)")]
-#[tokio::test(start_paused = true)]
-async fn waiting_for_an_informer_that_is_refused_fails_with_the_reason(
-    #[case] code: u16,
-    #[case] message: &str,
-    #[case] reason: &str,
-) {
-    let (factory, mut api) = factory();
-    let informer = informer(&factory);
-    let refusals = async {
-        loop {
-            api.list().await.refuse(code, message);
-        }
-    };
-    let waited = tokio::select! {
-        waited = informer.wait_for_sync(Duration::from_secs(5)) => waited,
-        () = refusals => unreachable!(),
-    };
-    let error = waited.unwrap_err();
-    assert_eq!(error.to_string(), format!("not synced after 5s: widgets.example.io/v1 (all namespaces): {reason}"));
-    let status = informer.status();
-    assert_eq!(status.reason.as_deref(), Some(reason));
-    assert!(status.broken_since.is_some());
-}
+use crate::{Phase, WatchError};
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_server_is_asked_ever_less_often() {
@@ -103,20 +77,6 @@ async fn a_watch_that_ends_at_once_is_not_resumed_in_a_hot_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_watch_is_retried_and_nothing_is_listed_again() {
-    let mut scene = synced(&[]).await;
-    scene.watch.cut();
-    for _ in 0..5 {
-        scene.api.watch_from(10).await.refuse(403, "no watch for you");
-    }
-    let retry = scene.api.watch_from(10).await;
-    assert_eq!(scene.informer.status().reason.as_deref(), Some("forbidden: no watch for you"));
-    // It isn't broken while it is quiet.
-    let _watch = retry.open();
-    until("a cure", || scene.informer.status().broken_since.is_none()).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kind_that_goes_and_comes_back_is_listed_again() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
     scene.watch.cut();
@@ -179,41 +139,38 @@ async fn a_list_that_never_answers_is_given_up_and_begun_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_to_be_left_alone_is() {
+async fn a_server_says_when_to_come_again() {
     let (factory, mut api) = factory();
     let _informer = informer(&factory);
-    let busy = json!({ "kind": "Status", "code": 429, "message": "busy", "details": { "retryAfterSeconds": 15 } });
-    api.list().await.text(429, &busy.to_string());
+    let busy = |seconds: u64| {
+        let details = json!({ "retryAfterSeconds": seconds });
+        json!({ "kind": "Status", "code": 429, "message": "busy", "details": details }).to_string()
+    };
+    api.list().await.text(429, &busy(15));
     api.quiet_for(Duration::from_secs(14)).await;
+    for _ in 0..8 {
+        api.list().await.text(429, &busy(1));
+    }
+    let answered = Instant::now();
     api.list().await;
+    assert!(answered.elapsed() < Duration::from_secs(2), "no longer after many: {:?}", answered.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_an_expired_version_is_listed_again_at_once() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
     scene.watch.cut();
-    // A server that has just started may not have loaded its roles yet.
+    // A server that has just started may not have loaded its roles yet, and nothing is listed for that.
     for _ in 0..6 {
-        scene.api.watch_from(10).await.refuse(403, "forbidden");
+        scene.api.watch_from(10).await.refuse(403, "no watch for you");
     }
-    scene.api.watch_from(10).await.refuse(410, "too old");
+    let retry = scene.api.watch_from(10).await;
+    assert_eq!(scene.informer.status().reason.as_deref(), Some("forbidden: no watch for you"));
+    retry.refuse(410, "too old");
     let answered = Instant::now();
     scene.api.list().await.page(20, &[widget("one/a", 15, 2)], None);
     assert!(answered.elapsed() < Duration::from_millis(500), "{:?}", answered.elapsed());
     assert_eq!(scene.seen.next().await, "one/a:1>2");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_says_when_to_come_again_is_not_kept_waiting_longer() {
-    let (factory, mut api) = factory();
-    let _informer = informer(&factory);
-    let busy = json!({ "kind": "Status", "code": 429, "message": "busy", "details": { "retryAfterSeconds": 1 } });
-    for _ in 0..8 {
-        api.list().await.text(429, &busy.to_string());
-    }
-    let answered = Instant::now();
-    api.list().await;
-    assert!(answered.elapsed() < Duration::from_secs(2), "{:?}", answered.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,21 +202,32 @@ async fn a_server_that_gives_the_same_page_again_and_again_is_not_asked_in_a_hot
     assert!(reason.contains("same page"), "{reason}");
 }
 
+fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::ErrorHook) {
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&errors);
+    let hook = informer.on_error(move |error| record.lock().push(error.clone()));
+    (errors, hook)
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_line_of_a_watch_without_end_is_given_up_and_in_the_end_listed() {
-    let settings = Settings { max_event_bytes: 10_000, ..paged() };
-    let mut scene = synced_with(settings, &[widget("one/a", 1, 1)]).await;
-    let endless = async |watch: Watch| {
-        while watch.lines.send(Ok(vec![b'x'; 1000])).is_ok() {
-            tokio::task::yield_now().await;
-        }
-    };
-    endless(scene.watch).await;
-    endless(scene.api.watch_from(10).await.open()).await;
-    endless(scene.api.watch_from(10).await.open()).await;
-    scene.api.list().await.page(12, &[widget("one/a", 11, 2)], None);
-    assert_eq!(scene.seen.next().await, "one/a:1>2");
-    let status = scene.informer.status();
-    assert_eq!((status.lists.error, status.watch_errors), (1, 3));
-    assert!(status.last_error.unwrap().contains("longer than 10000 bytes"));
+async fn a_hook_hears_of_each_failure_until_it_is_dropped() {
+    let mut scene = synced(&[]).await;
+    let (errors, hook) = recorded(&scene.informer);
+    let panics = scene.informer.on_error(|_| panic!("a hook's own trouble"));
+    scene.watch.cut();
+    scene.api.watch_from(10).await.refuse(410, "too old");
+    scene.api.list().await.refuse(503, "not now");
+    scene.api.list().await.page(20, &[], None);
+    let watch = scene.api.watch_from(20).await.open();
+    let heard: Vec<_> = errors.lock().iter().map(|error| (error.phase, error.code)).collect();
+    assert_eq!(heard, [(Phase::Watch, None), (Phase::Watch, Some(410)), (Phase::List, Some(503))]);
+    let last = errors.lock().pop().unwrap();
+    assert_eq!(last.resource, "widgets.example.io/v1");
+    assert_eq!((last.namespace, &*last.reason), (None, "server error 503: not now"));
+    assert!(last.retry_in > Duration::ZERO);
+
+    drop((hook, panics));
+    watch.cut();
+    scene.api.watch_from(20).await;
+    assert_eq!(errors.lock().len(), 2, "nobody listens any more");
 }
