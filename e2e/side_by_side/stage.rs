@@ -1,34 +1,30 @@
 //! Clusters of one scenario's own, with Cluster Autoscaler and one of the two providers.
 
 use std::{
-    fs::{self, File},
-    io::Write as _,
-    net::Ipv4Addr,
+    fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{
-    autoscaling::{Autoscaler, CloudProvider, Settings},
-    cluster_api::environment::Environment,
-    control_plane::ControlPlane,
-    controllers::testbed::Testbed,
+    autoscaling::{self, Autoscaler, CloudProvider, Settings},
+    cluster_api::Environment,
+    controllers::{
+        groups::Group,
+        testbed::{Testbed, pod_spec},
+    },
+    fleet::Service,
     go::Components,
     process::{Process, free_port, text},
     program::Programs,
-    provider::{Caller, Provider, page},
+    provider::{Provider, page},
     proxy::Proxy,
     users::{self, User},
 };
-use sandbox::autoscaler::{Driver, Workload};
 use serde_json::{Value, json};
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use tokio::task::JoinHandle;
 
 /// The provider that Cluster Autoscaler gets its node groups from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,15 +135,8 @@ impl Stage {
     }
 
     async fn bind_in_tree(&self, role: &str) -> Result<()> {
-        let group = "rbac.authorization.k8s.io";
-        let binding = json!({
-            "kind": "ClusterRoleBinding",
-            "metadata": { "name": IN_TREE },
-            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
-            "subjects": [{ "apiGroup": group, "kind": "User", "name": self.testbed.user().name }],
-        });
-        self.testbed.objects.create(binding).await?;
-        Ok(())
+        let binding = users::bind(self.testbed.user(), IN_TREE, ("ClusterRole", role));
+        self.testbed.objects.create(binding).await.map(drop)
     }
 
     /// Returns the program.
@@ -207,8 +196,8 @@ impl Stage {
             replica.ready().await?;
             replicas.push(replica);
         }
-        let front = Front::open(replicas.iter().map(Provider::port).collect()).await?;
-        let caller = self.start_autoscaler(side, access, &front.address, settings, metrics, flags)?;
+        let front = Service::of(&replicas.iter().collect::<Vec<_>>()).await?;
+        let caller = self.start_autoscaler(side, access, front.port(), settings, metrics, flags)?;
         Ok(Run { caller, metrics, replicas, front })
     }
 
@@ -216,26 +205,18 @@ impl Stage {
         &self,
         side: Side,
         access: &Access,
-        address: &str,
+        port: u16,
         settings: Settings,
         metrics: u16,
         flags: &[&str],
     ) -> Result<Running> {
-        let directory = self.testbed.directory();
+        let (directory, address) = (self.testbed.directory(), format!("127.0.0.1:{port}"));
         let binary = match &self.autoscaler {
             Autoscaler::Binary(binary) => binary,
             Autoscaler::Driver(version) => {
-                let caller = sandbox::autoscaler::Caller::new(Caller::to(address)?.channel());
-                let workload =
-                    Workload::of_namespace(self.testbed.workload.client(), self.testbed.workload.namespace());
-                let log = File::create(directory.join("cluster-autoscaler.log"))?;
-                let note = move |line: &str| {
-                    // A missing log is noticed by its reader.
-                    let _ = writeln!(&log, "{line}");
-                };
-                let rng = fastrand::Rng::with_seed(0);
-                let driver = Driver::new(caller, workload, *version, settings.of_driver(), rng, note);
-                return Ok(Running::Driver(tokio::spawn(driver.run())));
+                let log = directory.join("cluster-autoscaler.log");
+                let driving = autoscaling::drive(&address, &self.testbed.workload, *version, settings, &log)?;
+                return Ok(Running::Driver(driving));
             }
         };
         let address = json!({ "address": address, "grpc_timeout": "30s" });
@@ -251,13 +232,13 @@ impl Stage {
     pub(crate) async fn restart_autoscaler(&self, mut run: Run, settings: Settings) -> Result<Run> {
         run.end_autoscaler().await?;
         let metrics = free_port()?;
-        let caller = self.start_autoscaler(self.side, &self.access(), &run.front.address, settings, metrics, &[])?;
+        let caller = self.start_autoscaler(self.side, &self.access(), run.front.port(), settings, metrics, &[])?;
         Ok(Run { caller, metrics, ..run })
     }
 
     /// Returns the provider's requests to the management cluster so far.
     pub(crate) fn requests(&self) -> Result<usize> {
-        requests(&self.environment.management, self.testbed.user())
+        Ok(self.environment.management.answered(self.testbed.user())?.len())
     }
 
     /// Creates a Pod that requests this CPU, and any Node.
@@ -273,25 +254,26 @@ impl Stage {
         Ok(())
     }
 
+    /// Fails unless a node group has this size.
+    pub(crate) async fn has_size(&self, group: &Group, expected: i32) -> Result<()> {
+        let size = self.testbed.objects.scale(group.kind, &group.name).await?;
+        ensure!(size == expected, "the node group has {size} replicas");
+        Ok(())
+    }
+
+    /// Fails if more than this number of Machines of a node group are left.
+    pub(crate) async fn are_left(&self, group: &Group, most: usize) -> Result<()> {
+        let left = self.testbed.machines(group).await?.len();
+        ensure!(left <= most, "{left} Machines are left");
+        Ok(())
+    }
+
     /// Fails unless a Pod runs.
     pub(crate) async fn runs(&self, name: &str) -> Result<()> {
         let phase = self.testbed.workload.get("Pod", name).await?.data["status"]["phase"].clone();
         ensure!(phase == "Running", "the Pod {name} is {}", phase.as_str().unwrap_or("without a phase"));
         Ok(())
     }
-}
-
-/// Returns the spec of a Pod that requests this CPU, and a Node with these labels.
-pub(crate) fn pod_spec(cpu: &str, labels: &Value) -> Value {
-    json!({
-        "nodeSelector": labels,
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{
-            "name": "web",
-            "image": "registry.k8s.io/pause:3.10.2",
-            "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
-        }],
-    })
 }
 
 /// What makes the calls.
@@ -336,14 +318,13 @@ pub(crate) struct Run {
     metrics: u16,
     /// The program's replicas that run.
     pub(crate) replicas: Vec<Provider>,
-    front: Front,
+    front: Service,
 }
 
 impl Run {
     /// Is called in the middle of a scenario: of two replicas the one that is called is killed.
     pub(crate) fn turn(&mut self) {
         if self.replicas.len() == 2 {
-            self.front.skip();
             self.replicas.remove(0);
         }
     }
@@ -427,14 +408,6 @@ impl Run {
     }
 }
 
-/// Returns the requests of a user to an API server that have been answered.
-pub(crate) fn requests(plane: &ControlPlane, user: &User) -> Result<usize> {
-    let log = plane.audit_log()?;
-    // The last line may be partly written.
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(lines.filter(|line| line["user"]["username"] == *user.name && line["stage"] == "ResponseComplete").count())
-}
-
 /// Returns the value of a series at a port.
 async fn metric(port: u16, series: &str) -> Result<f64> {
     let (status, body) = page(port, "/metrics").await?;
@@ -450,48 +423,4 @@ fn resident(pid: u32) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes / 1024.0)
-}
-
-/// A port in front of the replicas, as a Service is: a connection goes to the first replica that is left.
-struct Front {
-    address: String,
-    replicas: Arc<Mutex<Vec<u16>>>,
-    serving: JoinHandle<()>,
-}
-
-impl Front {
-    async fn open(ports: Vec<u16>) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?.to_string();
-        let replicas = Arc::new(Mutex::new(ports));
-        let serving = tokio::spawn({
-            let replicas = Arc::clone(&replicas);
-            async move {
-                while let Ok((mut caller, _)) = listener.accept().await {
-                    let first = replicas.lock().unwrap_or_else(PoisonError::into_inner).first().copied();
-                    let Some(port) = first else { continue };
-                    tokio::spawn(async move {
-                        if let Ok(mut replica) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
-                            // Otherwise each call waits for a delayed acknowledgement.
-                            let _ = (caller.set_nodelay(true), replica.set_nodelay(true));
-                            // A connection that breaks is its caller's to open again.
-                            let _ = copy_bidirectional(&mut caller, &mut replica).await;
-                        }
-                    });
-                }
-            }
-        });
-        Ok(Self { address, replicas, serving })
-    }
-
-    /// Takes the first replica away.
-    fn skip(&self) {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner).remove(0);
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
 }

@@ -16,7 +16,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
-use libtest_mimic::Trial;
 use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::OnceCell};
@@ -27,7 +26,7 @@ use crate::{
     go,
     kubectl::Kubectl,
     objects::Contract,
-    runner::{self, Shared, failed},
+    runner::{self, Scenario, Shared, trial},
     users::User,
 };
 
@@ -37,38 +36,16 @@ const AT_ONCE: usize = 8;
 /// The body of a kubectl session.
 pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 
-/// A kubectl session.
-#[derive(Clone, Copy, Debug)]
-pub struct Session {
-    /// The name, shown after the server.
-    pub name: &'static str,
-    /// The body.
-    pub run: Use,
-}
-
-/// Lists sessions by the paths of their functions, each an `async fn(&Kubectl) -> Result<()>`.
-#[macro_export]
-macro_rules! sessions {
-    ($($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::conformance::Session {
-            name: concat!(stringify!($module), "::", stringify!($function)),
-            run: |kubectl| Box::pin($module::$function(kubectl)),
-        }),*]
-    };
-}
-
 /// The body of a trial.
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
 
 /// Runs the trials that the command line selects, like libtest.
 #[must_use]
-pub fn run(sessions: &[Session]) -> ExitCode {
+pub fn run(sessions: &[Scenario<Use>]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let trial = |name: String, run: Run| {
-            let suite = Arc::clone(suite);
-            Trial::test(name, move || {
-                let outcome = suite.runtime.block_on(async { run(&*suite.servers.get(Servers::start()).await?).await });
-                outcome.map_err(|error| failed(&error))
+            trial(suite, name, move |suite| {
+                suite.runtime.block_on(async { run(&*suite.servers.get(Servers::start()).await?).await })
             })
         };
         let mut trials = Vec::new();
@@ -143,7 +120,7 @@ struct Shell {
 }
 
 impl Shell {
-    async fn session(&self, session: Session) -> Result<()> {
+    async fn session(&self, session: Scenario<Use>) -> Result<()> {
         let namespace = format!("kubectl-{}", self.sessions.fetch_add(1, Ordering::Relaxed));
         let home = self.home.join(&namespace);
         let kubectl =
@@ -151,7 +128,7 @@ impl Shell {
         // `kubectl create namespace` would send protobuf, which a sandbox doesn't decode.
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         kubectl.run_on("create -f", &object).await?;
-        (session.run)(&kubectl).await
+        (session.body)(&kubectl).await
     }
 }
 

@@ -125,7 +125,7 @@ impl ControlPlane {
         };
         plane.ready().await?;
         let objects = plane.objects("default");
-        for rule in users::rules(contract) {
+        for rule in users::rules(contract)? {
             objects.create(rule).await?;
         }
         let bases = plane.settings.components.crds();
@@ -211,6 +211,15 @@ impl ControlPlane {
         Ok(fs::read_to_string(self.settings.audit_log())?)
     }
 
+    /// Returns all requests of a user by the audit log, in the order of their answers.
+    pub fn answered(&self, user: &User) -> Result<Vec<Answered>> {
+        let log = self.audit_log()?;
+        // The last line may be partly written.
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let theirs = lines.filter(|line| line["user"]["username"] == *user.name && line["stage"] == "ResponseComplete");
+        Ok(theirs.map(|line| Answered::of(&line)).collect())
+    }
+
     /// Kills the API server and cuts its connections. Its data stays in etcd.
     pub fn stop_api_server(&self) {
         drop(self.api_server().take());
@@ -237,6 +246,33 @@ impl ControlPlane {
             Ok(())
         })
         .await
+    }
+}
+
+/// A request in the audit log that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The verb, such as `patch`.
+    pub verb: String,
+    /// The resource and subresource, such as `machinedeployments/scale`.
+    pub resource: String,
+    /// The name of the object, or empty if there is none.
+    pub name: String,
+    /// The status code of the answer.
+    pub code: u64,
+}
+
+impl Answered {
+    fn of(line: &Value) -> Self {
+        let reference = &line["objectRef"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subresource = reference["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+        Self {
+            verb: text(&line["verb"]),
+            resource: text(&reference["resource"]) + &subresource,
+            name: text(&reference["name"]),
+            code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        }
     }
 }
 

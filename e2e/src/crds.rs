@@ -1,4 +1,5 @@
-//! Installs Cluster API's CRDs, reduced to one version of its contract, and infrastructure templates of our own.
+//! Installs Cluster API's CRDs, reduced to one version of its contract, or those of OpenShift's Machine API, and
+//! infrastructure templates of our own.
 
 use std::{fs, path::Path};
 
@@ -6,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    machine_api,
-    objects::{CAPI_GROUP, CAPI_KINDS, Contract, INFRASTRUCTURE_GROUP, Objects, Place},
+    objects::{CAPI_GROUP, CAPI_KINDS, Contract, INFRASTRUCTURE_GROUP, MACHINE_API_GROUP, Objects, Place},
     wait::{SOON, eventually},
 };
 
@@ -35,8 +35,9 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
     let mut names = Vec::new();
     match contract {
         Contract::MachineApi => {
-            for kind in machine_api::KINDS {
-                names.push(objects.create(machine_api::definition(kind)).await?);
+            // No other kind of the group is served, as on OpenShift.
+            for kind in ["MachineSet", "Machine"] {
+                names.push(objects.create(of_machine_api(kind)).await?);
             }
         }
         Contract::V1Beta1 | Contract::V1Beta2 => {
@@ -121,6 +122,19 @@ pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
     .await
 }
 
+/// Returns the CRD of a kind of OpenShift's Machine API, with the same subresources as its own.
+fn of_machine_api(kind: &str) -> Value {
+    let mut definition = open(MACHINE_API_GROUP, kind, &[Contract::MachineApi.version()], Reach::Namespace);
+    if kind == "MachineSet" {
+        let version = &mut definition["spec"]["versions"][0];
+        version["subresources"]["scale"] =
+            json!({ "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas" });
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] =
+            json!({ "replicas": { "type": "integer" } });
+    }
+    definition
+}
+
 /// Returns one of Cluster API's own CRDs with one version, which is served and stored. The files define no conversion
 /// webhook, so a second version couldn't be served correctly.
 fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
@@ -141,45 +155,8 @@ fn only(path: &Path, contract: Contract) -> Result<Value> {
     Ok(crd)
 }
 
-/// Returns a template kind with a capacity that may hold integers besides strings, as in real ones.
+/// Returns a kind of infrastructure template, whose capacity may hold integers besides strings, as in real ones.
 fn template(kind: &str) -> Value {
-    let place = Place::of(kind, Contract::V1Beta2);
-    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let quantity = json!({
-        "x-kubernetes-int-or-string": true,
-        "anyOf": [{ "type": "integer" }, { "type": "string" }],
-    });
-    let text = json!({ "type": "string" });
-    json!({
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{}.{INFRASTRUCTURE_GROUP}", place.resource.plural) },
-        "spec": {
-            "group": INFRASTRUCTURE_GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "plural": place.resource.plural,
-                "singular": kind.to_lowercase(),
-            },
-            "versions": [{
-                "name": place.resource.version,
-                "served": true,
-                "storage": true,
-                "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": {
-                    "type": "object",
-                    "properties": {
-                        "spec": anything,
-                        "status": { "type": "object", "properties": {
-                            "capacity": { "type": "object", "additionalProperties": quantity },
-                            "nodeInfo": { "type": "object", "properties": {
-                                "architecture": text,
-                                "operatingSystem": text,
-                            } },
-                        } },
-                    },
-                } },
-            }],
-        },
-    })
+    let version = Place::of(kind, Contract::V1Beta2).resource.version;
+    open(INFRASTRUCTURE_GROUP, kind, &[&version], Reach::Namespace)
 }

@@ -1,11 +1,11 @@
-//! The certificates of a fleet: an authority, the program's own, and those that name the Clusters of autoscalers; and
-//! the Service of its replicas.
+//! The certificates of a fleet: the program's own, and those that name the Clusters of autoscalers; and the Service of its
+//! replicas.
 
-use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path};
+use std::{fs, net::Ipv4Addr, path::Path};
 
 use anyhow::Result;
 use k8s_openapi::ByteString;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use serde_json::{Value, json};
 use tokio::{
     io::copy_bidirectional,
@@ -13,10 +13,10 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
+pub use crate::authority::Authority;
 use crate::{
     installed::Connector,
     provider::{Caller, Provider},
-    users::base64,
 };
 
 /// The host in the program's certificate.
@@ -24,49 +24,15 @@ const HOST: &str = "capi-autoscaler-provider";
 /// The trust domain of the autoscalers' identities.
 pub const TRUST_DOMAIN: &str = "e2e.example";
 
-/// The authority of a fleet's certificates.
-pub struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
 impl Authority {
-    /// Creates an authority.
-    pub fn new() -> Result<Self> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Self { pem, issuer: Issuer::new(params, key) })
-    }
-
-    fn issue(&self, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.subject_alt_names = names;
-        params.extended_key_usages = vec![usage];
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
-    }
-
-    /// Returns a Secret with a certificate for one name, as cert-manager writes it: a host's is of a server, a URI's of a client.
-    pub fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
-        let is_client = matches!(name, SanType::URI(_));
-        let usage = if is_client { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
-        let (certificate, key) = self.issue(vec![name], usage)?;
-        let data = json!({
-            "tls.crt": base64(certificate.as_bytes()),
-            "tls.key": base64(key.as_bytes()),
-            "ca.crt": base64(self.pem.as_bytes()),
-        });
-        Ok(json!({ "kind": "Secret", "metadata": { "name": secret }, "data": data }))
-    }
-
     /// Writes the program's certificate to a directory, and returns the flags of a fleet of the Clusters with a label.
     pub fn flags(&self, directory: &Path, label: &str) -> Result<Vec<String>> {
         let names = vec![SanType::DnsName(HOST.try_into()?), SanType::IpAddress(Ipv4Addr::LOCALHOST.into())];
         let (certificate, key) = self.issue(names, ExtendedKeyUsagePurpose::ServerAuth)?;
         let mut flags = vec![format!("--fleet-selector={label}"), format!("--fleet-trust-domain={TRUST_DOMAIN}")];
-        for (flag, content) in [("cert", &certificate), ("key", &key), ("client-ca", &self.pem)] {
+        for (flag, content) in
+            [("cert", certificate.as_str()), ("key", key.as_str()), ("client-ca", self.certificate())]
+        {
             let file = directory.join(format!("fleet-{flag}.pem"));
             fs::write(&file, content)?;
             flags.push(format!("--tls-{flag}-file={}", file.display()));
@@ -82,9 +48,8 @@ impl Authority {
     /// Returns a connection to a port of this machine by the certificate that names a Cluster.
     pub fn caller_at(&self, port: u16, namespace: &str, cluster: &str) -> Result<Caller> {
         let (certificate, key) = self.certify(namespace, cluster)?;
-        let files = [("ca.crt", &self.pem), ("tls.crt", &certificate), ("tls.key", &key)];
-        let files: BTreeMap<_, _> =
-            files.into_iter().map(|(name, pem)| (name.to_owned(), ByteString(pem.clone().into_bytes()))).collect();
+        let files = [("ca.crt", self.certificate()), ("tls.crt", certificate.as_str()), ("tls.key", key.as_str())];
+        let files = files.map(|(name, pem)| (name.to_owned(), ByteString(pem.as_bytes().to_vec()))).into();
         // The port is that of the provider.
         let config = json!({ "address": format!("{HOST}:0"), "cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key" });
         let connector = Connector::new(&config, &files)?;
@@ -96,7 +61,8 @@ impl Authority {
     pub fn cloud_config(&self, directory: &Path, port: u16, namespace: &str, cluster: &str) -> Result<Value> {
         let (certificate, key) = self.certify(namespace, cluster)?;
         let mut config = json!({ "address": format!("127.0.0.1:{port}") });
-        for (field, content) in [("cacert", &self.pem), ("cert", &certificate), ("key", &key)] {
+        for (field, content) in [("cacert", self.certificate()), ("cert", certificate.as_str()), ("key", key.as_str())]
+        {
             let file = directory.join(format!("{field}.pem"));
             fs::write(&file, content)?;
             config[field] = json!(file);
@@ -111,7 +77,8 @@ impl Authority {
     }
 }
 
-/// A Service of replicas: it carries each new connection to the first of them that takes it. Dropping it cuts all.
+/// A Service of replicas: it carries each new connection to the first of them that takes it, and so to another one when
+/// the first was killed. Dropping it cuts all.
 #[derive(Debug)]
 pub struct Service {
     port: u16,
@@ -149,6 +116,8 @@ impl Drop for Service {
 async fn carry(mut client: TcpStream, replicas: Vec<u16>) {
     for port in replicas {
         if let Ok(mut replica) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+            // Otherwise each call waits for a delayed acknowledgement.
+            let _ = (client.set_nodelay(true), replica.set_nodelay(true));
             // Either side may end it at any time.
             let _ = copy_bidirectional(&mut client, &mut replica).await;
             return;

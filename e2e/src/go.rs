@@ -85,16 +85,16 @@ pub fn helm() -> Result<PathBuf> {
     Ok(binaries.join("helm"))
 }
 
+/// Builds programs of a module without anything else, and returns their directory.
+fn programs(module: &Module, what: &str, packages: &[&str]) -> Result<PathBuf> {
+    module.binaries(&Build { what, packages, files: &[], linker: "-s -w" })
+}
+
 /// Builds promtool from a module of its own, without service discovery: that is most of Prometheus' dependencies, and
 /// no check uses it.
 pub fn promtool() -> Result<PathBuf> {
-    let binaries = Module::at("promtool").binaries(&Build {
-        what: "promtool",
-        packages: &["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool"],
-        files: &[],
-        linker: "-s -w",
-    })?;
-    Ok(binaries.join("promtool"))
+    let packages = ["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool"];
+    Ok(programs(&Module::at("promtool"), "promtool", &packages)?.join("promtool"))
 }
 
 /// Builds the judge of requests for certificates from a module of its own, with approver-policy's own evaluators.
@@ -119,20 +119,15 @@ pub struct ReleasePrograms {
 
 /// Builds crane and cosign.
 pub fn release() -> Result<ReleasePrograms> {
-    let programs = Module::at("release").binaries(&Build {
-        what: "crane and cosign",
-        packages: &["github.com/google/go-containerregistry/cmd/crane", "github.com/sigstore/cosign/v3/cmd/cosign"],
-        files: &[],
-        linker: "-s -w",
-    })?;
+    let packages = ["github.com/google/go-containerregistry/cmd/crane", "github.com/sigstore/cosign/v3/cmd/cosign"];
+    let programs = programs(&Module::at("release"), "crane and cosign", &packages)?;
     Ok(ReleasePrograms { crane: programs.join("crane"), cosign: programs.join("cosign") })
 }
 
 /// Builds kube-router, which enforces NetworkPolicies.
 pub fn kube_router() -> Result<PathBuf> {
     let packages = ["github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"];
-    let build = Build { what: "kube-router", packages: &packages, files: &[], linker: "-s -w" };
-    Ok(Module::at("kube-router").binaries(&build)?.join("kube-router"))
+    Ok(programs(&Module::at("kube-router"), "kube-router", &packages)?.join("kube-router"))
 }
 
 /// Returns the directory in which all that is built for these tests is kept.
@@ -143,12 +138,8 @@ pub(crate) fn cache() -> Result<PathBuf> {
 
 /// Builds BuildKit's daemon and client, and returns their directory.
 pub(crate) fn buildkit() -> Result<PathBuf> {
-    Module::at("buildkit").binaries(&Build {
-        what: "BuildKit",
-        packages: &["github.com/moby/buildkit/cmd/buildkitd", "github.com/moby/buildkit/cmd/buildctl"],
-        files: &[],
-        linker: "-s -w",
-    })
+    let packages = ["github.com/moby/buildkit/cmd/buildkitd", "github.com/moby/buildkit/cmd/buildctl"];
+    programs(&Module::at("buildkit"), "BuildKit", &packages)
 }
 
 /// The programs of a node and of its components' images, by their directories.
@@ -185,22 +176,13 @@ pub(crate) fn node_programs() -> Result<NodePrograms> {
         linker: &kubernetes_version(&version)?,
     })?;
     let components = components()?.etcd.parent().context("etcd without a directory")?.to_owned();
-    let containerd = Module::at("containerd").binaries(&Build {
-        what: "containerd",
-        packages: &[
-            "github.com/containerd/containerd/v2/cmd/containerd",
-            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-            "github.com/containerd/containerd/v2/cmd/ctr",
-        ],
-        files: &[],
-        linker: "-s -w",
-    })?;
-    let coredns = Module::at("coredns").binaries(&Build {
-        what: "CoreDNS",
-        packages: &["github.com/coredns/coredns"],
-        files: &[],
-        linker: "-s -w",
-    })?;
+    let packages = [
+        "github.com/containerd/containerd/v2/cmd/containerd",
+        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        "github.com/containerd/containerd/v2/cmd/ctr",
+    ];
+    let containerd = programs(&Module::at("containerd"), "containerd", &packages)?;
+    let coredns = programs(&Module::at("coredns"), "CoreDNS", &["github.com/coredns/coredns"])?;
     let pause = module.source(KUBERNETES)?.join("build/pause/linux/pause.c");
     Ok(NodePrograms { version, kubernetes, components, containerd, coredns, pause })
 }
@@ -240,15 +222,13 @@ pub struct Clusterctl {
 /// Builds clusterctl.
 pub fn clusterctl() -> Result<Clusterctl> {
     let module = Module::at("capd");
-    let packages = ["sigs.k8s.io/cluster-api/cmd/clusterctl"];
-    let programs = module.binaries(&Build { what: "clusterctl", packages: &packages, files: &[], linker: "-s -w" })?;
+    let programs = programs(&module, "clusterctl", &["sigs.k8s.io/cluster-api/cmd/clusterctl"])?;
     Ok(Clusterctl { program: programs.join("clusterctl"), version: module.version(CLUSTER_API)? })
 }
 
 /// Builds kind.
 pub fn kind() -> Result<Kind> {
     let module = Module::at("capd");
-    let programs =
-        module.binaries(&Build { what: "kind", packages: &["sigs.k8s.io/kind"], files: &[], linker: "-s -w" })?;
+    let programs = programs(&module, "kind", &["sigs.k8s.io/kind"])?;
     Ok(Kind { program: programs.join("kind"), source: module.source("sigs.k8s.io/kind")? })
 }

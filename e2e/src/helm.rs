@@ -4,15 +4,18 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::go;
+use crate::{
+    go,
+    process::{output, refusal},
+};
 
 /// The directory of the chart.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/capi-autoscaler-provider");
@@ -51,16 +54,12 @@ impl Helm {
 
     /// Runs helm, which must succeed, and returns its standard output.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
-        let (output, out, err) = self.output(arguments)?;
-        ensure!(output.status.success(), "helm {}: {}\n{out}{err}", arguments.join(" "), output.status);
-        Ok(out)
+        output(&mut self.command(arguments))
     }
 
     /// Runs helm, which must fail, and returns its standard error.
     pub fn fail(&self, arguments: &[&str]) -> Result<String> {
-        let (output, out, err) = self.output(arguments)?;
-        ensure!(!output.status.success(), "helm {} succeeded: {out}", arguments.join(" "));
-        Ok(err)
+        refusal(&mut self.command(arguments))
     }
 
     /// Renders the chart's objects with these values.
@@ -110,15 +109,13 @@ impl Helm {
         Ok(path.display().to_string())
     }
 
-    fn output(&self, arguments: &[&str]) -> Result<(Output, String, String)> {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).current_dir(self.home.path()).env_clear().env("HOME", self.home.path());
         if let Some(kubeconfig) = &self.kubeconfig {
             command.env("KUBECONFIG", kubeconfig);
         }
-        let output = command.output().with_context(|| format!("running helm {}", arguments.join(" ")))?;
-        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        Ok((output, out, err))
+        command
     }
 }
 

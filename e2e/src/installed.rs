@@ -77,13 +77,9 @@ impl Installed {
         kubeconfig_of(plane, &self.namespace, &account).await
     }
 
-    /// Starts the program as the Deployment does, on free loopback ports. Its TLS files are written below `directory`;
-    /// the kubeconfig replaces the Pod's token. It is called as by Cluster Autoscaler, with the client's certificate.
-    pub async fn serve(&self, programs: &Programs, directory: &Path, in_cluster: &Value) -> Result<Provider> {
-        self.prepare(directory, in_cluster).await?.serve(programs, &[])
-    }
-
-    /// Writes the files of the program below `directory`, and reads its flags and cloud config.
+    /// Writes the files of the program below `directory`, and reads its flags and cloud config, so that it is started as
+    /// the Deployment does: the kubeconfig replaces the Pod's token. It is called as by Cluster Autoscaler, with the
+    /// client's certificate.
     pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
         self.prepare_for(directory, in_cluster, (&self.namespace, RELEASE)).await
     }

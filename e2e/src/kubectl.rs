@@ -1,21 +1,20 @@
 //! kubectl as a user runs it, with only a kubeconfig and a home directory of its own.
 
 use std::{
-    fmt::Write as _,
     fs,
     path::PathBuf,
-    process::{Command, Output},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, task::spawn_blocking};
 
-use crate::process::Process;
+use crate::process::{Process, output, refusal};
 
 /// kubectl for one server and one namespace.
 #[derive(Debug)]
@@ -58,18 +57,14 @@ impl Kubectl {
 
     /// Runs a command, which must succeed, and returns its standard output. The command is split at spaces.
     pub async fn run(&self, command: &str) -> Result<String> {
-        let output = self.output(command).await?;
-        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        ensure!(output.status.success(), "kubectl {command}: {}\n{out}{err}", output.status);
-        Ok(out)
+        let mut command = self.command(command);
+        spawn_blocking(move || output(&mut command)).await?
     }
 
     /// Runs a command, which must fail, and returns its standard error.
     pub async fn fail(&self, command: &str) -> Result<String> {
-        let output = self.output(command).await?;
-        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        ensure!(!output.status.success(), "kubectl {command} succeeded: {out}");
-        Ok(err)
+        let mut command = self.command(command);
+        spawn_blocking(move || refusal(&mut command)).await?
     }
 
     /// The same as `run`, with a file of this object as the last argument.
@@ -91,12 +86,6 @@ impl Kubectl {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let log = self.home.join(format!("output-{number}.log"));
         Process::start(&format!("kubectl {command}"), self.command(command), &log)
-    }
-
-    async fn output(&self, command: &str) -> Result<Output> {
-        let mut built = self.command(command);
-        let output = tokio::task::spawn_blocking(move || built.output()).await?;
-        output.with_context(|| format!("running kubectl {command}"))
     }
 
     fn command(&self, command: &str) -> Command {
@@ -123,9 +112,8 @@ pub fn cells(table: &str) -> Vec<Vec<String>> {
 pub fn assert_lines(text: &str, expected: &[&str]) -> Result<()> {
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     for line in expected {
-        let mut said = String::new();
-        write!(said, "no line {line:?}, or not after those before it, in\n{text}")?;
-        ensure!(lines.any(|found| found == *line), said);
+        let is_there = lines.any(|found| found == *line);
+        ensure!(is_there, "no line {line:?}, or not after those before it, in\n{text}");
     }
     Ok(())
 }

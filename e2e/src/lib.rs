@@ -6,7 +6,7 @@
 //! a call. Only `informer` runs a module of the program in this process, to check its promises on a real API server.
 
 pub mod approver_policy;
-pub mod audit;
+pub mod authority;
 pub mod autoscaling;
 pub mod capd;
 pub mod cluster_api;
@@ -19,14 +19,12 @@ pub mod fixtures;
 pub mod fleet;
 pub mod go;
 pub mod granted;
-pub mod groups;
 pub mod helm;
 pub mod images;
 pub mod informer;
 pub mod infrastructure;
 pub mod installed;
 pub mod kubectl;
-pub mod machine_api;
 pub mod machines;
 pub mod nodes;
 pub mod objects;
@@ -36,7 +34,7 @@ pub mod program;
 pub mod promtool;
 pub mod provider;
 pub mod proxy;
-pub(crate) mod runner;
+pub mod runner;
 pub mod suite;
 pub mod users;
 pub mod webhook;

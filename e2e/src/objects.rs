@@ -11,6 +11,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+use crate::proto::ExternalGrpcNode;
+
 /// The version of Cluster API's contract in which an API server stores its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
@@ -304,6 +306,17 @@ impl Objects {
     pub async fn scale_object(&self, kind: &str, name: &str) -> Result<Scale> {
         let read = self.api(kind).get_scale(name).await;
         read.with_context(|| format!("reading the scale of {kind} {name}"))
+    }
+
+    /// Returns a Node as Cluster Autoscaler sends it.
+    pub async fn node_as_sent(&self, name: &str) -> Result<ExternalGrpcNode> {
+        let node = self.get("Node", name).await?;
+        Ok(ExternalGrpcNode {
+            provider_id: node.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+            labels: node.metadata.labels.unwrap_or_default().into_iter().collect(),
+            annotations: node.metadata.annotations.unwrap_or_default().into_iter().collect(),
+        })
     }
 
     /// Returns the value of a Machine's mark for deletion, if it has one.

@@ -9,9 +9,12 @@ use crate::{
     world::World,
 };
 
-const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
+/// The annotation with a group's min size.
+pub const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+/// The annotation with a group's max size.
+pub const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+/// The prefix of the annotations with the capacity of a group's Nodes.
+pub(crate) const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 /// The label of its Nodes.
 pub(crate) const MADE_UP: &str = "e2e.capi-autoscaler-provider.io/made-up";

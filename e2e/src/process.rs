@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{ErrorKind, Write},
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::{Permanent, eventually};
@@ -115,6 +115,37 @@ impl Drop for Process {
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// Runs a command, which must succeed, and returns its standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let (status, out, err) = run(command)?;
+    ensure!(status.success(), "{}: {status}\n{out}{err}", words(command));
+    Ok(out)
+}
+
+/// Runs a command, which must fail, and returns its standard error.
+pub fn refusal(command: &mut Command) -> Result<String> {
+    let (status, out, err) = run(command)?;
+    ensure!(!status.success(), "{} succeeded: {out}", words(command));
+    Ok(err)
+}
+
+fn run(command: &mut Command) -> Result<(ExitStatus, String, String)> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            anyhow!("{} isn't on PATH: install it (e2e/README.md)", command.get_program().display())
+        }
+        _ => anyhow!(error).context(format!("running {}", words(command))),
+    })?;
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    Ok((output.status, out, err))
+}
+
+/// Returns a command with its arguments, for messages.
+fn words(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the content of a log file.

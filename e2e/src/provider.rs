@@ -3,7 +3,9 @@
 use std::ops::Deref;
 
 use anyhow::{Context, Result, ensure};
+use k8s_pb::api::core::v1::Node;
 use kube::{Client, Config, client::Body};
+use prost::Message as _;
 use sandbox::autoscaler::DEADLINE;
 pub use sandbox::autoscaler::{ask, made_up_node};
 use tonic::{
@@ -148,6 +150,11 @@ impl Caller {
         self.refresh().await?;
         let groups = self.groups().await?;
         Ok(groups.into_iter().map(|group| group.id).collect())
+    }
+
+    /// Returns the Node of a group's template.
+    pub async fn template_node(&self, id: &str) -> Result<Node> {
+        Ok(Node::decode(self.template(id).await?.node_bytes)?)
     }
 
     /// Waits until Refresh leads to exactly these groups. Recent writes take a moment to become visible.

@@ -1,4 +1,4 @@
-//! What the suites have in common: their command line, and what all scenarios of a suite share.
+//! What the suites have in common: lists of scenarios, their command line, and what all scenarios of a suite share.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -8,8 +8,43 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use libtest_mimic::{Arguments, Conclusion, Trial};
 use tokio::sync::Mutex;
+
+/// A scenario of a suite.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario<B> {
+    /// The name: the module and the function.
+    pub name: &'static str,
+    /// The body.
+    pub body: B,
+}
+
+/// Lists scenarios with bodies of one type by the paths of their functions, each an `async fn(&T) -> Result<()>`.
+#[macro_export]
+macro_rules! scenarios {
+    ($body:ty: $($module:ident::$function:ident),* $(,)?) => {
+        [$($crate::runner::Scenario::<$body> {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            body: |environment| Box::pin($module::$function(environment)),
+        }),*]
+    };
+}
+
+/// Returns the trial of a scenario on its suite.
+pub(crate) fn trial<S: Send + Sync + 'static>(
+    suite: &Arc<S>,
+    name: String,
+    run: impl FnOnce(&S) -> Result<()> + Send + 'static,
+) -> Trial {
+    let suite = Arc::clone(suite);
+    Trial::test(name, move || run(&suite).map_err(|error| format!("{error:#}").into()))
+}
+
+/// Returns the trial of a scenario that lacks something here. It is ignored, and fails if it is run nevertheless.
+pub(crate) fn ignored(name: String, missing: String) -> Trial {
+    Trial::test(name, || Err(missing.into())).with_ignored_flag(true)
+}
 
 /// Runs the trials of a suite that the command line selects, like libtest, this many at once unless it says otherwise,
 /// and then ends the suite.
@@ -70,14 +105,9 @@ pub(crate) fn caught(scenario: impl FnOnce() -> Result<()>) -> Result<()> {
     })
 }
 
-/// Returns a trial's failure, with all causes.
-pub(crate) fn failed(error: &anyhow::Error) -> Failed {
-    format!("{error:#}").into()
-}
-
-/// Returns the text of a failed scenario. The error comes last, where a log that is cut off still has it.
-pub(crate) fn failure(error: &anyhow::Error, log_tails: &str) -> String {
-    format!("{log_tails}\n--- it failed since:\n{error:#}\n")
+/// Returns the error of a failed scenario with its logs. The cause comes last, where a log that is cut off still has it.
+pub(crate) fn with_logs(error: &anyhow::Error, log_tails: &str) -> anyhow::Error {
+    anyhow!("{log_tails}\n--- it failed since:\n{error:#}\n")
 }
 
 /// The command line of libtest-mimic, which takes one filter, with as many as libtest takes.

@@ -4,7 +4,6 @@ use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -13,50 +12,39 @@ use crate::{
     go::{self, Components},
     objects::Contract,
     program,
-    runner::{self, Shared, caught, failed, failure},
+    runner::{self, Scenario, Shared, caught, trial, with_logs},
     world::World,
 };
 
 /// The number of concurrent scenarios, more than there are processors since they mostly wait.
 const AT_ONCE: usize = 4;
 
+/// The kinds of API servers, by their contract.
+const CONTRACTS: [Contract; 3] = [Contract::V1Beta1, Contract::V1Beta2, Contract::MachineApi];
+
 /// The body of a scenario.
 pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 
-/// A test that runs once per named API server.
+/// A scenario that runs once per named API server.
 #[derive(Clone, Copy)]
-pub struct Scenario {
-    /// The name, shown after the version.
-    pub name: &'static str,
+pub struct Play {
+    /// The scenario; the version is shown before its name.
+    pub scenario: Scenario<Run>,
     /// True if it stops the API server and must not share it.
     pub own_api_server: bool,
     /// The API servers on which it runs, by their contract.
     pub contracts: &'static [Contract],
-    /// The scenario's body.
-    pub run: Run,
-}
-
-/// Lists scenarios by the paths of their functions, each an `async fn(&World) -> Result<()>`.
-#[macro_export]
-macro_rules! scenarios {
-    ($($module:ident::$function:ident),* $(,)?) => {
-        [$((
-            concat!(stringify!($module), "::", stringify!($function)),
-            (|world| Box::pin($module::$function(world))) as $crate::suite::Run,
-        )),*]
-    };
 }
 
 /// Runs the scenarios that the command line selects, like libtest.
 #[must_use]
-pub fn run(scenarios: &[Scenario]) -> ExitCode {
+pub fn run(plays: &[Play]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let mut trials = Vec::new();
-        for contract in Contract::ALL.into_iter().chain([Contract::MachineApi]) {
-            for &scenario in scenarios.iter().filter(|scenario| scenario.contracts.contains(&contract)) {
-                let suite = Arc::clone(suite);
-                let name = format!("{contract}::{}", scenario.name);
-                trials.push(Trial::test(name, move || suite.try_scenario(contract, scenario)));
+        for contract in CONTRACTS {
+            for &play in plays.iter().filter(|play| play.contracts.contains(&contract)) {
+                let name = format!("{contract}::{}", play.scenario.name);
+                trials.push(trial(suite, name, move |suite| suite.try_scenario(contract, play)));
             }
         }
         Ok(trials)
@@ -73,20 +61,18 @@ struct Suite {
 
 impl Suite {
     fn new() -> Result<Self> {
-        let contracts = Contract::ALL.into_iter().chain([Contract::MachineApi]);
         Ok(Self {
             runtime: Runtime::new()?,
             program: Shared::default(),
             components: Shared::default(),
-            shared: contracts.map(|contract| (contract.as_str(), Shared::default())).collect(),
+            shared: CONTRACTS.map(|contract| (contract.as_str(), Shared::default())).into(),
         })
     }
 
-    fn try_scenario(&self, contract: Contract, scenario: Scenario) -> Result<(), Failed> {
-        let world = self.runtime.block_on(self.world(contract, scenario.own_api_server));
-        let world = world.map_err(|error| failed(&error))?;
-        let outcome = caught(|| self.runtime.block_on((scenario.run)(&world)));
-        outcome.map_err(|error| failure(&error, &world.log_tails()).into())
+    fn try_scenario(&self, contract: Contract, play: Play) -> Result<()> {
+        let world = self.runtime.block_on(self.world(contract, play.own_api_server))?;
+        let outcome = caught(|| self.runtime.block_on((play.scenario.body)(&world)));
+        outcome.map_err(|error| with_logs(&error, &world.log_tails()))
     }
 
     async fn world(&self, contract: Contract, own_api_server: bool) -> Result<World> {

@@ -1,10 +1,19 @@
-//! The API server's users and their rights: an administrator for the tests, and users with no more than the program's
-//! documented rights.
+//! The API server's users and their rights: an administrator for the tests, and users with no more than the rights of
+//! `examples/rbac.yaml`.
 
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::crds::LATE_TEMPLATE_KIND;
-use crate::objects::{Contract, INFRASTRUCTURE_GROUP, Place};
+use crate::{
+    crds::LATE_TEMPLATE_KIND,
+    helm,
+    objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place},
+};
+
+/// The documented roles of the program.
+const EXAMPLE: &str = include_str!("../../examples/rbac.yaml");
+
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The number of scenarios that can run against one API server.
 const USERS: usize = 200;
@@ -76,55 +85,77 @@ fn line(user: &User, group: &str) -> String {
     format!("{},{},{},\"{group}\"\n", user.token(), user.name, user.name)
 }
 
-/// Returns the RBAC rules that the program needs, and no others. Secrets are granted one by one, see
-/// `World::share_kubeconfig`.
-#[must_use]
-pub fn rules(contract: Contract) -> Vec<Value> {
-    let group = contract.group();
+/// Returns the role of the program's users, with the rules of the example, and its binding. The example's objects with a
+/// name are granted one by one, such as Secrets by [`may_read_secret`]. No bootstrap template is read, unless Nodes are
+/// remembered.
+pub fn rules(contract: Contract) -> Result<[Value; 2]> {
     // ForbiddenMachineTemplate is omitted on purpose.
     let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
-    let read = ["list", "watch"];
-    let role = json!({
-        "kind": "ClusterRole",
-        "metadata": { "name": GROUP },
-        "rules": [
-            {
-                "apiGroups": [group],
-                "resources": ["clusters", "machinedeployments", "machinesets", "machines", "machinepools"],
-                "verbs": read,
-            },
-            { "apiGroups": [INFRASTRUCTURE_GROUP], "resources": templates, "verbs": read },
-            { "apiGroups": [""], "resources": ["nodes"], "verbs": read },
-            {
-                "apiGroups": [group],
-                "resources": ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
-                "verbs": ["patch"],
-            },
-            {
-                "apiGroups": [group],
-                "resources": ["machinedeployments", "machinesets", "machinepools"],
-                "verbs": ["get"],
-            },
-            { "apiGroups": [group], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
-            { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
-        ],
-    });
-    vec![role, binding(GROUP, "Group", GROUP)]
+    let mut rules = Vec::new();
+    for object in helm::objects(EXAMPLE)? {
+        for mut rule in object["rules"].as_array().cloned().unwrap_or_default() {
+            if rule["resourceNames"].is_array() || rule["apiGroups"] == json!(["bootstrap.cluster.x-k8s.io"]) {
+                continue;
+            }
+            if rule["apiGroups"] == json!([INFRASTRUCTURE_GROUP]) {
+                rule["resources"] = json!(templates);
+            } else if rule["apiGroups"] == json!([CAPI_GROUP]) {
+                rule["apiGroups"] = json!([contract.group()]);
+            }
+            rules.push(rule);
+        }
+    }
+    let role = json!({ "kind": "ClusterRole", "metadata": { "name": GROUP }, "rules": rules });
+    Ok([role, binding(GROUP, ("ClusterRole", GROUP), ("Group", GROUP))])
 }
 
 /// Returns a binding that gives a user the same rights.
 #[must_use]
 pub fn bind_role(user: &User) -> Value {
-    binding(&user.name, "User", &user.name)
+    bind(user, &user.name, ("ClusterRole", GROUP))
 }
 
-fn binding(name: &str, kind: &str, subject: &str) -> Value {
+/// Returns a binding of a user to a role, by its kind and name.
+#[must_use]
+pub fn bind(user: &User, name: &str, role: (&str, &str)) -> Value {
+    binding(name, role, ("User", &user.name))
+}
+
+/// Returns a Role or ClusterRole with one rule, and its binding to a user under the same name.
+#[must_use]
+pub fn grant(user: &User, kind: &str, name: &str, rule: &Value) -> [Value; 2] {
+    let granting = json!({ "kind": kind, "metadata": { "name": name }, "rules": [rule] });
+    [granting, bind(user, name, (kind, name))]
+}
+
+/// Returns a Role by which a user may read one Secret, and its binding.
+#[must_use]
+pub fn may_read_secret(user: &User, secret: &str) -> [Value; 2] {
+    let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"] });
+    grant(user, "Role", secret, &rule)
+}
+
+fn binding(name: &str, (kind, role): (&str, &str), (subject_kind, subject): (&str, &str)) -> Value {
     json!({
-        "kind": "ClusterRoleBinding",
+        "kind": format!("{kind}Binding"),
         "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": GROUP },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject }],
+        "roleRef": { "apiGroup": RBAC, "kind": kind, "name": role },
+        "subjects": [{ "apiGroup": RBAC, "kind": subject_kind, "name": subject }],
+    })
+}
+
+/// Returns the Secret in which Cluster API keeps a Cluster's kubeconfig.
+#[must_use]
+pub fn kubeconfig_secret(cluster: &str, kubeconfig: &str) -> Value {
+    json!({
+        "kind": "Secret",
+        "metadata": {
+            "name": format!("{cluster}-kubeconfig"),
+            "labels": { "cluster.x-k8s.io/cluster-name": cluster },
+        },
+        "type": "cluster.x-k8s.io/secret",
+        "data": { "value": base64(kubeconfig.as_bytes()) },
     })
 }
 

@@ -20,7 +20,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::{cluster_api::authority::Authority, users::base64};
+use crate::{authority::Authority, users::base64};
 
 /// A webhook on a port of its own. Dropping it ends it.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Webhook {
                 connections.spawn(deny(tls.clone(), client, words));
             }
         });
-        Ok(Self { port, authority: authority.certificate(), accepting })
+        Ok(Self { port, authority: authority.certificate().to_owned(), accepting })
     }
 
     /// Returns the `clientConfig` by which an API server reaches it.

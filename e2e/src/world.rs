@@ -1,10 +1,6 @@
 //! The resources of one scenario: a namespace, a cluster's name, a user, and the programs that it runs.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -16,7 +12,7 @@ use crate::{
     program::Programs,
     provider::Provider,
     proxy::Proxy,
-    users::{User, base64},
+    users::{self, User},
 };
 
 /// The environment of one scenario.
@@ -63,6 +59,12 @@ impl World {
         format!("--node-group-auto-discovery=clusterapi:namespace={}", self.namespace)
     }
 
+    /// Returns the flag that limits the program to the scenario's Cluster.
+    #[must_use]
+    pub fn only_cluster(&self) -> String {
+        format!("--cluster={}/{}", self.namespace, self.cluster)
+    }
+
     /// Starts the program for the scenario's namespace, with both kubeconfigs, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
         let mut provider = self.spawn()?;
@@ -88,16 +90,12 @@ impl World {
     pub fn spawn_through(&self, proxy: &Proxy, flags: &[&str]) -> Result<Provider> {
         let through = self.programs.directory().join("kubeconfig-through");
         fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
-        self.launch(&through, flags, &[])
+        self.programs.launch(&through, flags, &[])
     }
 
     /// Starts the program with addresses, the management kubeconfig and only these flags and environment variables.
     pub fn spawn_bare(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
-        self.launch(&self.kubeconfig()?, flags, environment)
-    }
-
-    fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
-        self.programs.launch(management, flags, environment)
+        self.programs.launch(&self.kubeconfig()?, flags, environment)
     }
 
     /// Runs `check` with the management kubeconfig and only these flags and environment variables.
@@ -115,36 +113,8 @@ impl World {
     /// Creates the Secret in which Cluster API keeps a cluster's kubeconfig, and lets the scenario's user read it.
     pub async fn share_kubeconfig(&self, kubeconfig: &Value) -> Result<()> {
         let name = format!("{}-kubeconfig", self.cluster);
-        let secret = json!({
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "labels": { "cluster.x-k8s.io/cluster-name": self.cluster },
-            },
-            "type": "cluster.x-k8s.io/secret",
-            "data": { "value": base64(kubeconfig.to_string().as_bytes()) },
-        });
-        let role = json!({
-            "kind": "Role",
-            "metadata": { "name": name },
-            "rules": [{
-                "apiGroups": [""],
-                "resources": ["secrets"],
-                "resourceNames": [name],
-                "verbs": ["get"],
-            }],
-        });
-        let binding = json!({
-            "kind": "RoleBinding",
-            "metadata": { "name": name },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
-            "subjects": [{
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "User",
-                "name": self.user.name,
-            }],
-        });
-        for object in [secret, role, binding] {
+        let secret = users::kubeconfig_secret(&self.cluster, &kubeconfig.to_string());
+        for object in users::may_read_secret(&self.user, &name).into_iter().chain([secret]) {
             self.objects.create(object).await?;
         }
         Ok(())

@@ -2,49 +2,35 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::Settings,
     controllers::{
         groups::{GRACE, UNNEEDED, Workers},
         machines::Machine,
-        testbed::{POLL_INTERVAL, TIMEOUT},
     },
-    wait::every,
 };
 use serde_json::json;
 
-use super::{Outcome, PATIENCE, growing};
+use super::{Outcome, PATIENCE, capacity, faults::grows_with, growing};
 use crate::stage::Stage;
-
-/// The finalizer that holds a Machine in deletion, whatever its controllers do.
-const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
 
 /// The first group wastes less, so it is chosen first.
 pub(super) async fn stock_out(stage: &Stage) -> Result<Outcome> {
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let first = Workers::new("first").publishing(capacity("4")).that("no-capacity").annotate(GRACE, "6s");
     first.create(&stage.testbed).await?;
     Workers::new("second").publishing(capacity("16")).create(&stage.testbed).await?;
     let settings = Settings { provision: Duration::from_secs(120), ..growing() };
-    let mut run = stage.autoscale(settings).await?;
-    stage.pod("web", "3").await?;
-    run.turn();
-    let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
-    Ok(Outcome::after("the Pod runs in the other", runs))
+    grows_with(stage, settings, "the Pod runs in the other").await
 }
 
 /// The infrastructure refuses to make a machine, for a reason other than capacity. It might still succeed, as far as
 /// Cluster API's contract tells, so that only the provision time ends the waiting.
 pub(super) async fn failed_creation(stage: &Stage) -> Result<Outcome> {
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     Workers::new("first").publishing(capacity("4")).that("fail").create(&stage.testbed).await?;
     Workers::new("second").publishing(capacity("16")).create(&stage.testbed).await?;
-    let mut run = stage.autoscale(Settings { provision: Duration::from_secs(20), ..growing() }).await?;
-    stage.pod("web", "3").await?;
-    run.turn();
-    let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
-    Ok(Outcome::after("the Pod runs in the other", runs))
+    let settings = Settings { provision: Duration::from_secs(20), ..growing() };
+    grows_with(stage, settings, "the Pod runs in the other").await
 }
 
 pub(super) async fn dead_at_minimum(stage: &Stage) -> Result<Outcome> {
@@ -100,13 +86,8 @@ pub(super) async fn hanging_deletion(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let held = Workers::new("held").sized().bounds(1, 5).replicas(2).create(testbed).await?;
     let machines = testbed.running(&held, 2).await?;
-    let hanging = &machines[0];
-    let finalizers = testbed.objects.get("Machine", &hanging.name).await?.metadata.finalizers.unwrap_or_default();
-    let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
-    testbed.objects.patch("Machine", &hanging.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
-    testbed.objects.delete("Machine", &hanging.name).await?;
-    node_is_gone(stage, hanging).await?;
-    let other = Workers::new("other").publishing(json!({ "cpu": "16", "memory": "64Gi", "pods": "110" }));
+    testbed.hang(&machines[0]).await?;
+    let other = Workers::new("other").publishing(capacity("16"));
     other.create(testbed).await?;
     grows_after_provision(stage).await
 }
@@ -122,7 +103,7 @@ pub(super) async fn failed_with_provider_id(stage: &Stage) -> Result<Outcome> {
         "failureMessage": "the instance was terminated by its cloud",
     } } });
     testbed.objects.patch_status("Machine", &machines[0].name, failed).await?;
-    let other = Workers::new("other").publishing(json!({ "cpu": "16", "memory": "64Gi", "pods": "110" }));
+    let other = Workers::new("other").publishing(capacity("16"));
     other.create(testbed).await?;
     grows_after_provision(stage).await
 }
@@ -146,26 +127,11 @@ pub(super) async fn load_gone(stage: &Stage) -> Result<Outcome> {
         Settings { provision: Duration::from_secs(30), unneeded: Duration::from_secs(2), ..Settings::default() };
     let mut run = stage.autoscale(settings).await?;
     stage.pod("web", "3").await?;
-    let size = async |expected: i32| {
-        let size = testbed.objects.scale(group.kind, &group.name).await?;
-        ensure!(size == expected, "the node group has {size} replicas");
-        Ok(())
-    };
-    if let Err(last) = run.within(PATIENCE, async || size(1).await).await {
+    if let Err(last) = run.within(PATIENCE, async || stage.has_size(&group, 1).await).await {
         return Ok(Outcome::bad(last));
     }
     testbed.workload.delete("Pod", "web").await?;
     run.turn();
-    let back = run.within(2 * PATIENCE, async || size(0).await).await;
+    let back = run.within(2 * PATIENCE, async || stage.has_size(&group, 0).await).await;
     Ok(Outcome::after("zero replicas", back))
-}
-
-/// Waits until the Node of a Machine that is being deleted is gone.
-async fn node_is_gone(stage: &Stage, machine: &Machine) -> Result<()> {
-    let node = machine.node.as_deref().context("a Machine without Node")?;
-    every(POLL_INTERVAL, &format!("Node {node} gone"), TIMEOUT, async || {
-        ensure!(stage.testbed.workload.find("Node", node).await?.is_none(), "it is there");
-        Ok(())
-    })
-    .await
 }

@@ -1,13 +1,15 @@
 //! Wrong or unusual objects of one node group.
 
-use anyhow::{Result, ensure};
-use e2e::{controllers::groups::Workers, infrastructure::kinds};
+use anyhow::Result;
+use e2e::{
+    autoscaling::Settings,
+    controllers::groups::{Group, MIN, Workers},
+    infrastructure,
+};
 use serde_json::json;
 
-use super::{Outcome, PATIENCE, growing};
+use super::{Outcome, PATIENCE, capacity, growing};
 use crate::stage::{Side, Stage};
-
-const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 
 pub(super) async fn bad_annotation(stage: &Stage) -> Result<Outcome> {
     Workers::new("typo").sized().annotate(MIN, "three").create(&stage.testbed).await?;
@@ -27,7 +29,7 @@ pub(super) async fn missing_template(stage: &Stage) -> Result<Outcome> {
 pub(super) async fn forbidden_template(stage: &Stage) -> Result<Outcome> {
     const KIND: &str = "ForbiddenMachineTemplate";
     let objects = &stage.testbed.objects;
-    kinds::install(objects, &[KIND]).await?;
+    infrastructure::install(objects, &[KIND]).await?;
     if stage.side == Side::InTree {
         stage.grant_in_tree_documented(&["loopbackmachinetemplates"]).await?;
     }
@@ -35,42 +37,39 @@ pub(super) async fn forbidden_template(stage: &Stage) -> Result<Outcome> {
         "kind": KIND,
         "metadata": { "name": "forbidden" },
         "spec": { "template": { "spec": {} } },
-        "status": { "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" } },
+        "status": { "capacity": capacity("4") },
     });
     objects.create(template).await?;
     let group = Workers::new("forbidden").create(&stage.testbed).await?;
-    let reference = json!({ "kind": KIND, "name": "forbidden" });
-    let template = json!({ "spec": { "template": { "spec": { "infrastructureRef": reference } } } });
-    objects.patch(group.kind, &group.name, template).await?;
+    change_template(stage, &group, KIND).await?;
     Workers::new("workers").sized().create(&stage.testbed).await?;
     grows(stage).await
+}
+
+/// Lets a group take its Machines from the template of its name of another kind.
+async fn change_template(stage: &Stage, group: &Group, kind: &str) -> Result<()> {
+    let reference = json!({ "kind": kind, "name": group.name });
+    let template = json!({ "spec": { "template": { "spec": { "infrastructureRef": reference } } } });
+    stage.testbed.objects.patch(group.kind, &group.name, template).await
 }
 
 /// Nothing follows such a template here, so that no Machine comes: the size is what is looked at.
 pub(super) async fn irregular_plural(stage: &Stage) -> Result<Outcome> {
     let objects = &stage.testbed.objects;
-    kinds::install(objects, &["OxMachineTemplate"]).await?;
+    infrastructure::install(objects, &["OxMachineTemplate"]).await?;
     let template = json!({
         "kind": "OxMachineTemplate",
         "metadata": { "name": "workers" },
         "spec": { "template": { "spec": {} } },
-        "status": { "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" } },
+        "status": { "capacity": capacity("4") },
     });
     objects.create(template).await?;
     let group = Workers::new("workers").create(&stage.testbed).await?;
-    let reference = json!({ "kind": "OxMachineTemplate", "name": "workers" });
-    let template = json!({ "spec": { "template": { "spec": { "infrastructureRef": reference } } } });
-    objects.patch(group.kind, &group.name, template).await?;
+    change_template(stage, &group, "OxMachineTemplate").await?;
     let mut run = stage.autoscale(growing()).await?;
     stage.pod("web", "3").await?;
     run.turn();
-    let grown = run
-        .within(PATIENCE, async || {
-            let size = objects.scale(group.kind, &group.name).await?;
-            ensure!(size == 1, "the node group has {size} replicas");
-            Ok(())
-        })
-        .await;
+    let grown = run.within(PATIENCE, async || stage.has_size(&group, 1).await).await;
     Ok(Outcome::after("grown", grown))
 }
 
@@ -82,9 +81,14 @@ pub(super) async fn integer_capacity(stage: &Stage) -> Result<Outcome> {
 
 /// Judges whether a Pod gets a Node.
 pub(super) async fn grows(stage: &Stage) -> Result<Outcome> {
-    let mut run = stage.autoscale(growing()).await?;
+    grows_with(stage, growing(), "the Pod runs").await
+}
+
+/// The same with these settings, and words for the Pod that runs.
+pub(super) async fn grows_with(stage: &Stage, settings: Settings, what: &str) -> Result<Outcome> {
+    let mut run = stage.autoscale(settings).await?;
     stage.pod("web", "3").await?;
     run.turn();
     let runs = run.within(PATIENCE, async || stage.runs("web").await).await;
-    Ok(Outcome::after("the Pod runs", runs))
+    Ok(Outcome::after(what, runs))
 }

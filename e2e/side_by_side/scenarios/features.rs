@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::{
-    controllers::groups::{Group, Workers},
+    controllers::{
+        groups::{Group, Workers},
+        testbed::pod_spec,
+    },
     crds::{self, Reach},
     objects::AUTOSCALING_GROUP,
 };
 use serde_json::json;
 
-use super::{Outcome, PATIENCE, growing};
-use crate::stage::{Run, Stage, pod_spec};
+use super::{Outcome, PATIENCE, capacity, growing};
+use crate::stage::{Run, Stage};
 
 pub(super) async fn balance(stage: &Stage) -> Result<Outcome> {
     spread(stage, &["--balance-similar-node-groups"]).await
@@ -57,7 +60,6 @@ pub(super) async fn salvo(stage: &Stage) -> Result<Outcome> {
 
 /// The group with the higher priority wastes more.
 pub(super) async fn priority_expander(stage: &Stage) -> Result<Outcome> {
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let small = Workers::new("small").publishing(capacity("4")).create(&stage.testbed).await?;
     let big = Workers::new("big").publishing(capacity("16")).create(&stage.testbed).await?;
     let priorities = json!({
@@ -74,7 +76,6 @@ pub(super) async fn priority_expander(stage: &Stage) -> Result<Outcome> {
 /// The cheaper group wastes more.
 pub(super) async fn price_expander(stage: &Stage) -> Result<Outcome> {
     const PRICE: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let dear = Workers::new("dear").publishing(capacity("4")).annotate(PRICE, "3.5").create(&stage.testbed).await?;
     let cheap = Workers::new("cheap").publishing(capacity("8")).annotate(PRICE, "0.4").create(&stage.testbed).await?;
     let run = stage.start(&stage.access(), growing(), &["--expander=price"]).await?;
@@ -116,22 +117,12 @@ pub(super) async fn capacity_quota(stage: &Stage) -> Result<Outcome> {
     for number in 0..3 {
         stage.pod(&format!("web-{number}"), "3").await?;
     }
-    let size = async || stage.testbed.objects.scale(group.kind, &group.name).await;
-    let grown = run.within(PATIENCE, async || {
-        let size = size().await?;
-        ensure!(size == 2, "the node group has {size} replicas");
-        Ok(())
-    });
-    let grown = grown.await;
+    let grown = run.within(PATIENCE, async || stage.has_size(&group, 2).await).await;
     if grown.is_err() {
         return Ok(Outcome::after("", grown));
     }
     run.turn();
-    let quiet = run.stays(Duration::from_secs(15), async || {
-        let size = size().await?;
-        ensure!(size == 2, "the node group has {size} replicas");
-        Ok(())
-    });
+    let quiet = run.stays(Duration::from_secs(15), async || stage.has_size(&group, 2).await);
     Ok(match quiet.await {
         Ok(()) => Outcome::good("two Nodes"),
         Err(last) => Outcome::bad(last),

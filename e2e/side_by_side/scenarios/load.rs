@@ -10,14 +10,14 @@ use e2e::{
     crds::Installed,
     objects::{Contract, Objects},
     proxy::Proxy,
-    users::User,
+    users::{self, User},
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Outcome, PATIENCE, growing};
-use crate::stage::{Access, Side, Stage, requests};
+use crate::stage::{Access, Run, Side, Stage};
 
 /// The size is what is looked at: how soon Cluster API's controllers follow after a restart is their own.
 pub(super) async fn api_server_restart(stage: &Stage) -> Result<Outcome> {
@@ -176,7 +176,8 @@ async fn idle(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
     fill(&management.objects(NAMESPACE), &workload.objects("default")).await?;
     let user = User::provider(0);
     if stage.side == Side::InTree {
-        management.objects(NAMESPACE).create(everything(&user)).await?;
+        let everything = users::bind(&user, "in-tree", ("ClusterRole", "cluster-admin"));
+        management.objects(NAMESPACE).create(everything).await?;
     }
     let access = Access {
         management: management.kubeconfig(&user),
@@ -190,8 +191,9 @@ async fn idle(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
         return Ok(Outcome::bad(format!("no loop ends: {error}")));
     }
     let main = |what: &str| format!("cluster_autoscaler_function_duration_seconds_{what}{{function=\"main\"}}");
-    let look = async |run: &crate::stage::Run| -> Result<(f64, f64, usize)> {
-        Ok((run.metric(&main("sum")).await?, run.metric(&main("count")).await?, requests(&management, &user)?))
+    let look = async |run: &Run| -> Result<(f64, f64, usize)> {
+        let requests = management.answered(&user)?.len();
+        Ok((run.metric(&main("sum")).await?, run.metric(&main("count")).await?, requests))
     };
     let (seconds, loops, before) = look(&run).await?;
     run.wait_for_loops(LOOPS, limit).await?;
@@ -208,16 +210,6 @@ async fn idle(stage: &Stage, flags: &[&str]) -> Result<Outcome> {
         (seconds_after - seconds) / loops
     );
     Ok(Outcome { good: per_loop < 1.0, seen })
-}
-
-fn everything(user: &User) -> Value {
-    let group = "rbac.authorization.k8s.io";
-    json!({
-        "kind": "ClusterRoleBinding",
-        "metadata": { "name": "in-tree" },
-        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin" },
-        "subjects": [{ "apiGroup": group, "kind": "User", "name": user.name }],
-    })
 }
 
 /// Writes the node groups with their Machines and Nodes, all of them running.

@@ -13,6 +13,7 @@ use anyhow::Result;
 use e2e::autoscaling::Settings;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
@@ -67,6 +68,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// Settings with which no Node is removed.
 pub(crate) fn growing() -> Settings {
     Settings { unneeded: Duration::from_secs(3600), ..Settings::default() }
+}
+
+/// Returns the capacity of a Node with this CPU.
+pub(crate) fn capacity(cpu: &str) -> Value {
+    json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" })
 }
 
 macro_rules! scenario {

@@ -13,7 +13,7 @@ use e2e::{
 };
 use serde_json::json;
 
-use super::{Outcome, PATIENCE, faults::grows, growing};
+use super::{Outcome, PATIENCE, capacity, faults::grows, growing};
 use crate::stage::{Access, Side, Stage};
 
 pub(super) async fn template_labels(stage: &Stage) -> Result<Outcome> {
@@ -29,7 +29,6 @@ pub(super) async fn template_labels(stage: &Stage) -> Result<Outcome> {
 /// The group with the taint wastes less, so it would be chosen.
 pub(super) async fn template_taints(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let tainted = Workers::new("tainted").publishing(capacity("4")).taint("team", "db", "NoSchedule");
     let tainted = tainted.create(testbed).await?;
     Workers::new("workers").publishing(capacity("16")).create(testbed).await?;
@@ -60,13 +59,7 @@ pub(super) async fn paused(stage: &Stage) -> Result<Outcome> {
         return Ok(Outcome::bad(last));
     }
     testbed.objects.patch("Cluster", &testbed.cluster, json!({ "spec": { "paused": false } })).await?;
-    let gone = run
-        .within(PATIENCE, async || {
-            let left = testbed.machines(&group).await?.len();
-            ensure!(left == 0, "{left} Machines are left after the pause");
-            Ok(())
-        })
-        .await;
+    let gone = run.within(PATIENCE, async || stage.are_left(&group, 0).await).await;
     Ok(Outcome::after("they go after the pause:", gone))
 }
 
@@ -77,7 +70,6 @@ pub(super) async fn two_namespaces(stage: &Stage) -> Result<Outcome> {
     std::fs::create_dir_all(&directory)?;
     let program = stage.program().to_owned();
     let second = Testbed::real(std::sync::Arc::clone(&stage.environment), program, directory).await?;
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     Workers::new("workers").publishing(capacity("4")).create(&stage.testbed).await?;
     let big = Workers::new("workers").publishing(capacity("16")).create(&second).await?;
     let specs = [&stage.testbed, &second].map(|testbed| format!("clusterapi:namespace={}", testbed.namespace));
@@ -101,7 +93,6 @@ pub(super) async fn two_namespaces(stage: &Stage) -> Result<Outcome> {
 /// A GitOps controller applies a manifest that has `replicas`.
 pub(super) async fn size_put_back(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let fought = Workers::new("fought").publishing(capacity("4")).create(testbed).await?;
     Workers::new("workers").publishing(capacity("16")).create(testbed).await?;
     let objects = testbed.objects.clone();
@@ -136,7 +127,6 @@ impl Drop for Gitops {
 
 pub(super) async fn refusing_policy(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
-    let capacity = |cpu: &str| json!({ "cpu": cpu, "memory": "16Gi", "pods": "110" });
     let frozen = Workers::new("frozen").publishing(capacity("4")).create(testbed).await?;
     Workers::new("workers").publishing(capacity("16")).create(testbed).await?;
     let policy = json!({
@@ -184,8 +174,7 @@ pub(super) async fn remembered(stage: &Stage) -> Result<Outcome> {
     let settings = Settings { unneeded: Duration::from_secs(2), ..Settings::default() };
     let mut run = stage.start(&access, settings, &[]).await?;
     let gone = run.within(PATIENCE, async || {
-        let left = testbed.machines(&group).await?.len();
-        ensure!(left == 0, "{left} Machines are left");
+        stage.are_left(&group, 0).await?;
         let kept = testbed.objects.get("ConfigMap", REMEMBERED).await?;
         ensure!(stage.side == Side::InTree || kept.data["data"].is_object(), "nothing is remembered yet");
         Ok(())
@@ -205,8 +194,8 @@ pub(super) async fn remembered(stage: &Stage) -> Result<Outcome> {
 /// The group's only Node has gone, and Cluster Autoscaler restarts, as it does at each upgrade.
 pub(super) async fn overhead(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
-    let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
-    let group = Workers::new("workers").publishing(capacity).allocatable("3500m").replicas(1).create(testbed).await?;
+    let group = Workers::new("workers").publishing(capacity("4")).allocatable("3500m").replicas(1);
+    let group = group.create(testbed).await?;
     testbed.running(&group, 1).await?;
     let settings = Settings { unneeded: Duration::from_secs(2), ..Settings::default() };
     let mut run = stage.autoscale(settings).await?;

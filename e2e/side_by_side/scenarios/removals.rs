@@ -2,17 +2,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::Settings,
     controllers::{
         groups::Workers,
-        machines::{HOOK, Machine, names},
+        machines::{Machine, names},
         testbed::POLL_INTERVAL,
     },
     wait::every,
 };
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{Outcome, PATIENCE};
@@ -76,7 +75,7 @@ pub(super) async fn repeated(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let group = Workers::new("workers").sized().replicas(5).create(testbed).await?;
     let machines = testbed.running(&group, 5).await?;
-    hold(stage, &machines, json!("held")).await?;
+    testbed.hold(&machines, json!("held")).await?;
     for name in ["web-0", "web-1"] {
         stage.pod(name, "3").await?;
     }
@@ -100,13 +99,8 @@ pub(super) async fn repeated(stage: &Stage) -> Result<Outcome> {
         run = stage.restart_autoscaler(run, settings).await?;
         run.wait_for_loops(8, PATIENCE).await?;
     }
-    hold(stage, &machines, Value::Null).await?;
-    let gone = run.within(PATIENCE, async || {
-        let left = testbed.machines(&group).await?.len();
-        ensure!(left <= 2, "{left} Machines are left");
-        Ok(())
-    });
-    if let Err(last) = gone.await {
+    testbed.hold(&machines, Value::Null).await?;
+    if let Err(last) = run.within(PATIENCE, async || stage.are_left(&group, 2).await).await {
         return Ok(Outcome::bad(last));
     }
     let quiet = run.stays(Duration::from_secs(10), async || {
@@ -142,22 +136,13 @@ pub(super) async fn batched(stage: &Stage) -> Result<Outcome> {
     Ok(Outcome::after("all but the busy one are gone", gone.await))
 }
 
-/// Holds the deletion of Machines by a hook, or releases it.
-async fn hold(stage: &Stage, machines: &[Machine], hook: Value) -> Result<()> {
-    let annotate = |machine: &Machine| {
-        let (name, hook) = (machine.name.clone(), json!({ HOOK: hook }));
-        async move { stage.testbed.objects.annotate("Machine", &name, hook).await }
-    };
-    stream::iter(machines.iter().map(annotate)).buffered(3).try_collect::<Vec<()>>().await.map(drop)
-}
-
 /// A hook holds the drain of the old Machines, as a slow drain does. Each new Machine that goes is one that the rollout
 /// makes again.
 pub(super) async fn rollout(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let group = Workers::new("workers").sized().replicas(3).create(testbed).await?;
     let old = testbed.running(&group, 3).await?;
-    hold(stage, &old, json!("held")).await?;
+    testbed.hold(&old, json!("held")).await?;
     testbed.roll(&group).await?;
     let begun =
         |machines: &[Machine]| machines.iter().any(|machine| machine.runs() && !names(&old).contains(&machine.name));
@@ -181,14 +166,8 @@ pub(super) async fn rollout(stage: &Stage) -> Result<Outcome> {
     if let Err(last) = quiet {
         return Ok(Outcome::bad(last));
     }
-    hold(stage, &old, Value::Null).await?;
-    let gone = run
-        .within(2 * PATIENCE, async || {
-            let left = testbed.machines(&group).await?.len();
-            ensure!(left == 0, "{left} Machines are left");
-            Ok(())
-        })
-        .await;
+    testbed.hold(&old, Value::Null).await?;
+    let gone = run.within(2 * PATIENCE, async || stage.are_left(&group, 0).await).await;
     Ok(Outcome::after("all Nodes are gone", gone))
 }
 
@@ -228,11 +207,7 @@ pub(super) async fn deleted_by_others(stage: &Stage) -> Result<Outcome> {
 pub(super) async fn forms_of_provider_id(stage: &Stage) -> Result<Outcome> {
     let testbed = &stage.testbed;
     let group = Workers::new("workers").sized().bounds(0, 1).replicas(1).create(testbed).await?;
-    let machine = testbed.running(&group, 1).await?.remove(0);
-    let id = machine.provider_id.context("a running Machine without providerID")?.replace(":///", ":////");
-    testbed.objects.patch("LoopbackMachine", &machine.name, json!({ "spec": { "providerID": id } })).await?;
-    let has_form = |machines: &[Machine]| machines.len() == 1 && machines[0].provider_id.as_ref() == Some(&id);
-    testbed.machines_that(&group, "the other form of the id", has_form).await?;
+    let machine = testbed.change_form_of_id(&group).await?;
     stage.pod("web", "3").await?;
     let settings =
         Settings { unneeded: Duration::from_secs(2), provision: Duration::from_secs(1), ..Settings::default() };

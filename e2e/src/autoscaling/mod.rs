@@ -5,16 +5,20 @@
 //! know nothing of the program but its promises on the wire.
 
 pub mod binary;
-mod call;
 pub mod loops;
 pub mod record;
 pub mod rules;
 mod transcript;
 
-use std::time::Duration;
+use std::{fs::File, io::Write as _, path::Path, time::Duration};
 
+use anyhow::Result;
 pub use binary::{Binary, CloudProvider};
+use sandbox::autoscaler::{Driver, Workload};
 pub use sandbox::autoscaler::{Expander, Version};
+use tokio::task::JoinHandle;
+
+use crate::{objects::Objects, provider::Caller};
 
 /// The autoscaler of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,4 +84,24 @@ impl Settings {
             ..sandbox::autoscaler::Settings::default()
         }
     }
+}
+
+/// Starts the driver on a provider's address, for the Pods of one namespace and all Nodes of the workload cluster. Its
+/// notes go to a file.
+pub fn drive(
+    provider: &str,
+    workload: &Objects,
+    version: Version,
+    settings: Settings,
+    log: &Path,
+) -> Result<JoinHandle<()>> {
+    let caller = sandbox::autoscaler::Caller::new(Caller::to(provider)?.channel());
+    let workload = Workload::of_namespace(workload.client(), workload.namespace());
+    let log = File::create(log)?;
+    let note = move |line: &str| {
+        // A missing log is noticed by its reader.
+        let _ = writeln!(&log, "{line}");
+    };
+    let driver = Driver::new(caller, workload, version, settings.of_driver(), fastrand::Rng::with_seed(0), note);
+    Ok(tokio::spawn(driver.run()))
 }

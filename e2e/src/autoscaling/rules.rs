@@ -353,38 +353,28 @@ mod tests {
     }
 
     #[test]
-    fn an_increase_has_to_show_at_once() {
-        let calls = |after| [size([0, 1], 1), increase([2, 3], 2), size([4, 5], after)];
-        assert!(sizes_show_commands_at_once(&calls(3)).is_ok());
-        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
-    }
-
-    #[test]
-    fn deletes_that_were_under_way_together_have_to_show_all_of_them() {
-        let calls = |after| [size([0, 1], 3), deleted([2, 4], "a"), deleted([3, 5], "b"), size([6, 7], after)];
-        assert!(sizes_show_commands_at_once(&calls(1)).is_ok());
-        assert!(sizes_show_commands_at_once(&calls(2)).is_err());
-    }
-
-    #[test]
-    fn a_size_that_is_asked_for_during_a_delete_may_show_it_or_not() {
-        for during in [2, 3] {
-            let calls = [size([0, 1], 3), deleted([2, 5], "a"), size([3, 4], during), size([6, 7], 2)];
-            assert!(sizes_show_commands_at_once(&calls).is_ok(), "{during}");
+    fn a_size_shows_the_commands_before_it_and_nothing_else() {
+        let replica = "replica-MachineDeployment-team-a_workers-0";
+        let given_up = delete([2, 3], "a", Code::Cancelled);
+        let rows = [
+            ("an increase", vec![increase([2, 3], 2), size([4, 5], 5)], true),
+            ("an increase that doesn't show", vec![increase([2, 3], 2), size([4, 5], 3)], false),
+            ("two deletes at once", vec![deleted([2, 4], "a"), deleted([3, 5], "b"), size([6, 7], 1)], true),
+            ("one of two deletes", vec![deleted([2, 4], "a"), deleted([3, 5], "b"), size([6, 7], 2)], false),
+            ("during a delete, with it", vec![deleted([2, 5], "a"), size([3, 4], 2), size([6, 7], 2)], true),
+            ("during a delete, without it", vec![deleted([2, 5], "a"), size([3, 4], 3), size([6, 7], 2)], true),
+            ("a Node named again", vec![deleted([2, 3], "a"), deleted([4, 5], "a"), size([6, 7], 2)], true),
+            ("a Node counted twice", vec![deleted([2, 3], "a"), deleted([4, 5], "a"), size([6, 7], 1)], false),
+            ("a change without a command", vec![deleted([2, 3], "a"), size([4, 5], 2), size([6, 7], 1)], false),
+            // It may stand for another replica then.
+            ("a placeholder once", vec![deleted([2, 3], replica), deleted([4, 5], replica), size([6, 7], 2)], true),
+            ("a placeholder twice", vec![deleted([2, 3], replica), deleted([4, 5], replica), size([6, 7], 1)], true),
+            ("a delete that was given up", vec![given_up, size([4, 5], 3), size([6, 7], 2)], true),
+        ];
+        for (case, mut calls, holds) in rows {
+            calls.insert(0, size([0, 1], 3));
+            assert_eq!(sizes_show_commands_at_once(&calls).is_ok(), holds, "{case}");
         }
-    }
-
-    #[test]
-    fn a_node_that_is_named_again_counts_once() {
-        let calls = |after| [size([0, 1], 3), deleted([2, 3], "a"), deleted([4, 5], "a"), size([6, 7], after)];
-        assert!(sizes_show_commands_at_once(&calls(2)).is_ok());
-        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
-    }
-
-    #[test]
-    fn a_size_that_changes_without_a_command_is_wrong() {
-        let calls = [size([0, 1], 3), deleted([2, 3], "a"), size([4, 5], 2), size([6, 7], 1)];
-        assert!(sizes_show_commands_at_once(&calls).is_err());
     }
 
     #[test]
@@ -448,16 +438,6 @@ mod tests {
         assert!(loops_are_not_skipped_for_ever(&between).is_ok(), "the group has grown meanwhile");
     }
 
-    #[test]
-    fn a_placeholder_that_is_named_again_may_be_another_replica() {
-        for after in [1, 2] {
-            let [first, second] =
-                [[2, 3], [4, 5]].map(|time| deleted(time, "replica-MachineDeployment-team-a_workers-0"));
-            let calls = [size([0, 1], 3), first, second, size([6, 7], after)];
-            assert!(sizes_show_commands_at_once(&calls).is_ok(), "{after}");
-        }
-    }
-
     /// 1.37 does so, since it uses the instances from before the decrease.
     #[test]
     fn a_machine_that_a_smaller_target_size_has_taken_may_be_named_and_lowers_nothing() {
@@ -472,12 +452,5 @@ mod tests {
             sizes_show_commands_at_once(&calls("worker-1", 1)).is_err(),
             "a smaller target size takes no Machine that has a Node"
         );
-    }
-
-    #[test]
-    fn a_delete_that_was_given_up_may_be_done_whenever_it_can() {
-        let given_up = delete([2, 3], "a", Code::Cancelled);
-        let calls = [size([0, 1], 3), given_up, size([4, 5], 3), size([6, 7], 2)];
-        assert!(sizes_show_commands_at_once(&calls).is_ok());
     }
 }

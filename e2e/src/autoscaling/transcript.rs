@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use anyhow::{Result, bail};
 use prost::Message;
 
-use super::call::Call;
+use super::record::Call;
 use crate::proto::{
     CleanupRequest, CleanupResponse, GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse, GpuLabelRequest,
     GpuLabelResponse, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,

@@ -1,5 +1,6 @@
 //! Managers of Cluster API and its providers as processes, with their controllers and webhooks. They act as
-//! administrator.
+//! administrator. Their manifests are installed as their release does, except that webhooks are reached by URL: a manager
+//! is a process on this machine without a Service.
 
 use std::{
     fs,
@@ -11,18 +12,17 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    cluster_api::{
-        authority::Authority,
-        install::{self, Webhooks},
-    },
+    authority::Authority,
     control_plane::{ControlPlane, http_get},
+    crds::established,
     go::Components,
+    helm,
     objects::Objects,
     process::{Process, free_port},
-    users::User,
+    users::{User, base64},
     wait::eventually,
 };
 
@@ -97,16 +97,16 @@ impl Manager {
         fs::write(&kubeconfig, site.kubeconfig.to_string())?;
 
         let address = SocketAddr::new(site.address, free_port()?);
-        let webhooks = Webhooks { address, authority: authority.certificate() };
+        let webhooks = Webhooks { address, authority: authority.certificate().to_owned() };
         if let Some(manifests) = settings.manifests {
-            install::crds(&site.objects, manifests, &webhooks).await?;
+            install_crds(&site.objects, manifests, &webhooks).await?;
         }
         let health = free_port()?;
         let process = start(settings, &directory, &kubeconfig, address.port(), health)?;
         let mut manager = Self { process };
         manager.ready(settings.name, health).await?;
         if let Some(manifests) = settings.manifests {
-            install::admission(&site.objects, manifests, settings.name, &webhooks).await?;
+            install_admission(&site.objects, manifests, settings.name, &webhooks).await?;
         }
         Ok(manager)
     }
@@ -147,4 +147,67 @@ fn start(settings: Settings, directory: &Path, kubeconfig: &Path, webhooks: u16,
         .args(["--clustercache-client-qps=500", "--clustercache-client-burst=1000"])
         .args(settings.arguments);
     Process::start(&format!("manager {}", settings.name), command, &directory.join("manager.log"))
+}
+
+/// The address of a manager's webhooks.
+struct Webhooks {
+    /// The address and port by which the API server reaches them.
+    address: SocketAddr,
+    /// The PEM certificate of the authority that has signed the manager's.
+    authority: String,
+}
+
+impl Webhooks {
+    fn client_config(&self, path: &str) -> Value {
+        json!({
+            "url": format!("https://{}{path}", self.address),
+            "caBundle": base64(self.authority.as_bytes()),
+        })
+    }
+}
+
+/// Installs all versions of the CRDs from the directory of a manager's manifests, and waits until they are served.
+/// Their labels name the versions that follow the contract, as in the release.
+///
+/// Objects can be converted only once the manager runs.
+async fn install_crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
+    let mut names = Vec::new();
+    for file in fs::read_dir(manifests.join("crd/bases"))? {
+        for mut crd in documents(&file?.path())? {
+            crd["spec"]["conversion"] = json!({
+                "strategy": "Webhook",
+                "webhook": { "conversionReviewVersions": ["v1"], "clientConfig": webhooks.client_config("/convert") },
+            });
+            crd["metadata"]["labels"] = json!({ "cluster.x-k8s.io/v1beta2": "v1beta2" });
+            names.push(objects.create(crd).await?.metadata.name.context("a CRD without name")?);
+        }
+    }
+    ensure!(!names.is_empty(), "no CRDs in {}", manifests.display());
+    for name in names {
+        established(objects, &name).await?;
+    }
+    Ok(())
+}
+
+/// Installs a manager's defaulting and validating webhooks. From then on its kinds can be written only while it runs.
+async fn install_admission(objects: &Objects, manifests: &Path, name: &str, webhooks: &Webhooks) -> Result<()> {
+    for mut configuration in documents(&manifests.join("webhook/manifests.yaml"))? {
+        let kind = configuration["kind"].as_str().context("a webhook configuration without kind")?.to_lowercase();
+        configuration["metadata"]["name"] = json!(format!("{name}-{kind}"));
+        let listed = configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
+        for webhook in listed {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without path")?;
+            webhook["clientConfig"] = webhooks.client_config(path);
+            // A busy machine may take longer than the default, 10 seconds; this is the longest that is allowed.
+            webhook["timeoutSeconds"] = json!(30);
+        }
+        objects.create(configuration).await?;
+    }
+    Ok(())
+}
+
+/// Parses the objects of a YAML file.
+fn documents(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    helm::objects(&text).with_context(|| format!("parsing {}", path.display()))
 }

@@ -1,22 +1,45 @@
 //! Node groups as an administrator creates them: one object and its template. Controllers do the rest.
 
 use anyhow::{Result, ensure};
+use kube::api::DynamicObject;
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
 use super::testbed::{Controllers, Testbed};
-pub use crate::groups::{Group, UNNEEDED};
+pub use crate::pool::{MAX, MIN};
 use crate::{
     capd,
-    groups::{MAX, NODE_POOL},
     objects::infrastructure_reference,
-    pool::Scalable,
+    pool::{CAPACITY, Scalable},
 };
 
-const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+/// The annotation with the time that a group's Nodes must be idle before they are removed.
+pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
+
+/// A label of the scenarios' Nodes, which Cluster API propagates to them.
+pub const NODE_POOL: &str = "node.cluster.x-k8s.io/pool";
+
+/// The hook annotation that holds a Machine in deletion before its Node is drained.
+pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
+
 /// The annotation with the time for which a lack of capacity is tolerated.
 pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
-const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
+
+/// A node group that was created.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The expected id.
+    pub id: String,
+    /// The kind of the group's object.
+    pub kind: &'static str,
+    /// The name of that object and of its template, and the value of the label `pool` of its Machines.
+    pub name: String,
+}
+
+/// Returns true if Cluster Autoscaler may change the size of an object, by its max size.
+pub(crate) fn is_group(object: &DynamicObject) -> bool {
+    object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
+}
 
 /// A node group to be created.
 #[derive(Clone, Debug)]
@@ -159,7 +182,7 @@ impl Workers {
             return Ok(());
         }
         let template = match self.scalable {
-            Scalable::MachineDeployment | Scalable::MachineSet if testbed.is_in_memory() => self.template_in_memory(),
+            Scalable::MachineDeployment | Scalable::MachineSet if is_in_memory(testbed) => self.template_in_memory(),
             Scalable::MachinePool => json!({
                 "kind": "LoopbackMachinePool",
                 "metadata": { "name": self.name },
@@ -204,10 +227,7 @@ impl Workers {
     /// Creates only the group.
     async fn create_group(&self, testbed: &Testbed) -> Result<Group> {
         let kind = self.scalable.kind();
-        let name = match &testbed.controllers {
-            Controllers::Existing(tenant) => tenant.name(&self.name),
-            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => self.name.clone(),
-        };
+        let name = testbed.tenant().map_or_else(|| self.name.clone(), |tenant| tenant.name(&self.name));
         let group = Group { id: testbed.id(kind, &name), kind, name };
         let mut labels = Map::new();
         labels.insert("cluster.x-k8s.io/cluster-name".to_owned(), json!(testbed.cluster));
@@ -216,7 +236,7 @@ impl Workers {
             annotations.insert(format!("{CAPACITY}/{resource}"), quantity);
         }
         let spec = self.spec(testbed, &group)?;
-        if let Controllers::Existing(tenant) = &testbed.controllers {
+        if let Some(tenant) = testbed.tenant() {
             tenant.receive(&group, &mut labels, &mut annotations);
         }
         let metadata = json!({ "name": group.name, "labels": labels, "annotations": annotations });
@@ -226,18 +246,12 @@ impl Workers {
 
     /// Returns the capacity in its annotations.
     fn announced(&self, testbed: &Testbed) -> Map<String, Value> {
-        let mut capacity = match &testbed.controllers {
+        let mut capacity = match testbed.tenant() {
             // There the template publishes its real capacity, which may differ from the wanted one.
-            Controllers::Existing(tenant) if self.publishes_capacity && !tenant.is_whole(&self.capacity["cpu"]) => {
-                self.capacity.clone()
-            }
-            Controllers::Existing(_) if self.sized => testbed.capacity(&testbed.cpu(1, 1)),
-            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) if self.sized => {
-                json!({ "cpu": "4", "memory": "16Gi" })
-            }
-            Controllers::Existing(_) | Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
-                Value::Null
-            }
+            Some(tenant) if self.publishes_capacity && !tenant.is_whole(&self.capacity["cpu"]) => self.capacity.clone(),
+            Some(_) if self.sized => testbed.capacity(&testbed.cpu(1, 1)),
+            None if self.sized => json!({ "cpu": "4", "memory": "16Gi" }),
+            Some(_) | None => Value::Null,
         };
         let known = capacity.as_object_mut().map(std::mem::take).unwrap_or_default();
         known.into_iter().filter(|(resource, _)| resource != "pods").collect()
@@ -273,19 +287,20 @@ impl Workers {
 
     /// Returns the Machine spec of its template.
     fn machine(&self, testbed: &Testbed, group: &Group) -> Result<Value> {
-        match &testbed.controllers {
-            Controllers::Existing(tenant) => {
-                ensure!(self.scalable != Scalable::MachinePool, "{} is made after a MachineDeployment", group.id);
-                let behaviour = self.labels.get(BEHAVIOUR_LABEL);
-                let joins = behaviour.is_none();
-                ensure!(
-                    joins || behaviour == Some(&json!("never-join")),
-                    "Machines of {} can't behave as {behaviour:?}: real ones support never-join alone",
-                    group.id
-                );
-                Ok(tenant.machine(joins))
-            }
-            Controllers::InMemory(_) if self.scalable != Scalable::MachinePool => Ok(json!({
+        let is_pool = self.scalable == Scalable::MachinePool;
+        if let Some(tenant) = testbed.tenant() {
+            ensure!(!is_pool, "{} is made after a MachineDeployment", group.id);
+            let behaviour = self.labels.get(BEHAVIOUR_LABEL);
+            let joins = behaviour.is_none();
+            ensure!(
+                joins || behaviour == Some(&json!("never-join")),
+                "Machines of {} can't behave as {behaviour:?}: real ones support never-join alone",
+                group.id
+            );
+            return Ok(tenant.machine(joins));
+        }
+        if is_in_memory(testbed) && !is_pool {
+            return Ok(json!({
                 "version": capd::MACHINE_VERSION,
                 "bootstrap": { "configRef": {
                     "apiGroup": "bootstrap.cluster.x-k8s.io",
@@ -293,30 +308,28 @@ impl Workers {
                     "name": testbed.cluster,
                 } },
                 "infrastructureRef": infrastructure_reference(capd::TEMPLATE_KIND, &group.name),
-            })),
-            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
-                let pool = self.scalable == Scalable::MachinePool;
-                let kind = if pool { "LoopbackMachinePool" } else { "LoopbackMachineTemplate" };
-                Ok(json!({
-                    "bootstrap": { "dataSecretName": "none" },
-                    "infrastructureRef": infrastructure_reference(kind, &group.name),
-                }))
-            }
+            }));
         }
+        let kind = if is_pool { "LoopbackMachinePool" } else { "LoopbackMachineTemplate" };
+        Ok(json!({
+            "bootstrap": { "dataSecretName": "none" },
+            "infrastructureRef": infrastructure_reference(kind, &group.name),
+        }))
     }
+}
+
+/// Returns true with CAPD's machines in memory.
+fn is_in_memory(testbed: &Testbed) -> bool {
+    matches!(testbed.controllers, Controllers::InMemory(_))
 }
 
 impl Testbed {
     /// Makes a MachineDeployment replace its Machines: by another version or, if they are real, by another template
     /// with the same content.
     pub async fn roll(&self, group: &Group) -> Result<()> {
-        let spec = match &self.controllers {
-            Controllers::Existing(tenant) => {
-                json!({ "infrastructureRef": { "name": tenant.another_template(group).await? } })
-            }
-            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
-                json!({ "version": "v1.36.2" })
-            }
+        let spec = match self.tenant() {
+            Some(tenant) => json!({ "infrastructureRef": { "name": tenant.another_template(group).await? } }),
+            None => json!({ "version": "v1.36.2" }),
         };
         self.objects.patch(group.kind, &group.name, json!({ "spec": { "template": { "spec": spec } } })).await
     }

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
+use serde_json::{Value, json};
 
+pub use super::groups::HOOK;
 use super::{
     groups::Group,
-    testbed::{POLL_INTERVAL, Testbed},
+    testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
 };
-pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
+
+/// The finalizer that holds a Machine in deletion, whatever its controllers do.
+const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
 
 /// A Machine at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +36,7 @@ pub struct Machine {
 
 impl Machine {
     fn of(object: &DynamicObject) -> Self {
-        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
         let owners = object.metadata.owner_references.iter().flatten();
         Self {
             name: object.metadata.name.clone().unwrap_or_default(),
@@ -105,15 +109,48 @@ impl Testbed {
         Ok(())
     }
 
+    /// Deletes a Machine, which then hangs, and waits until its Node is gone.
+    pub async fn hang(&self, machine: &Machine) -> Result<()> {
+        let finalizers = self.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
+        let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
+        self.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
+        self.objects.delete("Machine", &machine.name).await?;
+        let node = machine.node.as_deref().context("a Machine without Node")?;
+        every(POLL_INTERVAL, &format!("Node {node} gone"), TIMEOUT, async || {
+            let left = self.workload.find("Node", node).await?;
+            ensure!(left.is_none(), "it is there");
+            let hanging = self.objects.get("Machine", &machine.name).await?;
+            ensure!(hanging.metadata.deletion_timestamp.is_some(), "the Machine isn't being deleted");
+            let finalizers = hanging.metadata.finalizers.unwrap_or_default();
+            ensure!(finalizers == [FINALIZER], "the Machine is held by {finalizers:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Holds the deletion of Machines by a hook, as a slow drain does, or releases it with null.
+    pub async fn hold(&self, machines: &[Machine], hook: Value) -> Result<()> {
+        for machine in machines {
+            self.objects.annotate("Machine", &machine.name, json!({ HOOK: hook })).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the only Machine of a group write its providerID with another slash than its Node, as some infrastructure
+    /// providers do.
+    pub async fn change_form_of_id(&self, group: &Group) -> Result<Machine> {
+        let machine = self.running(group, 1).await?.remove(0);
+        let id = machine.provider_id.as_ref().context("a running Machine without providerID")?;
+        let id = id.replace(":///", ":////");
+        self.objects.patch("LoopbackMachine", &machine.name, json!({ "spec": { "providerID": id } })).await?;
+        let has_form = |machines: &[Machine]| machines.len() == 1 && machines[0].provider_id.as_ref() == Some(&id);
+        self.machines_that(group, "the other form of the id", has_form).await?;
+        Ok(machine)
+    }
+
     /// Returns a Machine's Node as Cluster Autoscaler sends it.
     pub async fn node_of(&self, machine: &Machine) -> Result<ExternalGrpcNode> {
         let name = machine.node.as_deref().with_context(|| format!("{machine:?} has no Node"))?;
-        let node = self.workload.get("Node", name).await?;
-        Ok(ExternalGrpcNode {
-            provider_id: node.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
-            name: name.to_owned(),
-            labels: node.metadata.labels.unwrap_or_default().into_iter().collect(),
-            annotations: node.metadata.annotations.unwrap_or_default().into_iter().collect(),
-        })
+        self.workload.node_as_sent(name).await
     }
 }

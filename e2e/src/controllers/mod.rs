@@ -2,7 +2,6 @@
 //!
 //! Each scenario runs on both and sees only API objects and the program's answers, so that both must behave the same.
 
-mod backend;
 pub mod groups;
 pub mod instances;
 pub mod machines;

@@ -1,16 +1,15 @@
 //! A running autoscaler in a scenario, with the program that it calls.
 
-use std::{fs::File, io::Write as _, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sandbox::autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
 use super::testbed::{Controllers, POLL_INTERVAL, TIMEOUT, Testbed};
 use crate::{
     autoscaling::{
-        Autoscaler, Settings, Version,
+        self, Autoscaler, Settings, Version,
         record::{Call, Calls, Recorder},
         rules,
     },
@@ -73,7 +72,7 @@ impl Drop for Running {
 impl Testbed {
     /// Starts the program and the autoscaler. Existing ones keep their settings.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
-        if let Controllers::Existing(tenant) = &self.controllers {
+        if let Some(tenant) = self.tenant() {
             let status = tenant.status();
             every(POLL_INTERVAL, "the status of Cluster Autoscaler", self.timeout(), async || status.version().await)
                 .await?;
@@ -95,17 +94,8 @@ impl Testbed {
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
         let running = match autoscaler {
             Autoscaler::Driver(version) => {
-                let caller = Caller::to(&recorder.address)?;
-                let caller = sandbox::autoscaler::Caller::new(caller.channel());
-                let workload = Workload::of_namespace(self.workload.client(), self.workload.namespace());
-                let log = File::create(self.directory().join("cluster-autoscaler.log"))?;
-                let note = move |line: &str| {
-                    // A missing log is noticed by its reader.
-                    let _ = writeln!(&log, "{line}");
-                };
-                let rng = fastrand::Rng::with_seed(0);
-                let driver = Driver::new(caller, workload, *version, settings.of_driver(), rng, note);
-                Running::Driver(tokio::spawn(driver.run()))
+                let log = self.directory().join("cluster-autoscaler.log");
+                Running::Driver(autoscaling::drive(&recorder.address, &self.workload, *version, settings, &log)?)
             }
             Autoscaler::Binary(binary) => {
                 let Controllers::Real(environment) = &self.controllers else {

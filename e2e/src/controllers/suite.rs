@@ -12,18 +12,18 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use tokio::{runtime::Runtime, sync::Semaphore};
 
 use super::testbed::Testbed;
 use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
-    cluster_api::environment::Environment,
+    cluster_api::Environment,
     existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
-    runner::{self, Shared, caught, failed, failure},
+    runner::{self, Scenario, Shared, caught, ignored, with_logs},
 };
 
 /// The number of concurrent scenarios, more than there are processors since they mostly wait.
@@ -61,46 +61,29 @@ pub enum Runs {
     Existing,
 }
 
-/// A scenario.
-#[derive(Clone, Copy)]
-pub struct Scenario {
-    /// The name, shown after that of the controllers.
-    pub name: &'static str,
-    /// The environments.
-    pub runs: Runs,
-    /// The body.
-    pub body: Body,
-}
-
-/// Lists scenarios for the same environments by the paths of their functions, each `async fn(&Testbed) -> Result<()>`.
-#[macro_export]
-macro_rules! plays {
-    ($runs:ident: $($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::controllers::suite::Scenario {
-            name: concat!(stringify!($module), "::", stringify!($function)),
-            runs: $crate::controllers::suite::Runs::$runs,
-            body: |testbed| Box::pin($module::$function(testbed)),
-        }),*]
-    };
-}
-
 /// Runs the scenarios that the command line selects, like libtest. Each keeps its logs in a directory of its name under
 /// `logs`.
 #[must_use]
-pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
+pub fn run(plays: &[(Runs, &[Scenario<Body>])], logs: &Path) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let (named, existing) = (Binary::named()?, Clusters::named()?);
-        let trials = scenarios.iter().flat_map(|&scenario| trials(suite, scenario, &named, existing.as_ref()));
-        Ok(trials.collect())
+        let each = plays.iter().flat_map(|(runs, scenarios)| scenarios.iter().map(|&scenario| (*runs, scenario)));
+        Ok(each.flat_map(|(runs, scenario)| trials(suite, runs, scenario, &named, existing.as_ref())).collect())
     };
     runner::run("controllers", AT_ONCE, Suite::new(logs), trials, Suite::end)
 }
 
 /// Returns the trials of a scenario in each of its environments.
-fn trials(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary], existing: Option<&Clusters>) -> Vec<Trial> {
+fn trials(
+    suite: &Arc<Suite>,
+    runs: Runs,
+    scenario: Scenario<Body>,
+    named: &[Binary],
+    existing: Option<&Clusters>,
+) -> Vec<Trial> {
     let real = || trial(suite, scenario, "real", Backend::Real);
     let simulated = || trial(suite, scenario, "simulated", Backend::Simulated);
-    match scenario.runs {
+    match runs {
         Runs::Everywhere => vec![real(), simulated()],
         Runs::Real => vec![real()],
         Runs::Simulated => vec![simulated()],
@@ -120,12 +103,12 @@ fn trials(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary], existing: Op
 }
 
 /// Returns the trials with each named Cluster Autoscaler, or with the driver if none is named.
-fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial> {
+fn scaled(suite: &Arc<Suite>, scenario: Scenario<Body>, named: &[Binary]) -> Vec<Trial> {
     if named.is_empty() {
         let driver = Backend::Scaled(Autoscaler::Driver(DRIVEN));
-        let missing = || Err(format!("{VARIABLE} names no binary of Cluster Autoscaler").into());
+        let missing = format!("{VARIABLE} names no binary of Cluster Autoscaler");
         let name = format!("cluster-autoscaler::{}", scenario.name);
-        return vec![trial(suite, scenario, "driver", driver), Trial::test(name, missing).with_ignored_flag(true)];
+        return vec![trial(suite, scenario, "driver", driver), ignored(name, missing)];
     }
     let trial = |binary: &Binary| {
         let who = format!("cluster-autoscaler-{}", binary.version);
@@ -135,27 +118,25 @@ fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial
 }
 
 /// Returns the trial with Cluster API's development provider, ignored if none is named.
-fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
-    if let Some(manager) = env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
-        return trial(suite, scenario, "capd", Backend::InMemory(manager.into()));
+fn in_memory(suite: &Arc<Suite>, scenario: Scenario<Body>) -> Trial {
+    match env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
+        Some(manager) => trial(suite, scenario, "capd", Backend::InMemory(manager.into())),
+        None => ignored(format!("capd::{}", scenario.name), format!("{} names no manager of CAPD", capd::VARIABLE)),
     }
-    let missing = || Err(format!("{} names no manager of CAPD", capd::VARIABLE).into());
-    Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
 /// Returns the trial in the named clusters, ignored if none are named.
-fn in_existing(suite: &Arc<Suite>, scenario: Scenario, named: Option<&Clusters>) -> Trial {
-    if let Some(clusters) = named {
-        return trial(suite, scenario, "existing", Backend::Existing(clusters.clone()));
+fn in_existing(suite: &Arc<Suite>, scenario: Scenario<Body>, named: Option<&Clusters>) -> Trial {
+    let missing = || format!("{MANAGEMENT} and its like name no clusters");
+    match named {
+        Some(clusters) => trial(suite, scenario, "existing", Backend::Existing(clusters.clone())),
+        None => ignored(format!("existing::{}", scenario.name), missing()),
     }
-    let missing = || Err(format!("{MANAGEMENT} and its like name no clusters").into());
-    Trial::test(format!("existing::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
-fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, backend: Backend) -> Trial {
-    let suite = Arc::clone(suite);
+fn trial(suite: &Arc<Suite>, scenario: Scenario<Body>, whose: &str, backend: Backend) -> Trial {
     let name = format!("{whose}::{}", scenario.name);
-    Trial::test(name.clone(), move || suite.try_scenario(scenario, &backend, &name))
+    runner::trial(suite, name.clone(), move |suite| suite.try_scenario(scenario.body, &backend, &name))
 }
 
 /// The controllers and clusters around the program in a trial.
@@ -197,25 +178,24 @@ impl Suite {
         })
     }
 
-    fn try_scenario(&self, scenario: Scenario, backend: &Backend, name: &str) -> Result<(), Failed> {
+    fn try_scenario(&self, body: Body, backend: &Backend, name: &str) -> Result<()> {
         let _turn = match backend {
             Backend::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
             Backend::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
             Backend::Scaled(Autoscaler::Driver(_)) | Backend::InMemory(_) | Backend::Real | Backend::Simulated => None,
         };
-        let testbed = self.runtime.block_on(self.testbed(backend, name));
-        let testbed = testbed.map_err(|error| failed(&error))?;
-        let outcome = caught(|| self.runtime.block_on((scenario.body)(&testbed)));
+        let testbed = self.runtime.block_on(self.testbed(backend, name))?;
+        let outcome = caught(|| self.runtime.block_on(body(&testbed)));
         // Logs are kept before objects are removed.
         let kept = testbed.keep_logs().context("keeping its logs");
         let left = self.runtime.block_on(testbed.leave()).context("taking away what it has made");
         // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
-            let failure = failure(&error, &testbed.log_tails());
+            let failure = with_logs(&error, &testbed.log_tails());
             // Other scenarios may run for minutes before this is shown.
-            let _ = fs::write(testbed.directory().join("failure.txt"), &failure);
-            failure.into()
+            let _ = fs::write(testbed.directory().join("failure.txt"), failure.to_string());
+            failure
         })
     }
 

@@ -4,30 +4,31 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::{Client, config::Kubeconfig};
 use sandbox::{Sandbox, SandboxOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     autoscaling::Autoscaler,
     capd,
-    cluster_api::environment::Environment,
+    cluster_api::Environment,
     control_plane::ControlPlane,
-    existing::{Clusters, Tenant},
-    infrastructure::kinds,
+    existing::{self, Clusters, Tenant},
+    infrastructure,
     objects::{self, Contract, INFRASTRUCTURE_GROUP, Objects},
     process::{tail, text},
     program::Programs,
     provider::Provider,
-    users::{User, base64},
+    users::{self, User},
     wait::every,
 };
 pub use crate::{
     cluster_api::{POLL_INTERVAL, TIMEOUT},
-    groups::NODE_POOL,
+    controllers::groups::NODE_POOL,
 };
 
 /// The controllers in use.
@@ -43,6 +44,14 @@ pub enum Controllers {
 }
 
 impl Controllers {
+    /// Returns the scenario's part of existing clusters.
+    fn tenant(&self) -> Option<&Tenant> {
+        match self {
+            Self::Existing(tenant) => Some(tenant),
+            Self::Real(_) | Self::Simulated(_) | Self::InMemory(_) => None,
+        }
+    }
+
     /// Returns the log files of shared processes, by name.
     fn logs(&self) -> Vec<(&'static str, &Path)> {
         match self {
@@ -132,12 +141,54 @@ impl Testbed {
 
     /// Dumps the last state of its objects in existing clusters, and then removes them.
     pub async fn leave(&self) -> Result<()> {
-        match &self.controllers {
-            Controllers::Existing(tenant) => {
-                let written = tenant.dump_objects(self.programs.directory()).await;
-                tenant.leave().await.and(written)
-            }
-            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => Ok(()),
+        let Some(tenant) = self.tenant() else { return Ok(()) };
+        let written = tenant.dump_objects(self.programs.directory()).await;
+        tenant.leave().await.and(written)
+    }
+
+    /// Returns the scenario's part of existing clusters.
+    pub(super) fn tenant(&self) -> Option<&Tenant> {
+        self.controllers.tenant()
+    }
+
+    /// Returns true with the sandbox's controllers.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.controllers, Controllers::Simulated(_))
+    }
+
+    /// Returns true in existing clusters, whose machines may be real.
+    #[must_use]
+    pub fn is_existing(&self) -> bool {
+        self.tenant().is_some()
+    }
+
+    /// Returns the time within which idle controllers and machines react here.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        if self.is_existing() { existing::TIMEOUT } else { TIMEOUT }
+    }
+
+    /// Returns the label value that distinguishes the scenario's Nodes and Pods in its workload cluster.
+    #[must_use]
+    pub fn mark(&self) -> &str {
+        self.tenant().map_or(&self.namespace, |tenant| &tenant.mark)
+    }
+
+    /// Returns a CPU quantity for a scenario whose biggest Nodes have `of` CPUs. If all Nodes are real, it is the same
+    /// share of a real Node.
+    #[must_use]
+    pub fn cpu(&self, cpus: i64, of: i64) -> String {
+        let share = |tenant: &Tenant| format!("{}m", tenant.cpu() * cpus / of);
+        self.tenant().map_or_else(|| cpus.to_string(), share)
+    }
+
+    /// Returns the capacity of a Node with this CPU.
+    #[must_use]
+    pub fn capacity(&self, cpu: &str) -> Value {
+        match self.tenant() {
+            Some(tenant) => json!({ "cpu": cpu, "memory": tenant.memory() }),
+            None => json!({ "cpu": cpu, "memory": "64Gi", "pods": "110" }),
         }
     }
 
@@ -146,7 +197,7 @@ impl Testbed {
         let sandbox = Sandbox::start(SandboxOptions { settings: quick(), ..SandboxOptions::default() }).await?;
         let namespace = "team-a".to_owned();
         let objects = Objects::new(client(&sandbox.management_kubeconfig()).await?, Contract::V1Beta2, &namespace);
-        kinds::install(&objects, &kinds::KINDS).await?;
+        infrastructure::install(&objects, &infrastructure::KINDS).await?;
         let testbed = Self {
             cluster: "stage".to_owned(),
             workload: Objects::new(client(&sandbox.workload_kubeconfig()).await?, Contract::V1Beta2, &namespace),
@@ -169,7 +220,6 @@ impl Testbed {
     /// Grants a user the ConfigMap that remembers Nodes, and the bootstrap templates of all namespaces.
     pub async fn grant_memory(&self, user: &User) -> Result<()> {
         let name = format!("{REMEMBERED}-{}", user.name);
-        let (metadata, group) = (json!({ "name": name }), "rbac.authorization.k8s.io");
         let map = json!({
             "apiGroups": [""], "resources": ["configmaps"], "resourceNames": [REMEMBERED],
             "verbs": ["list", "watch", "patch"],
@@ -178,14 +228,9 @@ impl Testbed {
             "apiGroups": [INFRASTRUCTURE_GROUP], "resources": ["loopbackconfigtemplates"], "verbs": ["list", "watch"],
         });
         for (role, rule) in [("Role", map), ("ClusterRole", templates)] {
-            self.objects.create(json!({ "kind": role, "metadata": metadata, "rules": [rule] })).await?;
-            let binding = json!({
-                "kind": format!("{role}Binding"),
-                "metadata": metadata,
-                "roleRef": { "apiGroup": group, "kind": role, "name": name },
-                "subjects": [{ "apiGroup": group, "kind": "User", "name": user.name }],
-            });
-            self.objects.create(binding).await?;
+            for object in users::grant(user, role, &name, &rule) {
+                self.objects.create(object).await?;
+            }
         }
         Ok(())
     }
@@ -231,7 +276,8 @@ impl Testbed {
             self.objects.create(object).await?;
         }
         if let Controllers::Simulated(sandbox) = &self.controllers {
-            self.create_secret(&fs::read_to_string(sandbox.workload_kubeconfig())?).await?;
+            let kubeconfig = fs::read_to_string(sandbox.workload_kubeconfig())?;
+            self.objects.create(users::kubeconfig_secret(&self.cluster, &kubeconfig)).await?;
         }
         self.cluster_is_up(&self.cluster).await
     }
@@ -240,7 +286,9 @@ impl Testbed {
     pub async fn cluster_is_up(&self, name: &str) -> Result<()> {
         let secret = format!("{name}-kubeconfig");
         if !self.is_simulated() {
-            self.grant_secret(&secret).await?;
+            for object in users::may_read_secret(&self.user, &secret) {
+                self.objects.create(object).await?;
+            }
         }
         every(POLL_INTERVAL, "the Cluster's control plane", TIMEOUT, async || {
             self.objects.get("Secret", &secret).await?;
@@ -252,35 +300,6 @@ impl Testbed {
         .await
     }
 
-    async fn create_secret(&self, kubeconfig: &str) -> Result<()> {
-        let secret = json!({
-            "kind": "Secret",
-            "metadata": { "name": format!("{}-kubeconfig", self.cluster) },
-            "data": { "value": base64(kubeconfig.as_bytes()) },
-        });
-        self.objects.create(secret).await?;
-        Ok(())
-    }
-
-    async fn grant_secret(&self, name: &str) -> Result<()> {
-        let metadata = json!({ "name": name });
-        let group = "rbac.authorization.k8s.io";
-        let role = json!({
-            "kind": "Role",
-            "metadata": metadata,
-            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"] }],
-        });
-        let binding = json!({
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
-            "subjects": [{ "apiGroup": group, "kind": "User", "name": self.user.name }],
-        });
-        self.objects.create(role).await?;
-        self.objects.create(binding).await?;
-        Ok(())
-    }
-
     /// Returns the id of a node group here.
     #[must_use]
     pub fn id(&self, kind: &str, name: &str) -> String {
@@ -289,25 +308,11 @@ impl Testbed {
 
     /// Starts the program for the scenario's Cluster with only the documented rights, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
-        self.launch(&self.cluster, &[]).await
+        self.serve_cluster(&self.cluster, &[]).await
     }
 
-    /// The same as `serve`, with environment variables.
-    pub async fn serve_with(&self, environment: &[(&str, &str)]) -> Result<Provider> {
-        self.launch(&self.cluster, environment).await
-    }
-
-    /// The same as `serve`, for another Cluster of the scenario's namespace.
-    pub async fn serve_cluster(&self, cluster: &str) -> Result<Provider> {
-        self.launch(cluster, &[]).await
-    }
-
-    /// The same, with environment variables.
-    pub async fn serve_cluster_with(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
-        self.launch(cluster, environment).await
-    }
-
-    async fn launch(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
+    /// The same as `serve`, for a Cluster of the scenario's namespace and with environment variables.
+    pub async fn serve_cluster(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
         let management = match &self.controllers {
             Controllers::Real(real) => self.write_kubeconfig(&real.management)?,
             Controllers::InMemory(real) => self.write_kubeconfig(&real.management)?,
@@ -362,9 +367,25 @@ impl Testbed {
     }
 }
 
+/// Returns the spec of a Pod that requests this CPU, and a Node with these labels.
+#[must_use]
+pub fn pod_spec(cpu: &str, labels: &Value) -> Value {
+    json!({
+        "nodeSelector": labels,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "web",
+            // With real kubelets: that of kubeadm 1.36, which Nodes have already.
+            "image": "registry.k8s.io/pause:3.10.2",
+            "imagePullPolicy": "IfNotPresent",
+            "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
+        }],
+    })
+}
+
 /// Returns times as short as those of the real controllers' infrastructure.
 fn quick() -> sandbox::Settings {
-    let times = crate::infrastructure::Times::default();
+    let times = infrastructure::Times::default();
     sandbox::Settings {
         times: sandbox::Times {
             provision: times.provision,

@@ -19,13 +19,12 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-pub(crate) use self::command::output;
 pub use self::{
     docker::Docker,
     project::{Image, REVISION, SOURCE},
 };
 use self::{haproxy::LoadBalancer, node::Node};
-use crate::go;
+use crate::{go, process::output};
 
 /// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if
 /// none can be pulled.

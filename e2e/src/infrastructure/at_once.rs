@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
 use super::{Outcome, World, condition, owner};
-use crate::users::base64;
+use crate::users::kubeconfig_secret;
 
 /// Reports a Cluster's infrastructure as ready at once.
 pub(super) async fn cluster(world: Arc<World>, cluster: Arc<DynamicObject>) -> Outcome {
@@ -42,13 +42,8 @@ async fn write_kubeconfig(world: &World, plane: &DynamicObject, cluster: &str) -
     if api.get_opt(&name).await?.is_some() {
         return Ok(());
     }
-    let secret = json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": { "name": name, "labels": { "cluster.x-k8s.io/cluster-name": cluster } },
-        "type": "cluster.x-k8s.io/secret",
-        "data": { "value": base64(world.settings.kubeconfig.to_string().as_bytes()) },
-    });
+    let mut secret = kubeconfig_secret(cluster, &world.settings.kubeconfig.to_string());
+    secret["apiVersion"] = json!("v1");
     let field_manager = PatchParams::apply("loopback");
     api.patch(&name, &field_manager, &Patch::Apply(secret)).await?;
     Ok(())

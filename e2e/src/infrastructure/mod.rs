@@ -7,8 +7,6 @@
 //! own controllers.
 
 mod at_once;
-pub mod kinds;
-mod kubelet;
 mod machines;
 mod nodes;
 mod pools;
@@ -33,7 +31,43 @@ use kube_runtime::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::objects::{Contract, Place};
+use crate::{
+    crds::{self, Reach, established},
+    objects::{Contract, INFRASTRUCTURE_GROUP, Objects, Place},
+};
+
+/// The kinds that a provider needs from the start.
+pub const KINDS: [&str; 9] = [
+    "LoopbackCluster",
+    "LoopbackClusterTemplate",
+    "LoopbackConfig",
+    "LoopbackConfigTemplate",
+    "LoopbackControlPlane",
+    "LoopbackControlPlaneTemplate",
+    "LoopbackMachine",
+    "LoopbackMachinePool",
+    "LoopbackMachineTemplate",
+];
+
+/// Installs kinds and waits until they are served. Their CRDs are labelled with the contract version that they follow,
+/// which differs from their own version.
+pub async fn install(objects: &Objects, kinds: &[&str]) -> Result<()> {
+    let mut names = Vec::new();
+    for kind in kinds {
+        names.push(objects.create(definition(kind)).await?.metadata.name.context("a CRD without name")?);
+    }
+    for name in names {
+        established(objects, &name).await?;
+    }
+    Ok(())
+}
+
+fn definition(kind: &str) -> Value {
+    let version = Place::of(kind, Contract::V1Beta2).resource.version;
+    let mut definition = crds::open(INFRASTRUCTURE_GROUP, kind, &[&version], Reach::Namespace);
+    definition["metadata"]["labels"] = json!({ "cluster.x-k8s.io/v1beta2": version });
+    definition
+}
 
 /// The time after which an object is reconciled again when a dependency is missing.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -101,7 +135,7 @@ impl std::error::Error for Failure {}
 type Outcome = Result<Option<Duration>>;
 
 impl Infrastructure {
-    /// Starts the provider. Its kinds must be installed: see [`kinds::install`].
+    /// Starts the provider. Its kinds must be installed: see [`install`].
     #[must_use]
     pub fn start(settings: Settings) -> Self {
         let world = Arc::new(World { settings, steps: Steps::default() });
@@ -113,7 +147,7 @@ impl Infrastructure {
         provider.control("LoopbackMachine", machines::machine);
         provider.control("LoopbackMachineTemplate", at_once::template);
         let world = Arc::clone(&provider.world);
-        provider.tasks.spawn(kubelet::run(world));
+        provider.tasks.spawn(nodes::run_pods(world));
         provider
     }
 

@@ -21,8 +21,9 @@ use crate::{
     autoscaling::{Binary, Version},
     capd,
     helm::{RELEASE, TOPOLOGIES, Values},
-    images::{Docker, output},
+    images::Docker,
     nodes::{POLL_INTERVAL, Release, TIMEOUT},
+    process::output,
     program,
     wait::every,
 };

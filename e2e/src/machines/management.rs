@@ -9,8 +9,8 @@ use crate::{
     capd::{self, Managers},
     cluster_api::manager::Site,
     go::{self, Components},
-    images::output,
     nodes::{Cluster, Purpose},
+    process::output,
 };
 
 /// A management cluster. Dropping it removes it.

@@ -17,9 +17,10 @@ use crate::{
     capd,
     existing::{Clusters, TIMEOUT},
     go, helm,
-    images::{Docker, output},
+    images::Docker,
     nodes::POLL_INTERVAL,
     objects::{self, Objects},
+    process::output,
     wait::every,
 };
 

@@ -4,8 +4,7 @@ use std::{
     env, fs,
     net::IpAddr,
     path::{Path, PathBuf},
-    process,
-    process::Command,
+    process::{self, Command},
     time::Duration,
 };
 
@@ -22,8 +21,9 @@ use crate::{
     crds::{self, Installed},
     go::{self, Kind},
     helm::Helm,
-    images::{Docker, Images, output},
+    images::{Docker, Images},
     objects::{CAPI_KINDS, Contract, Objects},
+    process::output,
     wait::every,
 };
 

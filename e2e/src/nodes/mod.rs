@@ -2,15 +2,12 @@
 //! network, and must leave nothing behind.
 
 mod cluster;
-mod leftovers;
 mod release;
 pub(crate) mod suite;
 mod testbed;
 
 pub use self::{
     cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
-    leftovers::Leftovers,
     release::{Connection, Outside, Release},
-    suite::Scenario,
     testbed::{Body, Testbed, create_group, run},
 };

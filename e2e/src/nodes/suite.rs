@@ -2,6 +2,7 @@
 //! the variable each is listed as ignored, and fails before it touches Docker if it is run nevertheless.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -11,40 +12,20 @@ use std::{
     },
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser as _;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use tokio::{runtime::Runtime, sync::Mutex};
 
-use super::{Leftovers, POLL_INTERVAL};
+use super::POLL_INTERVAL;
 use crate::{
     images::Docker,
-    runner::{Selection, caught},
+    runner::{self, Scenario, Selection, caught, ignored},
     wait::{SOON, every},
 };
 
 /// The environment variable that lets these tests run; any value will do.
 const VARIABLE: &str = "E2E_DOCKER";
-
-/// A scenario, with its name.
-#[derive(Clone, Copy)]
-pub struct Scenario<P> {
-    /// The name.
-    pub name: &'static str,
-    /// The body.
-    pub body: P,
-}
-
-/// Lists scenarios of a type by the paths of their functions.
-#[macro_export]
-macro_rules! docker_scenarios {
-    ($body:ty: $($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::nodes::Scenario::<$body> {
-            name: concat!(stringify!($module), "::", stringify!($function)),
-            body: |shared| Box::pin($module::$function(shared)),
-        }),*]
-    };
-}
 
 /// All that scenarios share.
 pub(crate) trait Shared: Send + Sized + 'static {
@@ -103,21 +84,20 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path) -> Ex
 /// Returns the trial of a scenario. While the variable is missing, it is ignored, and fails at once if it is run.
 fn trial<S: Shared>(suite: &Arc<Suite<S>>, scenario: Scenario<S::Body>, is_missing: bool) -> Trial {
     let Scenario { name, body } = scenario;
-    let suite = Arc::clone(suite);
-    let run = move || {
-        if is_missing {
-            return Err(format!("it needs root, Docker and a network: set {VARIABLE}=1 to let it run").into());
-        }
-        suite.try_scenario(name, body)
-    };
-    Trial::test(name, run).with_ignored_flag(is_missing)
+    if is_missing {
+        return ignored(
+            name.to_owned(),
+            format!("it needs root, Docker and a network: set {VARIABLE}=1 to let it run"),
+        );
+    }
+    runner::trial(suite, name.to_owned(), move |suite| suite.try_scenario(name, body))
 }
 
 impl<S: Shared> Suite<S> {
-    fn try_scenario(&self, name: &str, body: S::Body) -> Result<(), Failed> {
+    fn try_scenario(&self, name: &str, body: S::Body) -> Result<()> {
         let logs = self.logs.join(name.replace("::", "/"));
         let outcome = caught(|| self.runtime.block_on(self.run_scenario(body, &logs)));
-        outcome.map_err(|error| format!("{error:#}\nlogs are in {}", logs.display()).into())
+        outcome.map_err(|error| anyhow!("{error:#}\nlogs are in {}", logs.display()))
     }
 
     async fn run_scenario(&self, body: S::Body, logs: &Path) -> Result<()> {
@@ -145,4 +125,52 @@ impl<S: Shared> Suite<S> {
             Leftovers::now(Docker::running()?)?.assert_none_since(before)
         }))
     }
+}
+
+/// Programs that builds and clusters run outside of containers.
+const PROGRAMS: [&str; 3] = ["buildkitd", "containerd-shim", "kind"];
+
+/// Everything of a run that could outlive it on the machine: containers, networks, volumes, mounts and processes.
+#[derive(Debug, PartialEq, Eq)]
+struct Leftovers(BTreeSet<String>);
+
+impl Leftovers {
+    /// Returns what is there now.
+    fn now(docker: Docker) -> Result<Self> {
+        let mut all = BTreeSet::new();
+        for (what, arguments) in [
+            ("container", &["ps", "--all", "--quiet", "--no-trunc"][..]),
+            ("network", &["network", "ls", "--quiet", "--no-trunc"]),
+            ("volume", &["volume", "ls", "--quiet"]),
+        ] {
+            all.extend(docker.lines(arguments)?.into_iter().map(|name| format!("{what} {name}")));
+        }
+        for line in fs::read_to_string("/proc/self/mounts")?.lines() {
+            let place = line.split(' ').nth(1).unwrap_or_default();
+            all.insert(format!("mount {place}"));
+        }
+        for entry in fs::read_dir("/proc")? {
+            let process = entry?.path();
+            if let Some(name) = name_of(&process) {
+                all.insert(format!("process {} {name}", process.display()));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Fails if there is more now than there was.
+    fn assert_none_since(&self, before: &Self) -> Result<()> {
+        let new: Vec<_> = self.0.difference(&before.0).collect();
+        ensure!(new.is_empty(), "left behind: {new:?}");
+        Ok(())
+    }
+}
+
+/// Returns the name of a process of a container, a build or a cluster, unless it has ended. Other processes on the
+/// machine aren't a run's.
+fn name_of(process: &Path) -> Option<String> {
+    let read = |file: &str| fs::read_to_string(process.join(file)).ok();
+    let name = read("comm")?.trim().to_owned();
+    let concerns = PROGRAMS.iter().any(|known| name.starts_with(known)) || read("cgroup")?.contains("docker");
+    concerns.then_some(name)
 }

@@ -11,11 +11,12 @@ use serde_json::json;
 
 use super::{
     Cluster, Purpose, Release,
-    suite::{self, Scenario, Shared},
+    suite::{self, Shared},
 };
 use crate::{
     objects::Objects,
     pool::{Group, MADE_UP, Pool},
+    runner::Scenario,
 };
 
 /// The body of a scenario.

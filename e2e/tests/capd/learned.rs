@@ -9,8 +9,6 @@ use e2e::{
     provider::Caller,
     wait::every,
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::load::with_pods;
@@ -45,8 +43,7 @@ async fn caller(setup: &Setup<'_>) -> Result<Caller> {
 
 async fn promises(caller: &Caller, group: &str, reported: &BTreeMap<&str, u64>) -> Result<()> {
     every(POLL_INTERVAL, "the kubelet's figures in the template", TIMEOUT, async || {
-        let bytes = caller.template(group).await?.node_bytes;
-        let status = Node::decode(&*bytes)?.status.context("a template without status")?;
+        let status = caller.template_node(group).await?.status.context("a template without status")?;
         let promised = status.allocatable.into_iter().map(|(name, quantity)| (name, json!(quantity.string)));
         let promised = amounts(&promised.collect::<serde_json::Map<_, _>>().into())?;
         ensure!(promised == *reported, "promised {promised:?}, reported {reported:?}");

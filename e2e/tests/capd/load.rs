@@ -7,7 +7,7 @@ use e2e::{
         groups::{Group, Workers},
         machines::Machine,
         running::Autoscaling,
-        testbed::{NODE_POOL, Testbed},
+        testbed::{NODE_POOL, Testbed, pod_spec},
     },
     machines::Setup,
 };
@@ -47,27 +47,16 @@ impl Load<'_> {
         let labels = json!({ NODE_POOL: self.testbed.mark() });
         let soon =
             |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 });
+        let mut pod = pod_spec(&self.testbed.cpu(3, 4), &labels);
+        // The default is five minutes on a Node that has failed.
+        pod["tolerations"] = json!([soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")]);
         let deployment = json!({
             "kind": "Deployment",
             "metadata": { "name": self.name },
             "spec": {
                 "replicas": count,
                 "selector": { "matchLabels": labels },
-                "template": {
-                    "metadata": { "labels": labels },
-                    "spec": {
-                        "nodeSelector": labels,
-                        "terminationGracePeriodSeconds": 1,
-                        // The default is five minutes on a Node that has failed.
-                        "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
-                        "containers": [{
-                            "name": "web",
-                            "image": "registry.k8s.io/pause:3.10.2",
-                            "imagePullPolicy": "IfNotPresent",
-                            "resources": { "requests": { "cpu": self.testbed.cpu(3, 4), "memory": "16Mi" } },
-                        }],
-                    },
-                },
+                "template": { "metadata": { "labels": labels }, "spec": pod },
             },
         });
         self.testbed.workload.create(deployment).await?;

@@ -10,10 +10,10 @@ mod scenarios;
 
 use std::{path::Path, process::ExitCode};
 
-use e2e::{docker_scenarios, machines};
+use e2e::{machines, scenarios};
 
 fn main() -> ExitCode {
-    let scenarios = docker_scenarios![machines::Body:
+    let scenarios = scenarios![machines::Body:
         changes::a_group_grows_from_two_to_three_and_shrinks_to_two,
         learned::a_template_promises_what_the_kubelet_reports,
         outages::a_node_whose_container_is_killed_is_replaced,

@@ -1,16 +1,17 @@
 //! The policies of the fleet's charts, judged by approver-policy itself: a certificate names a Cluster of the namespace
 //! that asks for it, or nothing that the fleet takes for a Cluster.
 
-use std::fs;
-
 use e2e::{
     approver_policy::{ApproverPolicy, Request},
-    helm::{FLEET, Values, objects},
+    helm::Values,
 };
 use rcgen::{KeyPair, SanType};
 use serde_json::{Value, json};
 
-use crate::switches::{of_kind, render};
+use crate::{
+    fleet::example,
+    switches::{of_kind, render},
+};
 
 /// The URI of each Cluster begins with this.
 const DOMAIN: &str = "spiffe://fleet.example";
@@ -156,7 +157,7 @@ fn each_certificate_of_the_charts_is_approved_by_its_policy_and_by_no_narrower_o
     let of_cluster = render(&of_cluster);
     let [client] = of_kind(&of_cluster, "Certificate")[..] else { panic!("not one Certificate") };
     let client = Request::of_certificate(client).unwrap();
-    let example = objects(&fs::read_to_string(format!("{FLEET}/cert-manager.yaml")).unwrap()).unwrap();
+    let example = example("cert-manager.yaml");
     let [authority] = of_kind(&example, "Certificate")[..] else { panic!("not one Certificate") };
     let authority = Request::of_certificate(authority).unwrap();
     let stage = Request::of_caller("team-a", &[&format!("{DOMAIN}/ns/team-a/cluster/stage")]).unwrap();

@@ -7,6 +7,7 @@ use e2e::helm::{FLEET, Values, objects, printed_values};
 use serde_json::{Value, json};
 
 use crate::{
+    fleet::example,
     helm,
     switches::{names, of_kind, render, rights},
     topologies::snapshot,
@@ -14,10 +15,6 @@ use crate::{
 
 fn prod() -> Values {
     Values::of_fleet_cluster().unwrap()
-}
-
-fn example(file: &str) -> Vec<Value> {
-    objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap()
 }
 
 fn config_map(objects: &[Value], name: &str) -> Value {

@@ -30,6 +30,11 @@ fn by_existing_secrets() -> Values {
         .set("tls", json!({ "certificates": "existing", "serverSecret": "our-server" }))
 }
 
+/// Returns the objects of a file of the example.
+pub(crate) fn example(file: &str) -> Vec<Value> {
+    objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap()
+}
+
 fn flags(objects: &[Value], prefix: &str) -> Vec<String> {
     arguments(objects).into_iter().filter(|argument| argument.starts_with(prefix)).collect()
 }
@@ -88,7 +93,6 @@ fn notes_of_a_fleet_that_only_reads_connect_no_cluster_autoscaler() {
 
 #[test]
 fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release() {
-    let example = |file: &str| objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap();
     let release = render(&everywhere());
     let authority = example("cert-manager.yaml");
     let named = &of_kind(&release, "Certificate")[0]["spec"]["issuerRef"];

@@ -16,7 +16,7 @@ use e2e::{
     pool::{Group, Pool},
     program::{self, Programs},
     provider::Caller,
-    users::{User, base64},
+    users::{self, User},
     wait::{SOON, eventually},
     world::World,
 };
@@ -89,12 +89,7 @@ pub(crate) async fn cluster(world: &World, authority: &Authority, kubeconfig: &V
     world.create_cluster().await?;
     let labels = json!({ "metadata": { "labels": { "autoscaler": "fleet" } } });
     world.objects.patch("Cluster", &world.cluster, labels).await?;
-    let secret = json!({
-        "kind": "Secret",
-        "metadata": { "name": format!("{}-kubeconfig", world.cluster) },
-        "data": { "value": base64(kubeconfig.to_string().as_bytes()) },
-    });
-    world.objects.create(secret).await?;
+    world.objects.create(users::kubeconfig_secret(&world.cluster, &kubeconfig.to_string())).await?;
     let uri = format!("spiffe://fleet.example/ns/{}/cluster/{}", world.namespace, world.cluster);
     let client = authority.secret(&format!("{OF_CLUSTER}-client"), SanType::URI(uri.as_str().try_into()?))?;
     world.objects.create(client).await?;

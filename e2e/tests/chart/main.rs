@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
 mod approver;
-mod authorities;
-mod cluster;
 mod cluster_chart;
 mod fleet;
 mod fleet_nodes;

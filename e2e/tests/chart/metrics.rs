@@ -11,7 +11,10 @@ use e2e::{
 use sandbox::{Sandbox, SandboxOptions, fleet::Fleet, read_manifests};
 use serde_json::{Value, json};
 
-use crate::helm;
+use crate::{
+    helm,
+    switches::{base, of_kind, render},
+};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/alerts_test.yaml");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -21,17 +24,11 @@ fn file(name: &str) -> String {
     fs::read_to_string(Path::new(CHART).join(name)).unwrap()
 }
 
-fn base() -> Values {
-    Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
-}
-
 /// Returns the only object of a kind that the chart renders.
 fn object(values: &Values, kind: &str) -> Value {
-    let objects = helm().render(values).unwrap();
-    let mut such = objects.into_iter().filter(|object| object["kind"] == kind);
-    let object = such.next().unwrap_or_else(|| panic!("the chart makes no {kind}"));
-    assert!(such.next().is_none(), "there is more than one {kind}");
-    object
+    let objects = render(values);
+    let [object] = of_kind(&objects, kind)[..] else { panic!("not one {kind}") };
+    object.clone()
 }
 
 fn names_of_alerts(groups: &Value) -> Vec<String> {
@@ -239,12 +236,9 @@ fn the_service_monitor_finds_the_service_of_metrics() {
     let values = base().set("metrics.serviceMonitor", json!({ "enabled": true, "interval": "30s" }));
     let monitor = object(&values, "ServiceMonitor");
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
-    let objects = helm().render(&values).unwrap();
-    let services: Vec<_> = objects
-        .iter()
-        .filter(|object| object["kind"] == "Service")
-        .filter(|service| selected.iter().all(|(key, value)| &service["metadata"]["labels"][key] == value))
-        .collect();
+    let objects = render(&values);
+    let mut services = of_kind(&objects, "Service");
+    services.retain(|service| selected.iter().all(|(key, value)| &service["metadata"]["labels"][key] == value));
     let [service] = services[..] else { panic!("it selects {} Services", services.len()) };
     let endpoint = &monitor["spec"]["endpoints"][0];
     assert_eq!(service["spec"]["ports"][0]["name"], endpoint["port"]);
@@ -254,7 +248,7 @@ fn the_service_monitor_finds_the_service_of_metrics() {
 
 #[test]
 fn the_dashboard_is_rendered_as_it_is_written_and_each_of_its_queries_is_one() {
-    let objects = helm().render(&base().set("metrics.dashboard.enabled", json!(true))).unwrap();
+    let objects = render(&base().set("metrics.dashboard.enabled", json!(true)));
     let config = objects.iter().find(|it| it["metadata"]["name"].as_str().unwrap().ends_with("-dashboard")).unwrap();
     assert_eq!(config["metadata"]["labels"]["grafana_dashboard"], "1");
     let rendered: Value =

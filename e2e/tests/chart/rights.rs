@@ -26,7 +26,7 @@ use e2e::{
     program::{self, Programs},
     provider::Provider,
     proxy::Proxy,
-    users::{User, base64},
+    users::{self, User},
     wait::{SOON, eventually},
     world::World,
 };
@@ -172,12 +172,7 @@ impl Release {
         let world = World::new(Arc::clone(&plane), program.clone()).await?;
         let administrator = plane.kubeconfig(&User::administrator());
         Helm::on(&administrator)?.apply("install", &mode.values(&world))?;
-        let secret = json!({
-            "kind": "Secret",
-            "metadata": { "name": format!("{}-kubeconfig", world.cluster) },
-            "data": { "value": base64(administrator.to_string().as_bytes()) },
-        });
-        world.objects.create(secret).await?;
+        world.objects.create(users::kubeconfig_secret(&world.cluster, &administrator.to_string())).await?;
         let installed = Installed::read(&plane, &world.namespace).await?;
         let own = installed.kubeconfig(&plane).await?;
         let granted = Granted::of(&world.objects, &world.namespace, &own).await?;

@@ -13,7 +13,7 @@ pub(crate) fn base() -> Values {
 }
 
 /// Returns the same from the management cluster, with the workload cluster's kubeconfig in Cluster API's Secret.
-fn by_secret() -> Values {
+pub(crate) fn by_secret() -> Values {
     base().set("clusterAPIMode", json!("kubeconfig-incluster"))
 }
 

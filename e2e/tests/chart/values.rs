@@ -8,7 +8,7 @@ use std::{
 use e2e::helm::{CHART, CLUSTER_CHART, Values};
 use serde_json::{Value, json};
 
-use crate::helm;
+use crate::{helm, switches::base};
 
 /// A chart, and the least values of a release.
 struct Chart {
@@ -41,7 +41,7 @@ const CHARTS: [Chart; 2] = [
             "metrics.prometheusRule",
             "metrics.dashboard",
         ],
-        release: one_cluster,
+        release: base,
     },
     Chart {
         directory: CLUSTER_CHART,
@@ -59,10 +59,6 @@ const CHARTS: [Chart; 2] = [
         release: of_a_fleet,
     },
 ];
-
-fn one_cluster() -> Values {
-    Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
-}
 
 fn of_a_fleet() -> Values {
     Values::of_fleet_cluster().unwrap()
@@ -216,7 +212,7 @@ fn a_wrong_value_is_refused_with_its_path() {
         ("certificate.issuerRef", json!({ "name": "a", "namespace": "b" })),
         ("serverAuthority.pem", json!("/etc/ca.crt")),
     ];
-    let rows = rows.into_iter().map(|row| (row, one_cluster as fn() -> Values));
+    let rows = rows.into_iter().map(|row| (row, base as fn() -> Values));
     let rows = rows.chain(of_cluster.into_iter().map(|row| (row, of_a_fleet as fn() -> Values)));
     let helm = helm();
     for ((path, value), release) in rows {
@@ -240,7 +236,7 @@ fn flags_that_the_chart_sets_itself_are_refused_among_further_ones_with_the_valu
     assert!(flags.len() > 18, "{flags:?}");
     flags.extend(["node-group-auto-discovery_2", "fleet-namespaces_2", "listen-socket-mode"].map(str::to_owned));
     let given = flags.iter().map(|flag| (flag.clone(), json!("x"))).collect();
-    let said = helm().refuse(&one_cluster().set("extraArgs", Value::Object(given))).unwrap();
+    let said = helm().refuse(&base().set("extraArgs", Value::Object(given))).unwrap();
     for flag in &flags {
         let remedies = ["set ", "leave it out: "].map(|remedy| format!("\n  extraArgs.{flag}: {remedy}"));
         assert!(remedies.iter().any(|remedy| said.contains(remedy)), "{flag}: {said}");
@@ -257,7 +253,7 @@ fn flags_that_the_chart_sets_itself_are_refused_among_further_ones_with_the_valu
 fn values_of_the_official_chart_are_refused_with_the_value_to_set() {
     let [provider, _] = CHARTS;
     let (schema, defaults) = (provider.schema(), provider.defaults());
-    let (mut names, mut values) = (Vec::new(), one_cluster());
+    let (mut names, mut values) = (Vec::new(), base());
     each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
         for pattern in of["patternProperties"].as_object().into_iter().flatten().map(|(pattern, _)| pattern) {
             // Without an end, it is the beginning of names.

@@ -2,15 +2,16 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    conformance::Session,
+    conformance::Use,
     kubectl::{Kubectl, assert_lines, cells},
-    sessions,
+    runner::Scenario,
+    scenarios,
     wait::{SOON, eventually},
 };
 use serde_json::{Value, json};
 
-pub(crate) fn sessions() -> Vec<Session> {
-    sessions![
+pub(crate) fn sessions() -> Vec<Scenario<Use>> {
+    scenarios![Use:
         kubectl::gets_objects_in_many_forms,
         kubectl::watches_changes,
         kubectl::describes,

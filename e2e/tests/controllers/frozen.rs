@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     autoscaling::{Settings, record::Call},
     controllers::{
-        groups::{GRACE, Group, Workers},
+        groups::{GRACE, Group, MIN, Workers},
         instances::{ObservedInstance, instances, instances_are, target_size_is},
         machines::{Machine, names},
         running::Autoscaling,
@@ -26,9 +26,6 @@ use serde_json::{Value, json};
 
 use crate::pods::{create_pod, pods_run, workers};
 
-/// The finalizer that holds a Machine in deletion, whatever its controllers do.
-const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
-
 /// The Machine's Node is gone, and no new Node joins while the Machine hangs. The replica has a placeholder, which can
 /// be given up for a smaller size. The smaller size removes the Machine that is already being deleted.
 pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(testbed: &Testbed) -> Result<()> {
@@ -37,7 +34,7 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(te
     provider.shows(&[&group.id]).await?;
     let machines = testbed.running(&group, 2).await?;
     let (hanging, stays) = (&machines[0], &machines[1]);
-    hang(testbed, hanging).await?;
+    testbed.hang(hanging).await?;
 
     let (placeholder, seen) = eventually("a placeholder", SOON, async || {
         let seen = instances(&provider, &group.id).await?;
@@ -72,7 +69,7 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbe
     let held = workers(testbed, "held").sized().bounds(1, 5).replicas(2).create(testbed).await?;
     let setup = Setup::set(testbed).await?;
     let machines = testbed.running(&held, 2).await?;
-    hang(testbed, &machines[0]).await?;
+    testbed.hang(&machines[0]).await?;
     let mut autoscaling = setup.autoscale(testbed).await?;
     setup.another_grows(testbed, &mut autoscaling).await?;
     autoscaling.sizes(&[(&held.id, 1), (&setup.other.id, 1)]).await?;
@@ -88,8 +85,7 @@ pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_gro
     let full = workers(testbed, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(testbed).await?;
     let setup = Setup::set(testbed).await?;
     let first = testbed.running(&full, 1).await?;
-    let minimum = json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "2" });
-    testbed.objects.annotate(full.kind, &full.name, minimum).await?;
+    testbed.objects.annotate(full.kind, &full.name, json!({ MIN: "2" })).await?;
     turn(testbed, &full, "no-capacity", json!({ "spec": { "replicas": 2 } })).await?;
     testbed.machines_that(&full, "two Machines", |machines| machines.len() == 2).await?;
     fails(testbed, &full, |machine| !names(&first).contains(&machine.name)).await?;
@@ -162,25 +158,6 @@ fn nothing_is_corrected(calls: &[Call]) -> Result<()> {
 fn running(machine: &Machine) -> Result<(String, ObservedInstance)> {
     let id = machine.provider_id.clone().with_context(|| format!("{machine:?} has no providerID"))?;
     Ok((id, (InstanceRunning, None)))
-}
-
-/// Deletes a Machine, which then hangs, and waits until its Node is gone.
-async fn hang(testbed: &Testbed, machine: &Machine) -> Result<()> {
-    let finalizers = testbed.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
-    let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
-    testbed.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
-    testbed.objects.delete("Machine", &machine.name).await?;
-    let node = machine.node.as_deref().context("a Machine without Node")?;
-    every(POLL_INTERVAL, &format!("Node {node} gone"), TIMEOUT, async || {
-        let left = testbed.workload.find("Node", node).await?;
-        ensure!(left.is_none(), "it is there");
-        let hanging = testbed.objects.get("Machine", &machine.name).await?;
-        ensure!(hanging.metadata.deletion_timestamp.is_some(), "the Machine isn't being deleted");
-        let finalizers = hanging.metadata.finalizers.unwrap_or_default();
-        ensure!(finalizers == [FINALIZER], "the Machine is held by {finalizers:?}");
-        Ok(())
-    })
-    .await
 }
 
 /// Releases a hanging Machine, and waits until it is gone.

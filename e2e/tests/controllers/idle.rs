@@ -7,7 +7,7 @@ use e2e::{
     autoscaling::{Settings, loops},
     controllers::{
         groups::UNNEEDED,
-        machines::{HOOK, Machine, names},
+        machines::{Machine, names},
         testbed::Testbed,
     },
     proto::NodeGroupDeleteNodesRequest,
@@ -64,7 +64,7 @@ pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(testbed
 pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> Result<()> {
     let group = workers(testbed, "workers").sized().replicas(2).create(testbed).await?;
     let old = testbed.running(&group, 2).await?;
-    hold(testbed, &old, json!("held")).await?;
+    testbed.hold(&old, json!("held")).await?;
     testbed.roll(&group).await?;
     let held = |machine: &Machine| machine.deleting && names(&old).contains(&machine.name);
     let begun =
@@ -74,7 +74,7 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> R
     autoscaling.wait_for_loops(6).await?;
     ensure!(autoscaling.calls.of("NodeGroupDeleteNodes").is_empty(), "a Node was chosen");
     autoscaling.sizes(&[(&group.id, 2)]).await?;
-    hold(testbed, &old, Value::Null).await?;
+    testbed.hold(&old, Value::Null).await?;
     autoscaling.sizes(&[(&group.id, 0)]).await?;
     testbed.running(&group, 0).await?;
     autoscaling.end().await?;
@@ -126,12 +126,4 @@ pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(testbed
     let loops = loops::whole(&calls)?;
     fs::write(testbed.directory().join("loops.txt"), format!("{loops:#?}"))?;
     loops::is_idle(loops.last().context("no loop")?, version, 2, 3)
-}
-
-/// Holds Machines in deletion by a hook, or releases them.
-async fn hold(testbed: &Testbed, machines: &[Machine], value: Value) -> Result<()> {
-    for machine in machines {
-        testbed.objects.annotate("Machine", &machine.name, json!({ HOOK: value })).await?;
-    }
-    Ok(())
 }

@@ -6,11 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::Group, machines::Machine, testbed::Testbed},
+    controllers::{groups::Group, testbed::Testbed},
     wait::{SOON, eventually},
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::json;
 
 use crate::pods::{create_pod, pod_on, pods_run, workers};
@@ -30,7 +28,7 @@ pub(crate) async fn a_pod_that_needs_what_nodes_had_grows_a_group_from_zero(test
     // Cluster Autoscaler would remember a Node that it has seen itself.
     let provider = testbed.serve().await?;
     eventually("the label and the feature of the Node", SOON, async || {
-        let node = Node::decode(&*provider.template(&group.id).await?.node_bytes)?;
+        let node = provider.template_node(&group.id).await?;
         let labels = node.metadata.context("no metadata")?.labels;
         let features = node.status.context("no status")?.declared_features;
         let has_label = labels.get("team").is_some_and(|team| team == "db");
@@ -88,12 +86,7 @@ pub(crate) async fn a_group_with_gpus_grows_from_zero_and_shrinks_to_zero(testbe
 pub(crate) async fn a_node_whose_id_its_machine_writes_in_another_form_stays(testbed: &Testbed) -> Result<()> {
     let group = workers(testbed, "workers").publishing(testbed.capacity("4")).replicas(1).bounds(0, 1);
     let group = group.create(testbed).await?;
-    let machine = testbed.running(&group, 1).await?.remove(0);
-    let id = machine.provider_id.context("a running Machine without providerID")?.replace(":///", ":////");
-    let patch = json!({ "spec": { "providerID": id } });
-    testbed.objects.patch("LoopbackMachine", &machine.name, patch).await?;
-    let has_form = |machines: &[Machine]| machines.len() == 1 && machines[0].provider_id.as_ref() == Some(&id);
-    testbed.machines_that(&group, "the other form of the id", has_form).await?;
+    testbed.change_form_of_id(&group).await?;
     create_pod(testbed, "web", "3").await?;
 
     let settings = Settings { provision: Duration::from_secs(1), ..Settings::default() };

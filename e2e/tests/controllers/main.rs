@@ -22,12 +22,12 @@ mod zones;
 use std::{path::Path, process::ExitCode};
 
 use e2e::{
-    controllers::suite::{self, Scenario},
-    plays,
+    controllers::suite::{self, Body, Runs},
+    scenarios,
 };
 
 fn main() -> ExitCode {
-    let everywhere = plays![Everywhere:
+    let everywhere = scenarios![Body:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
         sizes::a_machine_pool_grows_and_shrinks_by_number,
@@ -45,15 +45,15 @@ fn main() -> ExitCode {
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
     ];
-    let real = plays![Real:
+    let real = scenarios![Body:
         deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
-    let scaled_as_each = plays![ScaledAsEach:
+    let scaled_as_each = scenarios![Body:
         pods::annotations_alone_bring_a_group_from_zero_and_back,
         idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
     ];
-    let scaled = plays![Scaled:
+    let scaled = scenarios![Body:
         // First, since it waits longest.
         backoff::a_group_whose_machines_never_join_is_left_for_another,
         frozen::a_machine_that_hangs_in_deletion_stops_no_other_group,
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_host_that_comes_late_is_waited_for,
     ];
-    let in_memory = plays![InMemory:
+    let in_memory = scenarios![Body:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
         deletes::parallel_deletes_take_exactly_the_named_machines,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
     // The scenarios that real machines, real kubelets and an installed Cluster Autoscaler can run.
-    let existing = plays![Existing:
+    let existing = scenarios![Body:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::annotations_alone_bring_a_group_from_zero_and_back,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
@@ -92,11 +92,18 @@ fn main() -> ExitCode {
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
     ];
-    let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing);
-    let scenarios: Vec<Scenario> = named.chain(real).chain(everywhere).collect();
+    let plays = [
+        (Runs::ScaledAsEach, scaled_as_each.as_slice()),
+        (Runs::Scaled, &scaled),
+        (Runs::InMemory, &in_memory),
+        (Runs::Existing, &existing),
+        (Runs::Real, &real),
+        (Runs::Everywhere, &everywhere),
+    ];
     let logs = |folder| Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     // Many groups at once would starve the other scenarios' controllers, so they come when those have ended.
-    let many = plays![Simulated: many::two_hundred_groups_grow_and_shrink_at_once];
-    let ended = [suite::run(&scenarios, &logs("controllers")), suite::run(&many, &logs("many"))];
+    let many = scenarios![Body: many::two_hundred_groups_grow_and_shrink_at_once];
+    let many = [(Runs::Simulated, many.as_slice())];
+    let ended = [suite::run(&plays, &logs("controllers")), suite::run(&many, &logs("many"))];
     ended.into_iter().find(|ended| *ended != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use e2e::{
     controllers::{
         groups::Workers,
         running::Autoscaling,
-        testbed::{NODE_POOL, Testbed},
+        testbed::{NODE_POOL, Testbed, pod_spec},
     },
     pool::Scalable,
     proto::{NodeGroupIncreaseSizeRequest, NodeGroupTemplateNodeInfoResponse},
@@ -121,17 +121,7 @@ pub(crate) fn pod_on(testbed: &Testbed, name: &str, cpu: &str, mut labels: Value
     json!({
         "kind": "Pod",
         "metadata": { "name": name, "labels": { NODE_POOL: testbed.mark() } },
-        "spec": {
-            "nodeSelector": labels,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "web",
-                // With real kubelets: that of kubeadm 1.36, which Nodes have already.
-                "image": "registry.k8s.io/pause:3.10.2",
-                "imagePullPolicy": "IfNotPresent",
-                "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
-            }],
-        },
+        "spec": pod_spec(cpu, &labels),
     })
 }
 

@@ -4,24 +4,18 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
     controllers::{
-        groups::Group,
+        groups::{Group, MAX, MIN},
         testbed::{NODE_POOL, POLL_INTERVAL, REMEMBERED, TIMEOUT, Testbed},
     },
-    objects::{Contract, Place},
-    provider::Provider,
     wait::{SOON, eventually, every},
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::{
     pods::{pod_on, pods_run},
-    topologies::group,
+    topologies::{create_class, create_cluster, group},
 };
 
-const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const GPU: &str = "nvidia.com/gpu";
 /// The variable of the program with the ConfigMap.
 const REMEMBER_IN: &str = "CAPI_AUTOSCALER_REMEMBER_IN";
@@ -33,14 +27,14 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     testbed.keep_memory().await?;
     let place = format!("{}/{REMEMBERED}", testbed.namespace);
     let environment = [(REMEMBER_IN, &*place)];
-    create_class(testbed).await?;
-    let cluster = create_cluster(testbed, "first").await?;
+    create_gpu_class(testbed).await?;
+    let cluster = create_empty_cluster(testbed, "first").await?;
     let groups = [group(testbed, "gpu").await?, group(testbed, "other").await?];
     let [gpu, other] = &groups;
     seen_once(testbed, &cluster, &groups, &environment).await?;
     rename_template(testbed, gpu).await?;
 
-    let provider = testbed.serve_cluster_with(&cluster, &environment).await?;
+    let provider = testbed.serve_cluster(&cluster, &environment).await?;
     eventually("both groups by what is remembered", SOON, async || {
         let state = provider.admin("/debug/state").await?.1;
         ensure!(state.matches(r#""fromZero":"remembered""#).count() == 2, "{state}");
@@ -55,10 +49,10 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     autoscaling.sizes(&[(&gpu.id, 1), (&other.id, 0)]).await?;
     autoscaling.end().await?;
 
-    let sister = create_cluster(testbed, "second").await?;
-    let provider = testbed.serve_cluster_with(&sister, &environment).await?;
+    let sister = create_empty_cluster(testbed, "second").await?;
+    let provider = testbed.serve_cluster(&sister, &environment).await?;
     let of_sister = provider.refreshed_ids().await?.into_iter().find(|id| id.contains("second") && id.contains("gpu"));
-    let node = template(&provider, &of_sister.context("no group of the second Cluster")?).await?;
+    let node = provider.template_node(&of_sister.context("no group of the second Cluster")?).await?;
     let labels = node.metadata.context("no metadata")?.labels;
     let capacity = node.status.context("no status")?.capacity;
     ensure!(
@@ -68,10 +62,10 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
 
     let neighbour = testbed.neighbour().await?;
     testbed.grant_memory(neighbour.user()).await?;
-    create_class(&neighbour).await?;
-    let cluster = create_cluster(&neighbour, "third").await?;
+    create_gpu_class(&neighbour).await?;
+    let cluster = create_empty_cluster(&neighbour, "third").await?;
     let foreign = group(&neighbour, "gpu").await?;
-    let provider = neighbour.serve_cluster_with(&cluster, &environment).await?;
+    let provider = neighbour.serve_cluster(&cluster, &environment).await?;
     eventually("the group without a template", SOON, async || {
         let ids = provider.refreshed_ids().await?;
         let state: Value = serde_json::from_str(&provider.admin("/debug/state").await?.1)?;
@@ -83,7 +77,7 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
 
 /// Lets each group have a Node until it is remembered, and return to zero.
 async fn seen_once(testbed: &Testbed, cluster: &str, groups: &[Group], environment: &[(&str, &str)]) -> Result<()> {
-    let provider = testbed.serve_cluster_with(cluster, environment).await?;
+    let provider = testbed.serve_cluster(cluster, environment).await?;
     let size = async |group: &Group, replicas: usize| {
         let name = group.id.rsplit('/').next().unwrap_or_default();
         testbed.objects.patch(group.kind, name, json!({ "spec": { "replicas": replicas } })).await?;
@@ -131,56 +125,28 @@ async fn rename_template(testbed: &Testbed, group: &Group) -> Result<()> {
     Ok(())
 }
 
-async fn template(provider: &Provider, group: &str) -> Result<Node> {
-    Ok(Node::decode(&*provider.template(group).await?.node_bytes)?)
-}
-
 /// Creates a class with two kinds of workers, whose capacity nothing publishes.
-async fn create_class(testbed: &Testbed) -> Result<()> {
-    let reference = |kind: &str, name: &str| {
-        let version = Place::of(kind, Contract::V1Beta2).resource.api_version;
-        json!({ "templateRef": { "apiVersion": version, "kind": kind, "name": name } })
-    };
-    for kind in ["LoopbackClusterTemplate", "LoopbackControlPlaneTemplate", "LoopbackConfigTemplate"] {
-        let spec = json!({ "template": { "spec": {} } });
-        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec })).await?;
-    }
-    let machines = "LoopbackMachineTemplate";
-    for (name, cpu, gpu, team) in
-        [("gpu", "4", Some("1"), "db"), ("changed", "16", None, "db"), ("other", "8", None, "web")]
-    {
+async fn create_gpu_class(testbed: &Testbed) -> Result<()> {
+    let template = |cpu: &str, gpu: Option<&str>, team: &str| {
         let mut capacity = testbed.capacity(cpu);
         if let Some(gpu) = gpu {
             capacity[GPU] = json!(gpu);
         }
-        let spec = json!({
+        json!({
             "publishesCapacity": false,
             "template": { "spec": { "capacity": capacity, "nodeLabels": { "team": team } } },
-        });
-        testbed.objects.create(json!({ "kind": machines, "metadata": { "name": name }, "spec": spec })).await?;
-    }
-    let worker = |class: &str| {
-        json!({
-            "class": class,
-            "bootstrap": reference("LoopbackConfigTemplate", "class"),
-            "infrastructure": reference(machines, class),
         })
     };
-    let class = json!({
-        "kind": "ClusterClass",
-        "metadata": { "name": "class" },
-        "spec": {
-            "infrastructure": reference("LoopbackClusterTemplate", "class"),
-            "controlPlane": reference("LoopbackControlPlaneTemplate", "class"),
-            "workers": { "machineDeployments": [worker("gpu"), worker("other")] },
-        },
-    });
-    testbed.objects.create(class).await?;
-    Ok(())
+    let templates = [
+        ("gpu", template("4", Some("1"), "db")),
+        ("changed", template("16", None, "db")),
+        ("other", template("8", None, "web")),
+    ];
+    create_class(testbed, &templates, &["gpu", "other"]).await
 }
 
 /// Creates a Cluster of the class, whose groups have no replicas.
-async fn create_cluster(testbed: &Testbed, name: &str) -> Result<String> {
+async fn create_empty_cluster(testbed: &Testbed, name: &str) -> Result<String> {
     let name = format!("{}-{name}", testbed.cluster);
     let deployment = |class: &str| {
         json!({
@@ -189,16 +155,6 @@ async fn create_cluster(testbed: &Testbed, name: &str) -> Result<String> {
             "metadata": { "labels": { "pool": class, NODE_POOL: testbed.mark() }, "annotations": { MIN: "0", MAX: "1" } },
         })
     };
-    let cluster = json!({
-        "kind": "Cluster",
-        "metadata": { "name": name },
-        "spec": { "topology": {
-            "classRef": { "name": "class" },
-            "version": "v1.36.3",
-            "workers": { "machineDeployments": [deployment("gpu"), deployment("other")] },
-        } },
-    });
-    testbed.objects.create(cluster).await?;
-    testbed.cluster_is_up(&name).await?;
+    create_cluster(testbed, &name, json!([deployment("gpu"), deployment("other")])).await?;
     Ok(name)
 }

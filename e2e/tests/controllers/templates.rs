@@ -11,8 +11,6 @@ use e2e::{
     provider::Provider,
     wait::eventually,
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::json;
 
 /// Cluster API propagates labels of some domains from a MachineDeployment's template to its Nodes, and the taints of
@@ -62,8 +60,7 @@ struct Promised {
 }
 
 async fn promised(provider: &Provider, group: &Group) -> Result<Promised> {
-    let bytes = provider.template(&group.id).await?.node_bytes;
-    let node = Node::decode(&*bytes)?;
+    let node = provider.template_node(&group.id).await?;
     let taints = node.spec.context("a template without spec")?.taints.into_iter();
     Ok(Promised {
         labels: node.metadata.context("a template without metadata")?.labels,

@@ -3,16 +3,16 @@
 use anyhow::{Context, Result, ensure};
 use e2e::{
     controllers::{
-        groups::Group,
+        groups::{Group, MAX, MIN},
         testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
     objects::{Contract, Place},
     wait::every,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+/// The kind of the templates of machines.
+const MACHINES: &str = "LoopbackMachineTemplate";
 /// The label with the name of a MachineDeployment in its topology.
 const IN_TOPOLOGY: &str = "topology.cluster.x-k8s.io/deployment-name";
 
@@ -22,14 +22,21 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
     testbed: &Testbed,
 ) -> Result<()> {
     let cluster = format!("{}-topology", testbed.cluster);
-    create_class(testbed).await?;
-    create_cluster(testbed, &cluster).await?;
+    let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+    let template = json!({ "publishesCapacity": true, "template": { "spec": { "capacity": capacity } } });
+    create_class(testbed, &[("worker", template)], &["worker"]).await?;
+    let deployment =
+        |name: &str| json!({ "class": "worker", "name": name, "metadata": { "labels": { "pool": name } } });
+    let (mut free, mut fixed) = (deployment("free"), deployment("fixed"));
+    free["metadata"]["annotations"] = json!({ MIN: "0", MAX: "5" });
+    fixed["replicas"] = json!(1);
+    create_cluster(testbed, &cluster, json!([free, fixed])).await?;
     let free = group(testbed, "free").await?;
     let fixed = group(testbed, "fixed").await?;
     // Cluster API refuses a topology with both, so the annotations bypass it.
     let name = fixed.id.rsplit('/').next().unwrap_or_default();
     testbed.objects.annotate(fixed.kind, name, json!({ MIN: "0", MAX: "5" })).await?;
-    let provider = testbed.serve_cluster(&cluster).await?;
+    let provider = testbed.serve_cluster(&cluster, &[]).await?;
     provider.shows(&[&free.id, &fixed.id]).await?;
 
     provider.increase(&free.id, 2).await?;
@@ -51,55 +58,49 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
     Ok(())
 }
 
-/// Creates a class with one kind of worker, which publishes its own capacity.
-async fn create_class(testbed: &Testbed) -> Result<()> {
-    let reference = |kind: &str| {
+/// Creates a class with these kinds of workers, and the templates of machines that are named after them or that the class
+/// may change to.
+pub(crate) async fn create_class(testbed: &Testbed, templates: &[(&str, Value)], workers: &[&str]) -> Result<()> {
+    let reference = |kind: &str, name: &str| {
         let version = Place::of(kind, Contract::V1Beta2).resource.api_version;
-        json!({ "templateRef": { "apiVersion": version, "kind": kind, "name": "class" } })
-    };
-    let spec = |machine: bool| {
-        let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
-        if machine {
-            json!({ "publishesCapacity": true, "template": { "spec": { "capacity": capacity } } })
-        } else {
-            json!({ "template": { "spec": {} } })
-        }
+        json!({ "templateRef": { "apiVersion": version, "kind": kind, "name": name } })
     };
     for kind in ["LoopbackClusterTemplate", "LoopbackControlPlaneTemplate", "LoopbackConfigTemplate"] {
-        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec(false) })).await?;
+        let spec = json!({ "template": { "spec": {} } });
+        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec })).await?;
     }
-    let machines = "LoopbackMachineTemplate";
-    testbed.objects.create(json!({ "kind": machines, "metadata": { "name": "class" }, "spec": spec(true) })).await?;
+    for (name, spec) in templates {
+        let template = json!({ "kind": MACHINES, "metadata": { "name": name }, "spec": spec });
+        testbed.objects.create(template).await?;
+    }
+    let worker = |class: &&str| {
+        json!({
+            "class": class,
+            "bootstrap": reference("LoopbackConfigTemplate", "class"),
+            "infrastructure": reference(MACHINES, class),
+        })
+    };
     let class = json!({
         "kind": "ClusterClass",
         "metadata": { "name": "class" },
         "spec": {
-            "infrastructure": reference("LoopbackClusterTemplate"),
-            "controlPlane": reference("LoopbackControlPlaneTemplate"),
-            "workers": { "machineDeployments": [{
-                "class": "worker",
-                "bootstrap": reference("LoopbackConfigTemplate"),
-                "infrastructure": reference(machines),
-            }] },
+            "infrastructure": reference("LoopbackClusterTemplate", "class"),
+            "controlPlane": reference("LoopbackControlPlaneTemplate", "class"),
+            "workers": { "machineDeployments": workers.iter().map(worker).collect::<Vec<_>>() },
         },
     });
-    testbed.objects.create(class).await?;
-    Ok(())
+    testbed.objects.create(class).await.map(drop)
 }
 
-async fn create_cluster(testbed: &Testbed, name: &str) -> Result<()> {
-    let deployment =
-        |name: &str| json!({ "class": "worker", "name": name, "metadata": { "labels": { "pool": name } } });
-    let (mut free, mut fixed) = (deployment("free"), deployment("fixed"));
-    free["metadata"]["annotations"] = json!({ MIN: "0", MAX: "5" });
-    fixed["replicas"] = json!(1);
+/// Creates a Cluster of the class with these MachineDeployments in its topology, and waits until it can be reached.
+pub(crate) async fn create_cluster(testbed: &Testbed, name: &str, deployments: Value) -> Result<()> {
     let cluster = json!({
         "kind": "Cluster",
         "metadata": { "name": name },
         "spec": { "topology": {
             "classRef": { "name": "class" },
             "version": "v1.36.3",
-            "workers": { "machineDeployments": [free, fixed] },
+            "workers": { "machineDeployments": deployments },
         } },
     });
     testbed.objects.create(cluster).await?;

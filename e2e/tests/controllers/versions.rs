@@ -19,8 +19,8 @@ use tonic::Status;
 
 /// The program gives the same answers about Machines in every state with either version.
 pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(testbed: &Testbed) -> Result<()> {
-    let old = testbed.serve_with(&[("CAPI_VERSION", "v1beta1")]).await?;
-    let new = testbed.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
+    let old = testbed.serve_cluster(&testbed.cluster, &[("CAPI_VERSION", "v1beta1")]).await?;
+    let new = testbed.serve_cluster(&testbed.cluster, &[("CAPI_VERSION", "v1beta2")]).await?;
     let mut groups = Vec::new();
     for behaviour in ["joins", "never-join", "fail", "no-capacity"] {
         groups.push(

@@ -7,8 +7,6 @@ use e2e::{
     provider::Provider,
     wait::{SOON, eventually},
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::pods::{create_pod_on, increases, pods_run, workers};
@@ -58,8 +56,7 @@ async fn place(testbed: &Testbed, group: &Group, zones: &[&str]) -> Result<()> {
 /// Waits until the template of a group has this zone, or none.
 async fn promises(provider: &Provider, group: &Group, zone: Option<&str>) -> Result<()> {
     eventually(&format!("the zone of {}", group.id), SOON, async || {
-        let bytes = provider.template(&group.id).await?.node_bytes;
-        let labels = Node::decode(&*bytes)?.metadata.unwrap_or_default().labels;
+        let labels = provider.template_node(&group.id).await?.metadata.unwrap_or_default().labels;
         let found = labels.get(ZONE).map(String::as_str);
         ensure!(found == zone, "it is {found:?}, expected {zone:?}: {labels:?}");
         Ok(())

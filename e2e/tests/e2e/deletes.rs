@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    audit::{Answered, answered},
+    control_plane::Answered,
     pool::{Group, Pool, Scalable},
     proto::ExternalGrpcNode,
     provider::{Provider, assert_refused, made_up_node},
@@ -14,7 +14,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use tonic::Code;
 
-use crate::sizes::assert_scale;
+use crate::{refusals::is_untouched, sizes::assert_scale};
 
 /// The controllers spend the smaller size on Machines that are being deleted.
 pub(crate) async fn the_machines_named_are_deleted_and_the_size_is_lowered(world: &World) -> Result<()> {
@@ -108,7 +108,7 @@ pub(crate) async fn one_that_joined_meanwhile_stays(world: &World) -> Result<()>
     let refused = provider.delete(&group.id, &both[..1]).await;
     assert_refused(refused, Code::FailedPrecondition, &[&group.machines[1]])?;
     is_untouched(world, &provider, &group).await?;
-    let requests = answered(world, &world.user)?;
+    let requests = world.plane.answered(&world.user)?;
     let is_conflict = |it: &Answered| it.verb == "delete" && it.name == group.machines[1] && it.code == 409;
     ensure!(requests.iter().any(is_conflict), "no delete was refused with 409: {requests:#?}");
     // Another one that is named with it goes, which the answer says.
@@ -146,25 +146,17 @@ fn pending(world: &World, machine: &str) -> ExternalGrpcNode {
     made_up_node(&format!("pending-machine-{}_{machine}", world.namespace))
 }
 
-/// Checks that the size is 3, and that nothing was written.
-async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
-    assert_scale(world, group, 3).await?;
-    let size = provider.target_size(&group.id).await?;
-    ensure!(size == 3, "the size answered is {size}");
-    world.objects.assert_deleting(&[]).await
-}
-
 /// Concurrent DeleteNodes of one Node each take one delete each, and few writes of the size. It is tried before.
 pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
     const DELETES: usize = 50;
     let group = Pool::new("workers").bounds(0, 200).running(DELETES).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let before = answered(world, &world.user)?.len();
+    let before = world.plane.answered(&world.user)?.len();
     try_join_all(group.nodes.iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node)))).await?;
     world.objects.assert_deleting(&group.machines.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     assert_scale(world, &group, 0).await?;
-    let requests = answered(world, &world.user)?;
+    let requests = world.plane.answered(&world.user)?;
     let of = |verb: &str, resource: &str| {
         requests[before..].iter().filter(|it| it.verb == verb && it.resource == resource).count()
     };

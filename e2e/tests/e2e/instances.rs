@@ -1,20 +1,15 @@
 //! The objects that are node groups, and the instances of a group with their states.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use e2e::{
+    controllers::instances::instances_are,
     fixtures::{self, Moment},
-    pool::{Pool, Scalable},
+    pool::{MAX, Pool, Scalable},
     proto::instance_status::InstanceState::{
-        self, InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running,
+        InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running,
     },
-    provider::Provider,
-    wait::{SOON, eventually},
     world::World,
 };
-
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 
 /// `MachineDeployments`, standalone `MachineSets` and `MachinePools` are groups; a `MachineSet` of a
 /// `MachineDeployment` isn't.
@@ -57,10 +52,10 @@ pub(crate) async fn a_real_scaling_deployment_shows_running_creating_and_deletin
         ("in-memory://stage-md-0-mnr6p-jscrt-rnxn4", Running),
         ("pending-machine-team-a_stage-md-0-mnr6p-jscrt-pnxnc", Creating),
     ]
-    .map(|(id, state)| (recorded.name(id), state));
+    .map(|(id, state)| (recorded.name(id), (state, None)));
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     provider.shows(&[&id]).await?;
-    assert_instances(&provider, &id, expected).await?;
+    instances_are(&provider, &id, expected).await?;
     assert_eq!(provider.target_size(&id).await?, 3);
     Ok(())
 }
@@ -75,29 +70,8 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
         ("in-memory://stage-md-0-mnr6p-x9wfq-wdn6x", Running),
         ("pending-machine-team-a_stage-md-0-mnr6p-jscrt-nzbc8", Creating),
     ]
-    .map(|(id, state)| (recorded.name(id), state));
+    .map(|(id, state)| (recorded.name(id), (state, None)));
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     provider.shows(&[&id]).await?;
-    assert_instances(&provider, &id, expected).await
-}
-
-/// Waits until a group has exactly these instances, none of them with an error.
-async fn assert_instances<const N: usize>(
-    provider: &Provider,
-    id: &str,
-    expected: [(String, InstanceState); N],
-) -> Result<()> {
-    let expected: BTreeMap<_, _> = expected.into();
-    eventually("instances", SOON, async || {
-        let instances = provider.instances(id).await?;
-        let mut found = BTreeMap::new();
-        for instance in instances {
-            let status = instance.status.clone().context("an instance without status")?;
-            ensure!(status.error_info.is_none(), "{instance:?}");
-            found.insert(instance.id, status.instance_state());
-        }
-        ensure!(found == expected, "instances are {found:?}, expected {expected:?}");
-        Ok(())
-    })
-    .await
+    instances_are(&provider, &id, expected).await
 }

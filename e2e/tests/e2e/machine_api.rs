@@ -1,10 +1,11 @@
 //! OpenShift's Machine API: MachineSets and Machines of `machine.openshift.io`, without Clusters and
 //! MachineDeployments, in a single cluster.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
+    controllers::instances::instances,
     fixtures::{Recorded, load_machine_api},
     objects::MACHINE_API_GROUP,
     proto::{ExternalGrpcNode, instance_status::InstanceState},
@@ -56,7 +57,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     let seen = world.objects.get("MachineSet", &set).await?.metadata.generation;
     world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;
     eventually("the Machine's instance is deleting", SOON, async || {
-        let instances = testbed.instances(&id).await?;
+        let instances = instances(&testbed.provider, &id).await?;
         let instance = instances.get(&format!("deleting-machine-{}_{machine}", world.namespace));
         ensure!(instance == Some(&(InstanceState::InstanceDeleting, None)), "instances are {instances:?}");
         ensure!(instances.len() == 3, "instances are {instances:?}");
@@ -142,25 +143,6 @@ impl<'a> Testbed<'a> {
     /// Returns a Node as Cluster Autoscaler sends it.
     async fn node(&self, host: &str) -> Result<ExternalGrpcNode> {
         let name = self.recorded.name(&format!("{host}.prod-x7k2p.internal"));
-        let node = self.world.objects.get("Node", &name).await?;
-        Ok(ExternalGrpcNode {
-            provider_id: node.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
-            name,
-            labels: node.metadata.labels.unwrap_or_default().into_iter().collect(),
-            annotations: node.metadata.annotations.unwrap_or_default().into_iter().collect(),
-        })
-    }
-
-    /// Returns the state and error class of a group's instances, by id.
-    async fn instances(&self, id: &str) -> Result<BTreeMap<String, (InstanceState, Option<i32>)>> {
-        let instances = self.provider.instances(id).await?;
-        instances
-            .into_iter()
-            .map(|instance| {
-                let status = instance.status.context("an instance without status")?;
-                let class = status.error_info.as_ref().map(|error| error.instance_error_class);
-                Ok((instance.id, (status.instance_state(), class)))
-            })
-            .collect()
+        self.world.objects.node_as_sent(&name).await
     }
 }

@@ -22,11 +22,11 @@ use std::process::ExitCode;
 use e2e::{
     objects::Contract,
     scenarios,
-    suite::{self, Scenario},
+    suite::{self, Play, Run},
 };
 
 fn main() -> ExitCode {
-    let both = scenarios![
+    let both = scenarios![Run:
         instances::every_kind_of_group_is_listed_with_its_bounds,
         instances::a_real_scaling_deployment_shows_running_creating_and_deleting,
         instances::a_real_rollout_shows_the_machines_of_both_machine_sets,
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         sizes::a_group_grows_from_zero,
         deletes::the_machines_named_are_deleted_and_the_size_is_lowered,
     ];
-    let shared = scenarios![
+    let shared = scenarios![Run:
         templates::status_capacity_is_found_whatever_its_plural,
         templates::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         templates::a_kind_installed_later_is_found,
@@ -53,7 +53,6 @@ fn main() -> ExitCode {
         refusals::a_refused_delete_holds_the_options,
         process::reads_make_no_api_call,
         process::the_version_of_the_contract_can_be_fixed,
-        process::the_example_grants_what_it_is_run_with,
         process::sizes_written_and_refused_are_reported_by_events,
         process::one_cluster_is_served_with_the_kubeconfig_from_its_secret,
         rotation::a_revoked_token_is_followed_by_the_next_one_in_the_secret,
@@ -61,16 +60,16 @@ fn main() -> ExitCode {
         fleets::a_replica_that_is_killed_in_mid_loop_loses_and_doubles_nothing,
         moving::a_cluster_moves_over_and_back_with_deletions_under_way,
     ];
-    let own = scenarios![
+    let own = scenarios![Run:
         faults::an_api_server_that_is_down_at_start_is_waited_for,
         faults::an_api_server_that_restarts_is_followed,
     ];
-    let machine_api = scenarios![
+    let machine_api = scenarios![Run:
         machine_api::machine_sets_are_node_groups_and_nodes_lead_to_them,
         machine_api::the_machine_named_is_marked_and_the_size_lowered,
         machine_api::check_says_what_is_missing,
     ];
-    let scenarios: Vec<Scenario> = [
+    let plays: Vec<Play> = [
         (false, both.as_slice(), Contract::ALL.as_slice()),
         (false, shared.as_slice(), &[Contract::V1Beta2]),
         (true, own.as_slice(), &[Contract::V1Beta2]),
@@ -78,8 +77,8 @@ fn main() -> ExitCode {
     ]
     .into_iter()
     .flat_map(|(own_api_server, listed, contracts)| {
-        listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, contracts, run })
+        listed.iter().map(move |&scenario| Play { scenario, own_api_server, contracts })
     })
     .collect();
-    suite::run(&scenarios)
+    suite::run(&plays)
 }

@@ -104,7 +104,7 @@ pub(crate) async fn a_cluster_moves_over_and_back_with_deletions_under_way(world
     let member = Member::create(world, &world.plane, fleet, 4).await?;
     member.label(None).await?;
     let (of_own, of_fleet) = (world.plane.proxy().await?, world.plane.proxy().await?);
-    let own = format!("--cluster={}/{}", world.namespace, world.cluster);
+    let own = world.only_cluster();
     let mut old = world.spawn_through(&of_own, &[&own])?;
     old.ready().await?;
     are_deleted_once(&member, 0, &[&old]).await?;

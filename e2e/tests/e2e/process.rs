@@ -1,10 +1,7 @@
-//! The program as a process: its requests, its rights, its Events, and one Cluster by the kubeconfig in its Secret.
-
-use std::collections::BTreeSet;
+//! The program as a process: its requests, its Events, and one Cluster by the kubeconfig in its Secret.
 
 use anyhow::{Result, ensure};
 use e2e::{
-    objects::INFRASTRUCTURE_GROUP,
     pool::{Group, Pool},
     provider::{Provider, assert_refused, made_up_node},
     users::User,
@@ -13,8 +10,7 @@ use e2e::{
 };
 use http::Request;
 use kube::api::DynamicObject;
-use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 
 /// Clusters in the middle of an upgrade need this: their preferred version is not the one to use.
@@ -93,47 +89,6 @@ async fn requests_until(world: &World, path: &str) -> Result<usize> {
     .await
 }
 
-/// These scenarios give the program the rights of the example, plus the templates of a test server and the Secret of
-/// one scenario. They remember no Nodes.
-pub(crate) async fn the_example_grants_what_it_is_run_with(world: &World) -> Result<()> {
-    let mut example = BTreeSet::new();
-    for document in serde_yaml::Deserializer::from_str(include_str!("../../../examples/rbac.yaml")) {
-        example.extend(rights(&Value::deserialize(document)?));
-    }
-    let here: BTreeSet<Right> = e2e::users::rules(world.plane.contract).iter().flat_map(rights).collect();
-    let others = [INFRASTRUCTURE_GROUP, "bootstrap.cluster.x-k8s.io"];
-    let is_of_all = |right: &Right| !["secrets", "configmaps"].contains(&&*right.1) && !others.contains(&&*right.0);
-    let verbs_of_templates = |all: &BTreeSet<Right>| -> BTreeSet<String> {
-        all.iter().filter(|right| right.0 == INFRASTRUCTURE_GROUP).map(|right| right.2.clone()).collect()
-    };
-    assert_eq!(verbs_of_templates(&here), verbs_of_templates(&example));
-    let (here, example): (Vec<_>, Vec<_>) =
-        (here.iter().filter(|it| is_of_all(it)).collect(), example.iter().filter(|it| is_of_all(it)).collect());
-    ensure!(!example.is_empty(), "the example grants nothing");
-    assert_eq!(here, example);
-    Ok(())
-}
-
-/// API group, resource and verb.
-type Right = (String, String, String);
-
-fn rights(role: &Value) -> BTreeSet<Right> {
-    let texts = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    let mut rights = BTreeSet::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                for verb in texts(&rule["verbs"]) {
-                    rights.insert((group.clone(), resource.clone(), verb));
-                }
-            }
-        }
-    }
-    rights
-}
-
 /// The short form sets the scope and the workload cluster's kubeconfig at once.
 pub(crate) async fn one_cluster_is_served_with_the_kubeconfig_from_its_secret(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
@@ -144,8 +99,7 @@ pub(crate) async fn one_cluster_is_served_with_the_kubeconfig_from_its_secret(wo
     // Another user than that of the management cluster, so that the audit log shows who read the Nodes.
     let workload = world.neighbour().await?.user;
     world.share_kubeconfig(&world.plane.kubeconfig(&workload)).await?;
-    let flag = format!("--cluster={}/{}", world.namespace, world.cluster);
-    let mut provider = world.spawn_bare(&[&flag], &[])?;
+    let mut provider = world.spawn_bare(&[&world.only_cluster()], &[])?;
     provider.ready().await?;
     provider.shows(&[&group.id]).await?;
     let found = provider.group_of(&group.nodes[0]).await?;

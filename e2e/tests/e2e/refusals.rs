@@ -110,7 +110,8 @@ async fn leaves_nothing_behind(world: &World, objects: &[Value]) -> Result<()> {
     world.objects.assert_deleting(&["workers-2"]).await
 }
 
-async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
+/// Checks that the size is 3, and that nothing was written.
+pub(crate) async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
     assert_eq!(provider.target_size(&group.id).await?, 3);
     assert_scale(world, group, 3).await?;
     world.objects.assert_deleting(&[]).await

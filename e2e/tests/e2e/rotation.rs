@@ -33,7 +33,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     let kubeconfig = |token: &str| with_token(world.plane.kubeconfig_through(&way, &account), token);
 
     world.share_kubeconfig(&kubeconfig(&token(world, "first").await?)).await?;
-    let mut provider = world.spawn_bare(&[&cluster_flag(world)], &[])?;
+    let mut provider = world.spawn_bare(&[&world.only_cluster()], &[])?;
     provider.ready().await?;
     provider.shows(&[&group.id]).await?;
     let calls = Cell::new(0);
@@ -102,10 +102,6 @@ async fn a_new_node_is_seen(world: &World, provider: &Provider) -> Result<()> {
         Ok(())
     })
     .await
-}
-
-fn cluster_flag(world: &World) -> String {
-    format!("--cluster={}/{}", world.namespace, world.cluster)
 }
 
 /// Returns a token of the service account that is valid as long as a Secret of this name exists.

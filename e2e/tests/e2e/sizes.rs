@@ -154,7 +154,7 @@ async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &s
     eventually(&format!("the size {size}"), SOON, async || {
         let answered = provider.target_size(&group.id).await?;
         ensure!(answered == size, "it is {answered}");
-        let reads = e2e::audit::answered(world, &world.user)?;
+        let reads = world.plane.answered(&world.user)?;
         let last = reads.iter().rev().find(|it| it.name == group.name && matches!(it.verb.as_str(), "get" | "patch"));
         ensure!(last.is_some_and(|last| last.verb == "get"), "the object wasn't read since the size was written");
         Ok(())

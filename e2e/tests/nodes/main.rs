@@ -13,10 +13,10 @@ mod token;
 
 use std::{path::Path, process::ExitCode};
 
-use e2e::{docker_scenarios, nodes};
+use e2e::{nodes, scenarios};
 
 fn main() -> ExitCode {
-    let scenarios = docker_scenarios![nodes::Body:
+    let scenarios = scenarios![nodes::Body:
         image::it_is_small_and_holds_the_program_for_a_user_without_rights,
         image::it_runs,
         image::two_builds_from_nothing_have_one_digest,

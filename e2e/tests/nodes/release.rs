@@ -12,7 +12,7 @@ use e2e::{
     go::{self, ReleasePrograms},
     helm::RELEASE,
     nodes::{POLL_INTERVAL, Testbed, create_group},
-    process::Process,
+    process::{Process, output, refusal},
     wait::every,
 };
 use serde_json::Value;
@@ -54,29 +54,23 @@ impl Registry {
         let directory = key.parent().context("a key without a directory")?;
         fs::create_dir_all(directory)?;
         let mut command = Command::new(&self.programs.cosign);
-        let output = command.arg("generate-key-pair").env("COSIGN_PASSWORD", "").current_dir(directory).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
+        output(command.arg("generate-key-pair").env("COSIGN_PASSWORD", "").current_dir(directory)).map(drop)
     }
 
-    fn script(key: &Path, arguments: &[&str]) -> Result<std::process::Output> {
+    fn script(key: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(Path::new(REPOSITORY).join(".ci/release"));
         command.args(arguments).env("PLAIN_HTTP", "1").env("SIGNING_KEY", key).env("COSIGN_PASSWORD", "");
-        Ok(command.output()?)
+        command
     }
 
     /// Runs a step of a release, and returns what it prints.
     fn step(&self, arguments: &[&str]) -> Result<String> {
-        let output = Self::script(&self.key, arguments)?;
-        ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+        Ok(output(&mut Self::script(&self.key, arguments))?.trim().to_owned())
     }
 
     /// Runs a step that must be refused, and returns its message.
     fn refused(key: &Path, arguments: &[&str]) -> Result<String> {
-        let output = Self::script(key, arguments)?;
-        ensure!(!output.status.success(), "{arguments:?} succeeds");
-        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+        refusal(&mut Self::script(key, arguments))
     }
 
     /// Returns the tags of a repository, without those by which signatures are found.
@@ -87,9 +81,8 @@ impl Registry {
     }
 
     fn manifest(&self, reference: &str) -> Result<Value> {
-        let output = Command::new(&self.programs.crane).args(["manifest", "--insecure", reference]).output()?;
-        ensure!(output.status.success(), "{reference}: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(serde_json::from_slice(&output.stdout)?)
+        let manifest = output(Command::new(&self.programs.crane).args(["manifest", "--insecure", reference]))?;
+        Ok(serde_json::from_str(&manifest)?)
     }
 }
 
