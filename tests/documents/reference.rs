@@ -15,9 +15,9 @@ use rules::{
         CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys,
         OWN_CAPACITY_PREFIX, PAUSED, REPLICAS_MANAGED_BY, SCALE_DOWN_WHILE_ROLLING_OUT,
     },
+    failure::{CAUSES, Cause, Form},
     options,
     price::{Price, Rates, Tariff},
-    failure::{CAUSES, Cause, Form},
 };
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Shared informers: live copies of any kind of Kubernetes object, chosen at run time.
+//! Shared informers: live, indexed copies of any kind of Kubernetes object, chosen at run time.
 //!
 //! A [`Factory`] shares one [`Informer`] per query (resource, namespaces, selectors, Rust type, projection): all
 //! users of the same query share one list and one watch. An informer keeps a [`Store`], calls [`Handler`]s for
@@ -67,7 +67,7 @@
 //! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
 //! | `SetTransform` | a [`Projection`], which decodes directly to the stored type |
 //! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject`; `Box<RawValue>` keeps the text alone, an eighth of the memory |
-//! | `Indexer`, `AddIndexers` | [`Store`] by key and namespace; a handler keeps what else its program looks up |
+//! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
 //! | `Lister`, `NamespaceLister` | a clone of [`Informer::store`], which doesn't keep the informer alive; [`Store::in_namespace`] |
 //! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_named_handler`] |
@@ -129,7 +129,10 @@
 //!
 //!     factory.wait_for_sync(Duration::from_secs(30)).await?;
 //!     audit.synced().await;
-//!     println!("{} Nodes", nodes.store().len());
+//!     let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
+//!     nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
+//!
+//!     println!("{} Nodes in zone a", nodes.store().by_index("zone", "a")?.len());
 //!     drop(error_hook);
 //!     factory.shutdown().await;
 //!     Ok(())

@@ -51,7 +51,7 @@ pub use self::{
     limit::SharedLimit,
     query::{Namespaces, Query},
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
-    store::Store,
+    store::{Store, UnknownIndex},
 };
 use crate::{intern::Interner, projection::Projection};
 

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroU32,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
@@ -48,6 +49,7 @@ struct State<T> {
     /// The function that returns the identity within a content.
     identity: IdentityOf<T>,
     bytes_of: Option<BytesOf<T>>,
+    indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
     /// The estimated memory of all objects.
@@ -79,6 +81,7 @@ impl<T> Store<T> {
                 objects: BTreeMap::new(),
                 identity,
                 bytes_of,
+                indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
                 kept: Kept::new(settings.max_bytes, settings.shared_limit.clone()),
@@ -137,6 +140,43 @@ impl<T> Store<T> {
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         self.state.read().covered(Some(namespace), |_| true)
+    }
+
+    /// Adds an index under a name, over current and future objects. Does nothing and returns false if there is an
+    /// index with that name already. `values` must always return the same values for the same object, and must not
+    /// use the store: it runs while the store is locked.
+    pub fn add_index(
+        &self,
+        name: impl Into<String>,
+        values: impl Fn(&Object<T>) -> Vec<String> + Send + Sync + 'static,
+    ) -> bool {
+        let name = name.into();
+        let mut state = self.state.write();
+        if state.indexes.contains_key(&name) {
+            return false;
+        }
+        let mut index = Index::new(Box::new(values));
+        for object in state.objects() {
+            index.insert(&object);
+        }
+        state.indexes.insert(name, index);
+        true
+    }
+
+    /// Returns the objects that an index has under a value.
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.get(value)),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// Returns the values of an index, unordered.
+    pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
     }
 
     /// Returns the objects that don't decode, with the error. Free if there are none.
@@ -243,7 +283,7 @@ impl<T> State<T> {
             let since = listing.map_or_else(complete, |listing| listing.number);
             names.insert(name.clone(), Stored::new(&object, Lists { last: number, since }, identity));
             self.count += 1;
-            self.count_in(&object);
+            self.index(&object);
             self.emit(Event::Added { object, initial }, progress);
             return true;
         };
@@ -255,8 +295,8 @@ impl<T> State<T> {
             return false;
         }
         let old = stored.replace(&object, identity);
-        self.count_out(&old);
-        self.count_in(&object);
+        self.unindex(&old);
+        self.index(&object);
         if same_object {
             self.emit(Event::Updated { old, new: object }, progress);
             return true;
@@ -292,7 +332,7 @@ impl<T> State<T> {
             self.objects.remove(namespace);
         }
         self.count -= 1;
-        self.count_out(&stored);
+        self.unindex(&stored);
         Some(stored)
     }
 
@@ -312,18 +352,24 @@ impl<T> State<T> {
         (memory_of(&object.metadata, object.content.as_deref(), self.bytes_of), before)
     }
 
-    fn count_in(&mut self, object: &Object<T>) {
+    fn index(&mut self, object: &Arc<Object<T>>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.kept.add(bytes);
         self.shares.add(&object.metadata.key.namespace, bytes);
         self.undecodable += usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.insert(object);
+        }
     }
 
-    fn count_out(&mut self, object: &Object<T>) {
+    fn unindex(&mut self, object: &Object<T>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.kept.subtract(bytes);
         self.shares.subtract(&object.metadata.key.namespace, bytes);
         self.undecodable -= usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.remove(object);
+        }
     }
 
     fn emit(&mut self, event: Event<T>, progress: &Progress) {
@@ -552,5 +598,61 @@ impl<T> State<T> {
             stored.set_last_list(listing.number);
         }
         true
+    }
+}
+
+/// A function that returns the values under which an object is indexed.
+type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;
+
+/// The error for an index that a store doesn't have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown index {0:?}")]
+pub struct UnknownIndex(pub String);
+
+/// Objects by the values that one function returns for them.
+struct Index<T> {
+    values_of: Box<IndexFn<T>>,
+    objects: HashMap<String, BTreeMap<ObjectKey, Arc<Object<T>>>>,
+}
+
+impl<T> Index<T> {
+    fn new(values: Box<IndexFn<T>>) -> Self {
+        Self { values_of: values, objects: HashMap::new() }
+    }
+
+    fn insert(&mut self, object: &Arc<Object<T>>) {
+        for value in self.values_of(object) {
+            self.objects.entry(value).or_default().insert(object.key(), Arc::clone(object));
+        }
+    }
+
+    fn remove(&mut self, object: &Object<T>) {
+        for value in self.values_of(object) {
+            let Some(objects) = self.objects.get_mut(&value) else {
+                continue;
+            };
+            objects.remove(&object.key());
+            if objects.is_empty() {
+                self.objects.remove(&value);
+            }
+        }
+    }
+
+    /// Returns the objects under a value, ordered by key.
+    fn get(&self, value: &str) -> Vec<Arc<Object<T>>> {
+        self.objects.get(value).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Iterates over all values.
+    fn values(&self) -> impl Iterator<Item = &str> {
+        self.objects.keys().map(String::as_str)
+    }
+
+    /// Returns the values of an object; none if the index function panics, since the watch must go on.
+    fn values_of(&self, object: &Object<T>) -> Vec<String> {
+        catch_unwind(AssertUnwindSafe(|| (self.values_of)(object))).unwrap_or_else(|_| {
+            tracing::error!(object = %object.key(), "an index function panicked");
+            Vec::new()
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of lists: pages, completeness, unusual items.
 
 use super::*;
+use crate::UnknownIndex;
 
 #[tokio::test(start_paused = true)]
 async fn synced_is_said_only_after_the_last_page() {
@@ -268,4 +269,37 @@ async fn a_store_is_read_in_the_order_of_namespace_and_name() {
     let [a, b] = &of_one[..] else { panic!("{of_one:?}") };
     assert_eq!((&*a.metadata.key.name, &*b.metadata.key.name), ("a", "b"));
     assert!(arcstr::ArcStr::ptr_eq(&a.metadata.key.namespace, &b.metadata.key.namespace), "shared text");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_added_late_holds_what_is_there_and_follows() {
+    let by_size = |object: &Object<Widget>| object.decoded().map(|widget| widget.spec.size.to_string());
+    let names = |found: &[Arc<Object<Widget>>]| found.iter().map(|object| object.key().to_string()).collect::<Vec<_>>();
+    let mut scene = synced(&[widget("one/a", 1, 1), widget("one/b", 2, 1), odd_widget("one/c", 3)]).await;
+    let store = scene.informer.store();
+    assert_eq!(store.by_index("size", "1").unwrap_err(), UnknownIndex("size".into()));
+    assert!(store.add_index("size", move |object| by_size(object).into_iter().collect()));
+    assert!(!store.add_index("size", |_| Vec::new()), "the first of a name stays");
+    assert_eq!(names(&store.by_index("size", "1").unwrap()), ["one/a", "one/b"]);
+    scene.watch.put(&widget("one/b", 11, 2));
+    scene.watch.put(&widget("one/c", 12, 2));
+    scene.watch.delete(&widget("one/a", 13, 1));
+    scene.seen.take(3).await;
+    assert!(store.by_index("size", "1").unwrap().is_empty());
+    assert_eq!(names(&store.by_index("size", "2").unwrap()), ["one/b", "one/c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_function_that_panics_gives_no_values() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    let store = scene.informer.store();
+    store.add_index("brittle", |object| {
+        assert_ne!(object.decoded().unwrap().spec.size, 13);
+        vec!["fine".into()]
+    });
+    scene.watch.put(&widget("one/a", 11, 13));
+    scene.watch.put(&widget("one/b", 12, 1));
+    scene.seen.take(2).await;
+    let fine: Vec<_> = store.by_index("brittle", "fine").unwrap().iter().map(|object| object.key()).collect();
+    assert_eq!(fine, [key("one/b")]);
 }

@@ -1,5 +1,5 @@
 //! Property test: after any history of a cluster, reported by watches and lists in any mix, for all namespaces or for
-//! each, with any faults, the store and every handler hold the cluster's objects, and each handler has
+//! each, with any faults, the store, its index and every handler hold the cluster's objects, and each handler has
 //! received every object's changes in order.
 
 use std::collections::BTreeMap;
@@ -375,6 +375,7 @@ proptest! {
         let limit = limited.then_some(NamespaceLimit { objects: usize::MAX, bytes: usize::MAX });
         let settings = Settings { max_of_namespace: limit, ..Settings::default() };
         let store = Arc::new(Store::new(scopes.clone(), (identity, Some(bytes)), &settings, Arc::clone(&progress)));
+        store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));
         let scopes = scopes.iter().map(|_| Scope::default()).collect();
@@ -404,6 +405,12 @@ proptest! {
             let mirror = listener.mirror.lock();
             prop_assert_eq!(&mirror.content, &world.cluster);
             prop_assert_eq!(mirror.synced, 1);
+        }
+        for size in -1..4_i64 {
+            let indexed = world.store.by_index("size", &size.to_string()).unwrap();
+            let indexed: Content = indexed.iter().map(|o| (o.key(), content(o))).collect();
+            let expected: Content = held.iter().filter(|(_, c)| c.2 == size).map(|(k, c)| (k.clone(), *c)).collect();
+            prop_assert_eq!(indexed, expected);
         }
         let memory = world.store.list().iter().map(|o| memory_of(&o.metadata, o.content.as_deref(), Some(bytes))).sum();
         prop_assert_eq!(world.store.amount(), Amount { objects: held.len(), bytes: memory });
