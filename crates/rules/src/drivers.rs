@@ -19,7 +19,7 @@ pub(super) const CSI_DRIVER: &str = "csi-driver";
 const GPU_COUNT: &str = "gpu-count";
 
 /// The maximum number of devices in a ResourceSlice.
-const MOST_DEVICES: i64 = 128;
+pub(super) const MOST_DEVICES: i64 = 128;
 
 /// A driver of the Node that would join.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]

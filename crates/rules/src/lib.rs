@@ -26,6 +26,7 @@ pub mod quantity;
 pub mod remembered;
 pub mod replacement;
 pub mod resource_list;
+pub mod resource_slices;
 pub mod rollout;
 pub mod scope;
 pub mod size;

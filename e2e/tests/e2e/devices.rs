@@ -8,7 +8,7 @@ use e2e::world::World;
 use http::{Request, header};
 use k8s_pb::api::resource::v1::ResourceSlice;
 use prost::Message;
-use rules::{Driver, DriverKind, Source, drivers::resource_slices, remembered::Offers};
+use rules::{Driver, DriverKind, Source, drivers::Offers, resource_slices::resource_slices};
 use serde_json::{Value, json};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
