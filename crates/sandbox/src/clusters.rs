@@ -9,23 +9,22 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    api::{Api, LoadError, Resource, Selection},
+    api::{Api, Resource, Selection},
     clock::Clock,
     define_cluster_api,
     engine::{WorkloadApis, Workloads},
     faults::{Effect, Fault, WatchFault},
     fleet::{self, Fleet, Variation},
     http::{ApiServer, ApiServers, ServedApi, ServerSettings},
-    sandbox::{StartError, kubeconfig_secret, serve},
+    sandbox::{Simulation, UNWRITTEN, kubeconfig_secret, serve},
     settings::Settings,
-    simulation::Simulation,
 };
 
-/// The number of Clusters in one namespace.
 const IN_NAMESPACE: usize = 10;
 /// The delay of each answer of a slow API.
 const SLOW: Duration = Duration::from_secs(2);
@@ -93,12 +92,11 @@ pub struct Clusters {
 impl Clusters {
     /// Starts all APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster refers to its workload
     /// API.
-    pub async fn start(options: ClustersOptions) -> Result<Self, StartError> {
+    pub async fn start(options: ClustersOptions) -> anyhow::Result<Self> {
         let ClustersOptions { settings, clock, management, clusters, machines, label, controllers } = options;
         let management = serve("management", Api::new(clock.clone()), management).await?;
         let any = ServerSettings::default();
-        let listen = |source| StartError::Listen { cluster: "workload", address: any.address, source };
-        let workloads = ApiServers::start(any).await.map_err(listen)?;
+        let workloads = ApiServers::start(any).await.context("can't serve the workload clusters' APIs")?;
         define_cluster_api(management.api(), settings.contract)?;
         fleet::define_templates(management.api())?;
         let (mut built, mut apis, mut uids) = (Vec::with_capacity(clusters), WorkloadApis::new(), 0);
@@ -116,9 +114,9 @@ impl Clusters {
         }
         let workload_apis = Workloads::OfClusters(Arc::new(apis));
         let simulation = controllers.then(|| Simulation::start(management.api(), workload_apis, clock, settings));
-        let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
+        let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().context(UNWRITTEN)?;
         let started = Self { management, workloads, all: built, simulation, folder };
-        started.management.write_kubeconfig(started.management_kubeconfig()).map_err(StartError::Kubeconfig)?;
+        started.management.write_kubeconfig(started.management_kubeconfig()).context(UNWRITTEN)?;
         Ok(started)
     }
 
@@ -153,7 +151,7 @@ impl Clusters {
     }
 
     /// Lets the API of a workload cluster fail. The Nodes of a hostile one claim to be those of `victim`.
-    pub fn ail(&self, cluster: &ClusterOf, ailment: Ailment, victim: &ClusterOf) -> Result<(), LoadError> {
+    pub fn ail(&self, cluster: &ClusterOf, ailment: Ailment, victim: &ClusterOf) -> anyhow::Result<()> {
         let faults = cluster.workload.faults();
         match ailment {
             Ailment::Dead => drop(faults.add(Fault::new(Effect::CutBefore))),

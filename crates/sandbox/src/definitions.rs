@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::{
-    api::{Api, LoadError},
+    api::Api,
     controllers::{keys::GROUP, object::Object},
     settings::Contract,
 };
 
-/// A kind of Cluster API.
 struct Kind {
     name: &'static str,
     plural: &'static str,
@@ -55,17 +54,9 @@ const SIZES: &[(&str, &str, &str)] = &[
 ];
 
 /// Defines Cluster API's own kinds in an API, stored in the version of `contract`.
-pub fn define_cluster_api(api: &Api, contract: Contract) -> Result<(), LoadError> {
-    api.load_values(of_cluster_api(contract)).map(|_| ())
-}
-
-/// Returns the definitions of Cluster API's own kinds, stored in the version of `contract`.
-fn of_cluster_api(contract: Contract) -> Vec<Value> {
-    let storage = match contract {
-        Contract::V1Beta1 => "v1beta1",
-        Contract::V1Beta2 => "v1beta2",
-    };
-    KINDS.iter().map(|kind| of_kind(kind, storage)).collect()
+pub fn define_cluster_api(api: &Api, contract: Contract) -> anyhow::Result<()> {
+    let kinds = KINDS.iter().map(|kind| of_kind(kind, contract.version()));
+    api.load_values(kinds.collect()).map(drop)
 }
 
 fn of_kind(kind: &Kind, storage: &str) -> Value {
@@ -149,7 +140,6 @@ fn group_and_kind(reference: &Value) -> Option<(String, String)> {
     Some((group?.to_owned(), reference["kind"].as_str()?.to_owned()))
 }
 
-/// Returns the definition of a provider's kind.
 pub(crate) fn of_provider(group: &str, kind: &str, versions: &[String]) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");

@@ -191,7 +191,6 @@ struct Armed {
 }
 
 impl Armed {
-    /// Returns true if the fault affects this request.
     fn triggers(&mut self) -> bool {
         self.seen += 1;
         let active =
@@ -203,7 +202,6 @@ impl Armed {
     }
 }
 
-/// An effect on a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ActiveEffect {
     pub(crate) effect: Effect,

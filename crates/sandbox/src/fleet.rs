@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{Api, LoadError},
+    api::Api,
     controllers::{
         CapiVersion, Context, Plan, Write, cluster, conditions, keys,
         machine::{self, Fate},
@@ -48,15 +48,14 @@ pub(crate) struct Variation {
     pub(crate) uids: u64,
 }
 
-/// Defines the kind of the fleets' templates.
-pub(crate) fn define_templates(management: &Api) -> Result<(), LoadError> {
+pub(crate) fn define_templates(management: &Api) -> anyhow::Result<()> {
     let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
     management.load_values(vec![kind]).map(drop)
 }
 
 impl Fleet {
     /// Creates the fleet in two APIs; `management` must have Cluster API's kinds.
-    pub fn build(&self, management: &Api, workload: &Api, contract: Contract) -> Result<(), LoadError> {
+    pub fn build(&self, management: &Api, workload: &Api, contract: Contract) -> anyhow::Result<()> {
         define_templates(management)?;
         self.load(management, workload, contract, &Variation::default()).map(drop)
     }
@@ -69,7 +68,7 @@ impl Fleet {
         workload: &Api,
         contract: Contract,
         variation: &Variation,
-    ) -> Result<u64, LoadError> {
+    ) -> anyhow::Result<u64> {
         let now = management.clock().now();
         let settings = Settings { contract, times: Times::ZERO, models: None };
         let made = variation.uids;
@@ -227,7 +226,6 @@ fn created(write: Write) -> Option<Value> {
     }
 }
 
-/// Returns the object as the plan leaves it.
 fn after(plan: &Plan, object: &Arc<Value>) -> Arc<Value> {
     let changed = plan.writes.iter().find_map(|write| match write {
         Write::Change(_, before, after) if Arc::ptr_eq(before, object) => Some(Arc::new(after.clone())),

@@ -17,11 +17,12 @@ pub mod recorded;
 pub mod requests;
 mod sandbox;
 mod settings;
-mod simulation;
 
-pub use api::{ManifestError, read_manifests};
-pub use controllers::CapiVersion;
+pub use api::{link_owners, manifests_in, read_manifests};
+pub use controllers::{
+    CapiVersion,
+    object::{Object, controlled_by, suffix},
+};
 pub use definitions::define_cluster_api;
-pub use sandbox::{Sandbox, SandboxOptions, StartError};
+pub use sandbox::{Sandbox, SandboxOptions, Simulation};
 pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, GroupKey, Model, Models, Settings, Times};
-pub use simulation::Simulation;

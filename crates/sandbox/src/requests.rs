@@ -48,7 +48,6 @@ impl Requests {
         Self(Arc::new(Shared { log: Mutex::default(), changed: watch::Sender::new(()) }))
     }
 
-    /// Records a request, and returns its number.
     pub(crate) fn note(&self, request: Request) -> u64 {
         let mut log = self.0.log.lock();
         log.list.push_back(request);
@@ -62,7 +61,6 @@ impl Requests {
         number
     }
 
-    /// Records the answer to a request.
     pub(crate) fn answered(&self, number: u64, status: u16) {
         let mut log = self.0.log.lock();
         let at = number.checked_sub(log.first).and_then(|at| usize::try_from(at).ok());

@@ -2,25 +2,29 @@
 //! kubeconfigs for a program to use them.
 
 use std::{
-    io,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
+use anyhow::Context as _;
+use futures::future::select_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    api::{Api, LoadError, Resource, Selection},
+    api::{Api, Resource, Selection},
     clock::Clock,
     controllers::{keys, object::Object},
     define_cluster_api, definitions,
-    engine::Workloads,
+    engine::{Controller, Controllers, Workloads},
     fleet::Fleet,
     http::{ApiServer, ServerSettings},
-    settings::{Settings, Times},
-    simulation::Simulation,
+    settings::{Models, Settings, Times},
 };
+
+/// The context of an error while kubeconfigs are written.
+pub(crate) const UNWRITTEN: &str = "can't write the kubeconfigs";
 
 /// The options of a sandbox.
 #[derive(Clone, Debug)]
@@ -60,27 +64,6 @@ impl Default for SandboxOptions {
     }
 }
 
-/// The reason why a sandbox can't be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The server can't listen on an address.
-    #[error("can't serve the {cluster} cluster's API on {address}: {source}")]
-    Listen {
-        /// The cluster.
-        cluster: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// The I/O error.
-        source: io::Error,
-    },
-    /// The manifests can't be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The kubeconfigs can't be written.
-    #[error("can't write the kubeconfigs: {0}")]
-    Kubeconfig(io::Error),
-}
-
 /// A running sandbox. Dropping it ends it and removes its folder.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -93,7 +76,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// Starts both APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster refers to the workload
     /// API.
-    pub async fn start(options: SandboxOptions) -> Result<Self, StartError> {
+    pub async fn start(options: SandboxOptions) -> anyhow::Result<Self> {
         let SandboxOptions { settings, clock, management, workload, manifests, workload_manifests, fleet, settled } =
             options;
         let management = serve("management", Api::new(clock.clone()), management).await?;
@@ -114,22 +97,20 @@ impl Sandbox {
         simulation.settle().await;
         simulation.set_times(times);
 
-        let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
+        let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().context(UNWRITTEN)?;
         let sandbox = Self { management, workload, simulation, folder };
-        sandbox.management.write_kubeconfig(sandbox.management_kubeconfig()).map_err(StartError::Kubeconfig)?;
-        sandbox.workload.write_kubeconfig(sandbox.workload_kubeconfig()).map_err(StartError::Kubeconfig)?;
+        sandbox.management.write_kubeconfig(sandbox.management_kubeconfig()).context(UNWRITTEN)?;
+        sandbox.workload.write_kubeconfig(sandbox.workload_kubeconfig()).context(UNWRITTEN)?;
         sandbox.management.api().load_values(sandbox.secrets())?;
         Ok(sandbox)
     }
 
-    /// Returns the kubeconfig Secret of each Cluster.
     fn secrets(&self) -> Vec<Value> {
         let kubeconfig = self.workload.kubeconfig();
         let clusters = self.all_clusters().into_iter();
         clusters.map(|(namespace, cluster)| kubeconfig_secret(&namespace, &cluster, &kubeconfig)).collect()
     }
 
-    /// Returns namespace and name of each Cluster.
     fn all_clusters(&self) -> Vec<(String, String)> {
         let clusters = Resource::new(keys::GROUP, "v1beta2", "clusters");
         let clusters = self.management.api().list(&clusters, &Selection::default()).unwrap_or_default();
@@ -183,7 +164,6 @@ impl Sandbox {
     }
 }
 
-/// Returns the Secret with the kubeconfig of a Cluster's workload cluster.
 pub(crate) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -198,7 +178,106 @@ pub(crate) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: &str
     })
 }
 
-pub(crate) async fn serve(cluster: &'static str, api: Api, address: SocketAddr) -> Result<ApiServer, StartError> {
+pub(crate) async fn serve(cluster: &'static str, api: Api, address: SocketAddr) -> anyhow::Result<ApiServer> {
     let settings = ServerSettings { address, ..ServerSettings::default() };
-    ApiServer::start_with(api, settings).await.map_err(|source| StartError::Listen { cluster, address, source })
+    let served = ApiServer::start_with(api, settings).await;
+    served.with_context(|| format!("can't serve the {cluster} cluster's API on {address}"))
+}
+
+/// The number of rounds of steps that are taken before the task yields.
+const SLICE: usize = 32;
+
+#[derive(Debug)]
+enum Command {
+    /// Answer when nothing is left to do.
+    Settle(oneshot::Sender<()>),
+    /// Use these times from now on.
+    Times(Times),
+    /// Make Nodes of these models from now on.
+    Models(Models),
+    End,
+}
+
+/// The running controllers, which end when this is dropped.
+#[derive(Debug)]
+pub struct Simulation(mpsc::UnboundedSender<Command>);
+
+impl Simulation {
+    /// Starts the controllers of `management`, which must have Cluster API's kinds. They take its objects as settled, and
+    /// reconcile them only when they change.
+    pub(crate) fn start(management: &Api, workloads: Workloads, clock: Clock, settings: Settings) -> Self {
+        let controllers = Controllers::live(management, workloads, clock.clone(), settings);
+        let (commands, asked) = mpsc::unbounded_channel();
+        tokio::spawn(follow(controllers, clock, asked));
+        Self(commands)
+    }
+
+    /// Waits until nothing is left to do at the present time, including everything written before this call.
+    pub async fn settle(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.0.send(Command::Settle(done)).is_ok() {
+            // Without an answer the simulation has ended, and there is nothing left to do.
+            let _ = is_done.await;
+        }
+    }
+
+    /// Changes the durations of all steps whose wait hasn't begun yet.
+    pub fn set_times(&self, times: Times) {
+        // A simulation that has ended needs no times.
+        let _ = self.0.send(Command::Times(times));
+    }
+
+    /// Changes what new Nodes are like. Machines that have waited for a model become Nodes.
+    pub fn set_models(&self, models: Models) {
+        // A simulation that has ended makes no Nodes.
+        let _ = self.0.send(Command::Models(models));
+    }
+
+    /// Ends the controllers, and waits until they have ended.
+    pub async fn end(&self) {
+        // It may have ended already.
+        let _ = self.0.send(Command::End);
+        self.settle().await;
+    }
+}
+
+async fn follow(mut controllers: Controllers, clock: Clock, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let mut changes = controllers.subscribe();
+    let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+    loop {
+        for changes in &mut changes {
+            changes.borrow_and_update();
+        }
+        if !controllers.settle(SLICE) {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        for one in waiting.drain(..) {
+            // The caller may have gone away.
+            let _ = one.send(());
+        }
+        let next = Controller::ALL.into_iter().filter_map(|controller| controllers.next(controller)).min();
+        let due = async {
+            match next {
+                Some(time) => clock.wait_until(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(Command::Settle(done)) => waiting.push(done),
+                Some(Command::Times(times)) => controllers.set_times(times),
+                Some(Command::Models(models)) => controllers.set_models(models),
+                Some(Command::End) | None => return,
+            },
+            is_served = any_changed(&mut changes) => if !is_served { return },
+            () = due => {}
+        }
+    }
+}
+
+/// Waits for a change of any of these; returns false if one of them has ended.
+async fn any_changed(all: &mut [watch::Receiver<u64>]) -> bool {
+    let (changed, ..) = select_all(all.iter_mut().map(|one| Box::pin(one.changed()))).await;
+    changed.is_ok()
 }

@@ -46,7 +46,6 @@ pub struct Model {
 pub(crate) enum NodeSource<'a> {
     /// Its annotations and its infrastructure template.
     Objects,
-    /// Its model.
     Model(&'a Model),
     /// Nothing: other groups have models, and no Node of this one joins.
     Nothing,
@@ -113,6 +112,15 @@ impl Contract {
         match self {
             Self::V1Beta1 => "cluster.x-k8s.io/v1beta1",
             Self::V1Beta2 => "cluster.x-k8s.io/v1beta2",
+        }
+    }
+
+    /// Returns the version, without the group.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V1Beta1 => "v1beta1",
+            Self::V1Beta2 => "v1beta2",
         }
     }
 }

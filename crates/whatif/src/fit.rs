@@ -1,7 +1,6 @@
-//! Checks if a pod would fit an empty Node, by the scheduler's rules for resources, node selector, required node
-//! affinity and taints. All obstacles are returned, not only the first.
+//! Whether a Pod fits a Node, by the scheduler's rules for resources, node selector, required node affinity and taints.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration};
@@ -13,8 +12,7 @@ use rules::{
 /// The only field that a node affinity can name.
 const NAME_FIELD: &str = "metadata.name";
 
-/// The requirements of a pod on a Node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(crate) struct PodNeeds {
     /// The requested resources.
     pub(crate) requests: Requests,
@@ -23,7 +21,6 @@ pub(crate) struct PodNeeds {
     /// The required node affinity: one of these terms must match. `None` if the pod has none; an empty list matches
     /// no Node.
     pub(crate) affinity: Option<Vec<NodeSelectorTerm>>,
-    /// Its tolerations.
     pub(crate) tolerations: Vec<Toleration>,
 }
 
@@ -65,83 +62,39 @@ fn check_operator(
     bail!("{}: operator {operator:?} isn't known here: use one of {}", place(), known.join(", "))
 }
 
-/// A Node without pods.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// A Node with what its Pods leave.
+#[derive(Clone, Debug)]
 pub(crate) struct EmptyNode {
-    /// Its name.
     pub(crate) name: String,
-    /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its taints.
     pub(crate) taints: Vec<Taint>,
     /// Its allocatable resources.
     pub(crate) allocatable: Requests,
 }
 
-/// A reason why a pod doesn't fit an empty Node.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Obstacle {
-    /// The pod requests more of a resource than the Node has.
-    Resource {
-        /// The resource.
-        resource: String,
-        /// The amount that the pod requests.
-        asked: Quantity,
-        /// The amount that the Node has; `None` if it has no such resource.
-        has: Option<Quantity>,
-    },
-    /// The node selector names a label that the Node lacks or has with another value.
-    Selector {
-        /// The label.
-        key: String,
-        /// The value that the selector demands.
-        wanted: String,
-        /// The value on the Node.
-        has: Option<String>,
-    },
-    /// No term of the required node affinity matches; each is given with its first unmet requirement.
-    Affinity(Vec<Unmet>),
-    /// The pod doesn't tolerate a taint.
-    Taint(Taint),
-}
+impl PodNeeds {
+    /// Returns the first resource of which a Node has too little.
+    pub(crate) fn lacks<'a>(&'a self, node: &EmptyNode) -> Option<&'a str> {
+        let pod = Quantity::from_units(1);
+        let mut requests =
+            self.requests.iter().map(|(resource, asked)| (resource.as_str(), *asked)).chain([(PODS, pod)]);
+        let is_short = |(resource, asked): &(&str, Quantity)| {
+            let has = node.allocatable.get(*resource).map_or(0, |has| counted(resource, *has));
+            !asked.is_zero() && counted(resource, *asked) > has
+        };
+        requests.find(is_short).map(|(resource, _)| resource)
+    }
 
-/// The reason why a term of a node affinity doesn't match.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Unmet {
-    /// The term has no requirement and so matches no Node.
-    Empty,
-    /// The Node's label or name doesn't meet a requirement.
-    Requirement {
-        /// The requirement.
-        requirement: NodeSelectorRequirement,
-        /// The Node's value.
-        has: Option<String>,
-    },
-}
+    /// Returns true if a Node is one that the node selector and the required node affinity choose.
+    pub(crate) fn chooses(&self, node: &EmptyNode) -> bool {
+        self.node_selector.iter().all(|(key, wanted)| node.labels.get(key) == Some(wanted))
+            && self.affinity.as_ref().is_none_or(|terms| terms.iter().any(|term| is_matched(term, node)))
+    }
 
-/// Returns all obstacles; none if the pod fits the Node.
-pub(crate) fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
-    let mut obstacles = Vec::new();
-    let one = (PODS.to_owned(), Quantity::from_units(1));
-    for (resource, asked) in needs.requests.iter().chain([(&one.0, &one.1)]) {
-        let has = node.allocatable.get(resource).copied();
-        if !asked.is_zero() && counted(resource, *asked) > has.map_or(0, |has| counted(resource, has)) {
-            obstacles.push(Obstacle::Resource { resource: resource.clone(), asked: *asked, has });
-        }
+    /// Returns the first taint that keeps the Pod away.
+    pub(crate) fn untolerated<'t>(&self, taints: &'t [Taint]) -> Option<&'t Taint> {
+        taints.iter().find(|taint| keeps_away(taint) && !is_tolerated(taint, &self.tolerations))
     }
-    for (key, wanted) in &needs.node_selector {
-        let has = node.labels.get(key);
-        if has != Some(wanted) {
-            obstacles.push(Obstacle::Selector { key: key.clone(), wanted: wanted.clone(), has: has.cloned() });
-        }
-    }
-    if let Some(terms) = &needs.affinity {
-        let unmet: Option<Vec<_>> = terms.iter().map(|term| unmet(term, node)).collect();
-        obstacles.extend(unmet.map(Obstacle::Affinity));
-    }
-    let untolerated = node.taints.iter().filter(|taint| keeps_away(taint) && !is_tolerated(taint, &needs.tolerations));
-    obstacles.extend(untolerated.cloned().map(Obstacle::Taint));
-    obstacles
 }
 
 /// Returns an amount as the scheduler counts it: cpu in thousandths, all else in whole units, both rounded up.
@@ -149,19 +102,14 @@ fn counted(resource: &str, amount: Quantity) -> i64 {
     if resource == CPU { amount.milli_value() } else { amount.value() }
 }
 
-/// Returns the reason why a term doesn't match the Node; `None` if it does.
-fn unmet(term: &NodeSelectorTerm, node: &EmptyNode) -> Option<Unmet> {
+/// Returns true if a term matches a Node; one without requirements matches none.
+fn is_matched(term: &NodeSelectorTerm, node: &EmptyNode) -> bool {
     let labels = term.match_expressions.iter().flatten();
     let labels = labels.map(|it| (it, node.labels.get(&it.key).map(String::as_str)));
     let fields = term.match_fields.iter().flatten();
     let fields = fields.map(|it| (it, (it.key == NAME_FIELD).then_some(node.name.as_str())));
     let mut requirements = labels.chain(fields).peekable();
-    if requirements.peek().is_none() {
-        return Some(Unmet::Empty);
-    }
-    requirements
-        .find(|(requirement, has)| !is_met(requirement, *has))
-        .map(|(requirement, has)| Unmet::Requirement { requirement: requirement.clone(), has: has.map(str::to_owned) })
+    requirements.peek().is_some() && requirements.all(|(requirement, has)| is_met(requirement, has))
 }
 
 fn is_met(requirement: &NodeSelectorRequirement, has: Option<&str>) -> bool {
@@ -197,56 +145,138 @@ fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     })
 }
 
-/// Returns the values that meet a requirement, for people.
-fn wanted(requirement: &NodeSelectorRequirement) -> String {
-    let values = requirement.values.as_deref().unwrap_or_default().join(", ");
-    match requirement.operator.as_str() {
-        "In" => format!("in ({values})"),
-        "NotIn" => format!("not in ({values})"),
-        "Exists" => "set".to_owned(),
-        "DoesNotExist" => "not set".to_owned(),
-        "Gt" => format!("more than {values}"),
-        "Lt" => format!("less than {values}"),
-        other => format!("{other} ({values})"),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
 
-/// Writes the pod's need and the Node's supply.
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let or_none = |has: &Option<String>| {
-            has.as_ref().map_or("the Node has none".to_owned(), |has| format!("the Node has {has:?}"))
+    use super::*;
+
+    /// Returns a Node of 4 cores, 8Gi, 110 pods, one GPU, two labels and these taints.
+    fn node(taints: &[&str]) -> EmptyNode {
+        let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
+            texts.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        match self {
-            Self::Resource { resource, asked, has: Some(has) } => {
-                write!(f, "{resource}: the pod asks for {asked}, the Node has {has}")
-            }
-            Self::Resource { resource, asked, has: None } => {
-                write!(f, "{resource}: the pod asks for {asked}, the Node has none")
-            }
-            Self::Selector { key, wanted, has } => {
-                write!(f, "nodeSelector: {key} has to be {wanted:?}, {}", or_none(has))
-            }
-            Self::Affinity(terms) if terms.is_empty() => {
-                f.write_str("node affinity: it has no term, which no Node fits")
-            }
-            Self::Affinity(terms) => {
-                f.write_str("node affinity: ")?;
-                for (index, unmet) in terms.iter().enumerate() {
-                    f.write_str(if index == 0 { "" } else { "; or " })?;
-                    match unmet {
-                        Unmet::Empty => f.write_str("a term without requirements fits no Node")?,
-                        Unmet::Requirement { requirement, has } => {
-                            write!(f, "{} has to be {}, {}", requirement.key, wanted(requirement), or_none(has))?;
-                        }
-                    }
-                }
-                Ok(())
-            }
-            Self::Taint(taint) => write!(f, "taint: the pod doesn't tolerate {taint}"),
+        let allocatable = [("cpu", "3920m"), ("memory", "8Gi"), ("pods", "110"), ("nvidia.com/gpu", "1")];
+        EmptyNode {
+            name: "worker-1".to_owned(),
+            labels: texts(&[("zone", "a"), ("generation", "3")]),
+            taints: taints.iter().map(|taint| taint.parse().unwrap()).collect(),
+            allocatable: allocatable.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).into(),
+        }
+    }
+
+    fn needs(pod: Value) -> anyhow::Result<PodNeeds> {
+        let spec: PodSpec = serde_json::from_value(pod).unwrap();
+        PodNeeds::try_from(&spec)
+    }
+
+    fn asking(requests: &Value) -> PodNeeds {
+        needs(json!({"containers": [{"name": "a", "resources": {"requests": requests}}]})).unwrap()
+    }
+
+    #[rstest]
+    #[case::less_than_there_is(json!({"cpu": "1", "memory": "1Gi"}), None)]
+    #[case::exactly_what_there_is(json!({"cpu": "3.92", "memory": "8Gi", "nvidia.com/gpu": "1"}), None)]
+    #[case::a_thousandth_more(json!({"cpu": "3921m"}), Some("cpu"))]
+    #[case::fractions_are_rounded_up(json!({"cpu": "3920.5m"}), Some("cpu"))]
+    #[case::another_than_the_first(json!({"cpu": "1", "memory": "16Gi"}), Some("memory"))]
+    #[case::not_there(json!({"amd.com/gpu": "1"}), Some("amd.com/gpu"))]
+    #[case::none_of_what_is_not_there(json!({"amd.com/gpu": "0"}), None)]
+    fn resources(#[case] requests: Value, #[case] lacking: Option<&str>) {
+        assert_eq!(asking(&requests).lacks(&node(&[])), lacking);
+    }
+
+    #[test]
+    fn a_pod_takes_a_place_of_its_own() {
+        let mut full = node(&[]);
+        full.allocatable.insert(PODS.to_owned(), Quantity::ZERO);
+        assert_eq!(asking(&json!({})).lacks(&full), Some(PODS));
+    }
+
+    #[rstest]
+    #[case::the_same(json!({"zone": "a"}), true)]
+    #[case::another(json!({"zone": "b"}), false)]
+    #[case::missing(json!({"disk": "ssd"}), false)]
+    fn node_selector(#[case] selector: Value, #[case] fits: bool) {
+        let needs = needs(json!({"containers": [], "nodeSelector": selector})).unwrap();
+        assert_eq!(needs.chooses(&node(&[])), fits);
+    }
+
+    fn affinity(terms: &Value) -> Value {
+        let required = json!({"nodeSelectorTerms": terms});
+        json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    }
+
+    #[rstest]
+    #[case::in_(json!([{"key": "zone", "operator": "In", "values": ["b", "a"]}]), true)]
+    #[case::not_in(json!([{"key": "zone", "operator": "In", "values": ["b"]}]), false)]
+    #[case::in_of_nothing(json!([{"key": "disk", "operator": "In", "values": ["ssd"]}]), false)]
+    #[case::excluded(json!([{"key": "zone", "operator": "NotIn", "values": ["a"]}]), false)]
+    #[case::not_excluded(json!([{"key": "zone", "operator": "NotIn", "values": ["b"]}]), true)]
+    #[case::nothing_is_excluded(json!([{"key": "disk", "operator": "NotIn", "values": ["ssd"]}]), true)]
+    #[case::exists(json!([{"key": "zone", "operator": "Exists"}]), true)]
+    #[case::does_not(json!([{"key": "disk", "operator": "Exists"}]), false)]
+    #[case::is_absent(json!([{"key": "disk", "operator": "DoesNotExist"}]), true)]
+    #[case::is_not_absent(json!([{"key": "zone", "operator": "DoesNotExist"}]), false)]
+    #[case::larger(json!([{"key": "generation", "operator": "Gt", "values": ["2"]}]), true)]
+    #[case::not_larger(json!([{"key": "generation", "operator": "Gt", "values": ["3"]}]), false)]
+    #[case::smaller(json!([{"key": "generation", "operator": "Lt", "values": ["4"]}]), true)]
+    #[case::no_number(json!([{"key": "zone", "operator": "Lt", "values": ["4"]}]), false)]
+    #[case::all_of_a_term(json!([{"key": "zone", "operator": "Exists"}, {"key": "disk", "operator": "Exists"}]), false)]
+    fn node_affinity(#[case] expressions: Value, #[case] fits: bool) {
+        let needs = needs(affinity(&json!([{"matchExpressions": expressions}]))).unwrap();
+        assert_eq!(needs.chooses(&node(&[])), fits);
+    }
+
+    #[rstest]
+    #[case::one_term_is_enough(
+        json!([{"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]),
+        true
+    )]
+    #[case::an_empty_term_fits_none(json!([{}]), false)]
+    #[case::no_term_fits_none(json!([]), false)]
+    #[case::the_name(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["worker-1"]}]}]), true)]
+    #[case::another_name(
+        json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["worker-2"]}]}]), false
+    )]
+    fn terms_of_an_affinity(#[case] terms: Value, #[case] fits: bool) {
+        assert_eq!(needs(affinity(&terms)).unwrap().chooses(&node(&[])), fits);
+    }
+
+    #[rstest]
+    #[case::none(json!([]), false)]
+    #[case::equal(json!([{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}]), true)]
+    #[case::equal_is_the_default(json!([{"key": "dedicated", "value": "batch"}]), true)]
+    #[case::another_value(json!([{"key": "dedicated", "value": "web"}]), false)]
+    #[case::any_value(json!([{"key": "dedicated", "operator": "Exists"}]), true)]
+    #[case::another_key(json!([{"key": "gpu", "operator": "Exists"}]), false)]
+    #[case::another_effect(json!([{"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}]), false)]
+    #[case::everything(json!([{"operator": "Exists"}]), true)]
+    fn taints_and_tolerations(#[case] tolerations: Value, #[case] fits: bool) {
+        let needs = needs(json!({"containers": [], "tolerations": tolerations})).unwrap();
+        assert_eq!(needs.untolerated(&node(&["dedicated=batch:NoSchedule"]).taints).is_none(), fits);
+    }
+
+    #[test]
+    fn a_taint_that_only_prefers_keeps_nobody_away() {
+        let node = node(&["spot:PreferNoSchedule", "gone:NoExecute"]);
+        assert_eq!(PodNeeds::default().untolerated(&node.taints), node.taints.get(1));
+    }
+
+    #[rstest]
+    #[case::operator(affinity(&json!([{"matchExpressions": [{"key": "zone", "operator": "Near"}]}])), &["\"zone\"", "\"Near\"", "DoesNotExist"])]
+    #[case::toleration(
+        json!({"containers": [], "tolerations": [{"key": "a", "operator": "Like"}]}), &["toleration of \"a\"", "\"Like\""]
+    )]
+    #[case::request(
+        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "x"}}}]}), &["container \"a\"", "\"x\""]
+    )]
+    fn an_unusable_requirement_of_a_pod_is_an_error_that_names_it(#[case] pod: Value, #[case] parts: &[&str]) {
+        let said = needs(pod).unwrap_err().to_string();
+        for part in parts {
+            assert!(said.contains(part), "{part:?} isn't in {said:?}");
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -78,7 +78,6 @@ const DISCOVERY: &str = "node-group-auto-discovery";
 const STATUS_NAME: &str = "status-config-map-name";
 const NAMESPACE: &str = "namespace";
 
-/// Cluster Autoscaler's flags.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Flags {
     /// The flags that are passed on, with shorter times.
@@ -151,7 +150,6 @@ impl Flags {
         Ok(())
     }
 
-    /// Returns a wait, after the shortening.
     pub(crate) fn wait(&self, name: &str) -> Duration {
         self.waits.get(name).copied().unwrap_or_default()
     }

@@ -11,18 +11,10 @@ use jiff::Timestamp;
 use k8s_pb::{api::core::v1 as wire, apimachinery::pkg::api::resource::Quantity};
 use prost::Message as _;
 use proto::{ExternalGrpcNode, PricingNodePriceRequest};
-use sandbox::{
-    Contract, GroupKey, Model, Models, Times,
-    api::{Api, Resource},
-    autoscaler::Caller,
-};
+use sandbox::{Contract, GroupKey, Model, Models, Object, Times, api::Api, autoscaler::Caller, engine::Kind};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    manifests::CLUSTER_API,
-    object::{Object, is_ready, title},
-    state::list,
-};
+use crate::state::{is_ready, list, texts, title, title_of};
 
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 const OWNER_KIND: &str = "cluster.x-k8s.io/owner-kind";
@@ -46,7 +38,6 @@ const TERMINATE: Duration = Duration::from_secs(60);
 /// What takes longer was no ordinary start.
 const LONGEST: i64 = 3600;
 
-/// The groups at one time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     /// The sizes: `spec.replicas`.
@@ -55,21 +46,19 @@ pub(crate) struct Groups {
     sets: BTreeMap<GroupKey, GroupKey>,
     /// The group of each Node, by its name.
     pub(crate) of_node: HashMap<String, GroupKey>,
-    /// The Machines.
     pub(crate) machines: Vec<(GroupKey, Arc<Value>)>,
     /// The Nodes that Machines refer to and that aren't there, with their Machines.
     pub(crate) missing: Vec<String>,
 }
 
 impl Groups {
-    /// Reads the groups and their members.
     pub(crate) fn read(management: &Api, nodes: &[Arc<Value>], contract: Contract) -> Self {
-        let of = |plural: &'static str| list(management, &resource(plural, contract));
+        let of = |kind: Kind| list(management, &kind.resource(contract));
         let mut groups = Self::default();
-        for deployment in of("machinedeployments").iter().chain(&of("machinepools")) {
-            groups.sizes.insert(key_of(deployment), deployment.number("/spec/replicas").unwrap_or(1));
+        for deployment in of(Kind::MachineDeployment).iter().chain(&of(Kind::MachinePool)) {
+            groups.sizes.insert(key_of(deployment), deployment.integer("/spec/replicas").unwrap_or(1));
         }
-        for set in of("machinesets") {
+        for set in of(Kind::MachineSet) {
             let owner = set.controller().filter(|owner| owner["kind"] == "MachineDeployment");
             match owner.and_then(|owner| owner["name"].as_str()) {
                 Some(name) => {
@@ -77,18 +66,18 @@ impl Groups {
                     groups.sets.insert(key_of(&set), group);
                 }
                 None => {
-                    groups.sizes.insert(key_of(&set), set.number("/spec/replicas").unwrap_or(1));
+                    groups.sizes.insert(key_of(&set), set.integer("/spec/replicas").unwrap_or(1));
                 }
             }
         }
         let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
-        for machine in of("machines") {
+        for machine in of(Kind::Machine) {
             let Some(group) = groups.of_machine(&machine) else { continue };
             if let Some(node) = machine.text("/status/nodeRef/name") {
                 if names.contains(node) {
                     groups.of_node.insert(node.to_owned(), group.clone());
-                } else if !machine.is_deleting() {
-                    groups.missing.push(format!("{node} of {}", machine.title()));
+                } else if !machine.deleting() {
+                    groups.missing.push(format!("{node} of {}", title_of(&machine)));
                 }
             }
             groups.machines.push((group, machine));
@@ -118,13 +107,12 @@ impl Groups {
         let ready: BTreeSet<&str> = nodes.iter().filter(|node| is_ready(node)).map(|node| node.name()).collect();
         let moves = |(group, machine): &&(GroupKey, Arc<Value>)| {
             let has_node = machine.text("/status/nodeRef/name").is_some_and(|node| ready.contains(node));
-            self.sizes.contains_key(group) && (machine.is_deleting() || !has_node)
+            self.sizes.contains_key(group) && (machine.deleting() || !has_node)
         };
         self.machines.iter().filter(moves).count()
     }
 }
 
-/// Returns a group's key.
 fn key_of(object: &Value) -> GroupKey {
     (object.kind().to_owned(), object.namespace().to_owned(), object.name().to_owned())
 }
@@ -132,14 +120,6 @@ fn key_of(object: &Value) -> GroupKey {
 /// Returns the id by which Cluster Autoscaler knows a group.
 pub(crate) fn id_of((kind, namespace, name): &GroupKey) -> String {
     format!("{kind}/{namespace}/{name}")
-}
-
-fn resource(plural: &'static str, contract: Contract) -> Resource {
-    let version = match contract {
-        Contract::V1Beta1 => "v1beta1",
-        Contract::V1Beta2 => "v1beta2",
-    };
-    Resource::new(CLUSTER_API, version, plural)
 }
 
 /// A group that Cluster Autoscaler scales.
@@ -151,7 +131,6 @@ pub(crate) struct Served {
     template: Option<wire::Node>,
 }
 
-/// Returns the groups that the program serves.
 pub(crate) async fn served(caller: &Caller) -> anyhow::Result<BTreeMap<String, Served>> {
     let mut served = BTreeMap::new();
     for group in caller.groups().await.context("the program answers no NodeGroups")? {
@@ -274,7 +253,6 @@ fn model_of_nodes(nodes: &[&Arc<Value>]) -> Option<Model> {
     Some(Model { labels, taints, capacity, allocatable, info, times: None })
 }
 
-/// Returns a model of the Node that the program expects.
 fn model_of_template(node: &wire::Node) -> Model {
     let metadata = node.metadata.clone().unwrap_or_default();
     let labels = metadata.labels.into_iter().filter(|(key, _)| key != HOSTNAME);
@@ -311,8 +289,8 @@ pub(crate) async fn price(caller: &Caller, id: &str, node: Option<&Value>, serve
         ExternalGrpcNode {
             name: node.name().to_owned(),
             provider_id: node.text("/spec/providerID").unwrap_or_default().to_owned(),
-            labels: node.texts("/metadata/labels").into_iter().collect(),
-            annotations: node.texts("/metadata/annotations").into_iter().collect(),
+            labels: texts(&node["metadata"]["labels"]).into_iter().collect(),
+            annotations: texts(&node["metadata"]["annotations"]).into_iter().collect(),
         }
     } else {
         let metadata = served.template.as_ref()?.metadata.clone().unwrap_or_default();

@@ -3,23 +3,19 @@
 //!
 //! The answer is as good as what is simulated. What isn't must be named in the report, and must never be guessed.
 
-mod args;
 mod fit;
 mod flags;
 mod groups;
 mod live;
 mod manifests;
-mod object;
 mod observer;
 mod process;
 mod report;
 mod run;
 mod scheduler;
 mod state;
-mod status;
 mod workloads;
 
-pub use args::{Args, Output};
 pub use live::Live;
 pub use manifests::{Change, Named};
 pub use report::{Ended, Entry, Group, Pending, Removed, Report, SCHEMA_VERSION, clock, junit};

@@ -2,18 +2,17 @@
 //! management cluster and those of the workload cluster.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     io::Read as _,
     path::Path,
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use rules::GoDuration;
-use sandbox::{Contract, read_manifests};
-use serde::Deserialize as _;
+use sandbox::{Contract, Object, link_owners, manifests_in, read_manifests};
 use serde_json::{Value, json};
 
-use crate::object::{Object, is_finished, title};
+use crate::state::{is_finished, title, title_of};
 
 /// The group of Cluster API's own kinds; its providers' groups end with it.
 pub(crate) const CLUSTER_API: &str = "cluster.x-k8s.io";
@@ -68,7 +67,6 @@ pub struct Named {
     pub name: String,
 }
 
-/// The short names of kinds.
 const SHORT: [(&str, &str); 9] = [
     ("deploy", "deployment"),
     ("ds", "daemonset"),
@@ -164,46 +162,14 @@ fn read_one(path: &str) -> anyhow::Result<Vec<Value>> {
     let objects = if path == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
-        documents(&text).context("standard input")?
-    } else if Path::new(path).is_dir() {
-        read_manifests(Path::new(path))?
+        manifests_in(&text).context("standard input is no YAML")?
     } else {
-        let text = std::fs::read_to_string(path).with_context(|| format!("can't read {path}"))?;
-        documents(&text).with_context(|| path.to_owned())?
+        read_manifests(Path::new(path))?
     };
     for (at, object) in objects.iter().enumerate() {
         check(object).with_context(|| format!("{path}, object {}", at + 1))?;
     }
     Ok(objects)
-}
-
-/// Returns the objects of a text. Large dumps are read much faster as JSON.
-fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Vec::new();
-    if text.trim_start().starts_with('{')
-        && let Ok(document) = serde_json::from_str(text)
-    {
-        flatten(document, &mut objects);
-        return Ok(objects);
-    }
-    for document in serde_yaml::Deserializer::from_str(text) {
-        flatten(Value::deserialize(document).context("it is no YAML")?, &mut objects);
-    }
-    Ok(objects)
-}
-
-fn flatten(document: Value, objects: &mut Vec<Value>) {
-    match document {
-        Value::Null => {}
-        Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
-            if let Some(Value::Array(items)) = map.remove("items") {
-                for item in items {
-                    flatten(item, objects);
-                }
-            }
-        }
-        other => objects.push(other),
-    }
 }
 
 /// Refuses what is no object, and what must not be in a dump.
@@ -221,12 +187,12 @@ fn check(object: &Value) -> anyhow::Result<()> {
         !(object.kind() == "Secret" && object.group().is_empty()),
         "{} is refused: no Secret is needed here, and none should be in a dump; name the kinds that you dump, without \
          secrets",
-        object.title()
+        title_of(object)
     );
     ensure!(
         object.group() != MACHINE_API,
         "{} isn't simulated: only Cluster API's Machines ({CLUSTER_API}) are",
-        object.title()
+        title_of(object)
     );
     Ok(())
 }
@@ -245,7 +211,6 @@ fn is_managed(object: &Value) -> bool {
     group == CLUSTER_API || group.ends_with(&format!(".{CLUSTER_API}"))
 }
 
-/// Applies the changes, and splits the objects.
 pub(crate) fn arrange(
     objects: Vec<Value>,
     changes: &[Change],
@@ -254,14 +219,16 @@ pub(crate) fn arrange(
 ) -> anyhow::Result<Manifests> {
     let mut objects = latest(objects);
     give_uids(&mut objects);
-    link_owners(&mut objects);
+    // Dumps are often cut by hand.
+    let uids: BTreeSet<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
+    link_owners(&mut objects, |uid| !uids.contains(uid));
     for change in changes {
         apply(&mut objects, change)?;
     }
     give_uids(&mut objects);
     let mut not_simulated = Vec::new();
     let cluster = choose_cluster(&mut objects, cluster)?;
-    objects.retain(|object| object.kind() != "Pod" || !(is_finished(object) || object.is_deleting()));
+    objects.retain(|object| object.kind() != "Pod" || !(is_finished(object) || object.deleting()));
     for object in &mut objects {
         hasten(object, speed);
     }
@@ -299,7 +266,6 @@ fn latest(objects: Vec<Value>) -> Vec<Value> {
     kept
 }
 
-/// Gives a uid to each object without one.
 fn give_uids(objects: &mut [Value]) {
     let mut taken: BTreeSet<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
     let mut number = 0_u64;
@@ -312,31 +278,6 @@ fn give_uids(objects: &mut [Value]) {
             }
         };
         object["metadata"]["uid"] = json!(uid);
-    }
-}
-
-/// Corrects owner references whose uid no object has, by the owner's name: dumps are often cut by hand.
-fn link_owners(objects: &mut [Value]) {
-    let uids: BTreeSet<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
-    let by_name: HashMap<(String, String, String), String> = objects
-        .iter()
-        .map(|object| {
-            let key = (object.kind().to_owned(), object.namespace().to_owned(), object.name().to_owned());
-            (key, object.uid().to_owned())
-        })
-        .collect();
-    for object in objects {
-        let namespace = object.namespace().to_owned();
-        for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
-            if owner["uid"].as_str().is_some_and(|uid| uids.contains(uid)) {
-                continue;
-            }
-            let named = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
-            let key = |namespace: &str| (named("kind"), namespace.to_owned(), named("name"));
-            if let Some(uid) = by_name.get(&key(&namespace)).or_else(|| by_name.get(&key(""))) {
-                owner["uid"] = json!(uid);
-            }
-        }
     }
 }
 
@@ -353,7 +294,7 @@ fn apply(objects: &mut Vec<Value>, change: &Change) -> anyhow::Result<()> {
                 ensure!(
                     !known.contains(&identity(&object)),
                     "--add {path}: {} is in the manifests already: give it another name",
-                    object.title()
+                    title_of(&object)
                 );
                 objects.push(object);
             }
@@ -383,7 +324,6 @@ fn apply(objects: &mut Vec<Value>, change: &Change) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns one of several copies of an object.
 fn copy(object: &Value, number: usize, of: usize) -> Value {
     let mut copy = object.clone();
     let generated = object.name().is_empty();
@@ -473,7 +413,6 @@ fn hasten(object: &mut Value, speed: u32) {
     }
 }
 
-/// Notes the objects whose controllers aren't simulated.
 fn note_others(objects: &[Value], not_simulated: &mut Vec<String>) {
     for kind in OTHER_CONTROLLERS {
         let count = objects.iter().filter(|object| object.kind() == kind).count();
@@ -485,7 +424,7 @@ fn note_others(objects: &[Value], not_simulated: &mut Vec<String>) {
     for cluster in objects.iter().filter(has_topology) {
         not_simulated.push(format!(
             "the topology of {}: node groups that Cluster API would make of it have to be in the manifests",
-            cluster.title()
+            title_of(cluster)
         ));
     }
     let custom: BTreeSet<&str> = objects
@@ -518,7 +457,7 @@ fn stand_in_for_owners(workload: &mut Vec<Value>, not_simulated: &mut Vec<String
     }
     if !made.is_empty() {
         let count: usize = missing.values().map(Vec::len).sum();
-        let examples: Vec<_> = made.iter().take(3).map(Object::title).collect();
+        let examples: Vec<_> = made.iter().take(3).map(title_of).collect();
         not_simulated.push(format!(
             "changes of {} controllers that aren't in the manifests, such as {}: they are kept at the number of their \
              Pods ({count}). Dump daemonsets, deployments, replicasets, statefulsets and jobs, too",
@@ -623,7 +562,7 @@ mod tests {
     }
 
     fn names(objects: &[Value]) -> Vec<String> {
-        objects.iter().map(Object::title).collect()
+        objects.iter().map(title_of).collect()
     }
 
     #[rstest]
@@ -671,7 +610,7 @@ mod tests {
         let pods = ["a", "b"].map(|name| pod(name, ("ReplicaSet", "web-1", "gone")));
         let arranged = arrange(pods.into(), &[], None, 1).unwrap();
         let made = &arranged.workload[2];
-        assert_eq!((made.title().as_str(), made.uid()), ("ReplicaSet shop/web-1", "gone"));
+        assert_eq!((title_of(made).as_str(), made.uid()), ("ReplicaSet shop/web-1", "gone"));
         assert_eq!(made["spec"]["replicas"], 2);
         assert!(made.pointer("/spec/template/spec/nodeName").is_none());
         assert!(arranged.not_simulated[0].contains("ReplicaSet shop/web-1"), "{:?}", arranged.not_simulated);

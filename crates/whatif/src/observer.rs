@@ -1,4 +1,5 @@
-//! Notes what happens: sizes, Nodes, Pods, and what Cluster Autoscaler says in Events.
+//! Notes what happens: sizes, Nodes, Pods, what Cluster Autoscaler says in Events, and the status that it writes into a
+//! ConfigMap at the end of each loop.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -7,22 +8,21 @@ use std::{
 };
 
 use sandbox::{
-    GroupKey,
+    GroupKey, Object,
     api::{Api, Resource},
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     groups::{Groups, id_of},
-    object::{Object, is_finished, is_ready},
     report::Removed,
     scheduler::is_pending,
-    state::{State, list, node_of},
+    state::{State, is_finished, is_ready, list, node_of},
 };
 
 /// The component that Cluster Autoscaler's Events name.
 const AUTOSCALER: &str = "cluster-autoscaler";
-/// The number of names that a line has.
 const NAMED: usize = 3;
 
 /// What was seen last.
@@ -264,7 +264,7 @@ pub(crate) fn digest(state: &State, groups: &Groups) -> u64 {
     let mut hasher = DefaultHasher::new();
     groups.sizes.hash(&mut hasher);
     for (_, machine) in &groups.machines {
-        (machine.uid(), machine.is_deleting(), machine.text("/status/nodeRef/name")).hash(&mut hasher);
+        (machine.uid(), machine.deleting(), machine.text("/status/nodeRef/name")).hash(&mut hasher);
     }
     for node in &state.nodes {
         (node.name(), is_ready(node), node["spec"]["unschedulable"] == true).hash(&mut hasher);
@@ -273,7 +273,7 @@ pub(crate) fn digest(state: &State, groups: &Groups) -> u64 {
         }
     }
     for pod in &state.pods {
-        (pod.uid(), node_of(pod), is_finished(pod), pod.is_deleting()).hash(&mut hasher);
+        (pod.uid(), node_of(pod), is_finished(pod), pod.deleting()).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -281,6 +281,68 @@ pub(crate) fn digest(state: &State, groups: &Groups) -> u64 {
 /// Returns the Pods that wait for a Node.
 pub(crate) fn pending(state: &State) -> Vec<&Arc<Value>> {
     state.pods.iter().filter(|pod| is_pending(pod)).collect()
+}
+
+/// The annotation that changes with each loop.
+const UPDATED: &str = "cluster-autoscaler.kubernetes.io/last-updated";
+
+/// The status after the last loop.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Status {
+    /// The number of loops that were seen to end.
+    pub(crate) loops: u64,
+    updated: String,
+    content: Content,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
+struct Content {
+    autoscaler_status: String,
+    cluster_wide: Conditions,
+    node_groups: Vec<Conditions>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
+struct Conditions {
+    scale_up: Condition,
+    scale_down: Condition,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+struct Condition {
+    status: String,
+}
+
+impl Status {
+    /// Reads the status again. Returns true if a loop has ended since.
+    pub(crate) fn read(&mut self, workload: &Api, (namespace, name): &(String, String)) -> bool {
+        let Ok(map) = workload.get(&Resource::core("configmaps"), namespace, name) else { return false };
+        let updated = map.annotation(UPDATED).unwrap_or_default();
+        if updated == self.updated {
+            return false;
+        }
+        updated.clone_into(&mut self.updated);
+        // A status in another form says nothing; the waits are the longer ones then.
+        self.content = map.text("/data/status").and_then(|text| serde_yaml::from_str(text).ok()).unwrap_or_default();
+        if self.content.autoscaler_status == "Initializing" {
+            return false;
+        }
+        self.loops += 1;
+        true
+    }
+
+    /// Returns true if a group waits after a failure to grow.
+    pub(crate) fn is_backing_off(&self) -> bool {
+        self.content.node_groups.iter().any(|group| group.scale_up.status == "Backoff")
+    }
+
+    /// Returns true if Nodes may still be removed, or if that isn't known.
+    pub(crate) fn has_candidates(&self) -> bool {
+        self.content.cluster_wide.scale_down.status != "NoCandidates"
+    }
 }
 
 #[cfg(test)]
@@ -329,5 +391,30 @@ mod tests {
         assert_eq!(observer.verdict(&pod("a")), Some("it can't"));
         assert!(observer.look(&api, &state, &Groups::default()).is_empty());
         assert_eq!(pending(&state).len(), 2);
+    }
+
+    fn map(updated: &str, status: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "s", "namespace": "n", "annotations": {UPDATED: updated}},
+            "data": {"status": status},
+        })
+    }
+
+    #[test]
+    fn loops_are_counted_and_candidates_known() {
+        let (api, place) = (Api::new(Clock::real()), ("n".to_owned(), "s".to_owned()));
+        let mut status = Status::default();
+        assert!(!status.read(&api, &place));
+        let mut read = |updated: &str, text: &str| {
+            api.load_values(vec![map(updated, text)]).unwrap();
+            (status.read(&api, &place), status.has_candidates(), status.is_backing_off(), status.loops)
+        };
+        assert_eq!(read("1", "autoscalerStatus: Initializing\n"), (false, true, false, 0));
+        let running = "autoscalerStatus: Running\nclusterWide: {scaleDown: {status: NoCandidates}}\n\
+                       nodeGroups: [{name: a, scaleUp: {status: Backoff, backoffInfo: {errorCode: x}}}]\n";
+        assert_eq!(read("2", running), (true, false, true, 1));
+        assert_eq!(read("2", running), (false, false, true, 1));
+        assert_eq!(read("3", "Cluster-autoscaler status at 2017"), (true, true, false, 2));
     }
 }

@@ -62,7 +62,6 @@ impl Process {
         rest.split_whitespace().next().filter(|text| text.starts_with('1')).map(str::to_owned)
     }
 
-    /// Returns its log so far.
     pub(crate) fn text(&self) -> String {
         fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ use connect::{Source, WorkloadSource};
 use page::state::{CheckState, Selection};
 use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
-    Contract, GroupKey, Models, Sandbox, SandboxOptions, Settings, Times,
+    Contract, GroupKey, Models, Object, Sandbox, SandboxOptions, Settings, Times,
     api::Api,
     autoscaler::{Backoff, Caller, Driver, Settings as DriverSettings, Version, Workload},
 };
@@ -27,13 +27,11 @@ use crate::{
     flags::Flags,
     groups::{self, Groups, Served, id_of},
     manifests::{self, Change, Manifests},
-    object::{Object, is_finished, is_ready, title},
-    observer::{self, Observer, digest},
+    observer::{self, Observer, Status, digest},
     process::{Process, start_autoscaler, start_scheduler},
     report::{Ended, Entry, Group, Pending, Report, SCHEMA_VERSION, clock},
     scheduler::{self, Scheduler},
-    state::{State, node_of},
-    status::Status,
+    state::{State, is_finished, is_ready, node_of, title, title_of},
     workloads::{DURATION, Priorities, Workloads},
 };
 
@@ -127,7 +125,6 @@ pub async fn run(options: &Options, say: Say<'_>) -> anyhow::Result<Report> {
     report
 }
 
-/// Returns the Cluster that the scope names, if it names one.
 fn only_cluster(scope: &[ScopeSpec]) -> Option<String> {
     match scope {
         [ScopeSpec { namespace: Some(namespace), cluster_name: Some(name), .. }] => Some(format!("{namespace}/{name}")),
@@ -322,7 +319,6 @@ impl Clusters {
     }
 }
 
-/// Returns the settings of a driver with the waits of these flags.
 fn driver_settings(flags: &Flags) -> DriverSettings {
     DriverSettings {
         pause: flags.scan(),
@@ -354,7 +350,6 @@ fn patched_groups(changes: &[Change], groups: &Groups) -> BTreeSet<GroupKey> {
     patched.flat_map(|named| groups.sizes.keys().filter(move |group| is_of(named, group)).cloned()).collect()
 }
 
-/// Who schedules.
 enum Scheduling {
     Here(Scheduler),
     Binary(Process),
@@ -376,7 +371,6 @@ impl Playing {
     }
 }
 
-/// When something moved last.
 struct Moved {
     digest: u64,
     at: Instant,
@@ -387,7 +381,6 @@ struct Moved {
 /// The owner of pending Pods, the words of Cluster Autoscaler and of the scheduler, and what isn't simulated.
 type Reasons = (String, Option<String>, Option<String>, Vec<String>);
 
-/// A run in progress.
 struct Scene<'a> {
     clusters: &'a Clusters,
     flags: &'a Flags,
@@ -509,7 +502,6 @@ impl Scene<'_> {
         tokio::time::sleep(PAUSES.1.max(self.step_took * 2)).await;
     }
 
-    /// Returns the simulated time that has passed.
     fn simulated(&self, now: Instant) -> Duration {
         self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began) * self.options.speed)
     }
@@ -605,7 +597,7 @@ impl Scene<'_> {
         let mut rows: HashMap<Reasons, Vec<String>> = HashMap::new();
         for pod in observer::pending(state) {
             let of = pod.controller().map_or_else(
-                || pod.title(),
+                || title_of(pod),
                 |owner| {
                     let text = |field: &str| owner[field].as_str().unwrap_or_default();
                     title(text("kind"), pod.namespace(), text("name"))

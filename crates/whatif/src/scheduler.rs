@@ -14,14 +14,16 @@ use rules::{
     Quantity, Requests, Taint, TaintEffect,
     resource_list::{CPU, MEMORY, PODS},
 };
-use sandbox::api::{Api, LabelSelector, Resource};
+use sandbox::{
+    Object,
+    api::{Api, LabelSelector, Resource},
+};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
-    fit::{EmptyNode, Obstacle, PodNeeds, obstacles},
-    object::{Object, is_finished},
-    state::{State, node_of, set_condition},
+    fit::{EmptyNode, PodNeeds},
+    state::{State, is_finished, node_of, set_condition, texts},
 };
 
 /// What the scheduler can't do, for everybody to read.
@@ -59,7 +61,6 @@ struct NodeFacts {
     is_avoided: bool,
 }
 
-/// A Node with what is free on it.
 struct Free {
     facts: Arc<NodeFacts>,
     node: EmptyNode,
@@ -75,7 +76,7 @@ impl Scheduler {
         }
         self.note_arrivals(&mut pending);
         pending.sort_by_key(|pod| {
-            let priority = pod.number("/spec/priority").unwrap_or_default();
+            let priority = pod.number("/spec/priority");
             (std::cmp::Reverse(priority), self.arrivals.get(pod.uid()).copied())
         });
         let mut free = self.free(state);
@@ -195,9 +196,8 @@ impl Scheduler {
     }
 }
 
-/// Returns true for a Pod that waits for a Node.
 pub(crate) fn is_pending(pod: &Value) -> bool {
-    node_of(pod).is_none() && !is_finished(pod) && !pod.is_deleting()
+    node_of(pod).is_none() && !is_finished(pod) && !pod.deleting()
 }
 
 fn is_kept_off(pod: &Value, keep_off: &[(Vec<String>, LabelSelector)]) -> bool {
@@ -211,7 +211,6 @@ pub(crate) fn time_of(api: &Api) -> String {
     api.clock().now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Takes a Pod's requests off a Node.
 fn take(node: &mut EmptyNode, needs: &PodNeeds) {
     let mut less = |resource: &str, amount: Quantity| {
         if let Some(left) = node.allocatable.get_mut(resource) {
@@ -253,33 +252,26 @@ fn place(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &mut [Free]) -
 
 /// Returns why a Node takes no such Pod: the first reason in the order of kube-scheduler's plugins.
 fn reason(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &Free) -> Option<String> {
-    let tolerates_cordon = || {
-        let cordon = Taint {
-            key: "node.kubernetes.io/unschedulable".to_owned(),
-            value: String::new(),
-            effect: TaintEffect::NoSchedule,
-        };
-        let cordoned = EmptyNode { taints: vec![cordon], ..EmptyNode::default() };
-        !obstacles(needs, &cordoned).iter().any(|obstacle| matches!(obstacle, Obstacle::Taint(_)))
+    let cordon = || Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        value: String::new(),
+        effect: TaintEffect::NoSchedule,
     };
-    if free.facts.is_unschedulable && !tolerates_cordon() {
+    if free.facts.is_unschedulable && needs.untolerated(&[cordon()]).is_some() {
         return Some("node(s) were unschedulable".to_owned());
     }
-    let found = obstacles(needs, &free.node);
-    let first = |is: fn(&Obstacle) -> bool| found.iter().find(|obstacle| is(obstacle));
-    if let Some(Obstacle::Taint(taint)) = first(|it| matches!(it, Obstacle::Taint(_))) {
+    if let Some(taint) = needs.untolerated(&free.node.taints) {
         return Some(format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value));
     }
-    if first(|it| matches!(it, Obstacle::Selector { .. } | Obstacle::Affinity(_))).is_some() {
+    if !needs.chooses(&free.node) {
         return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
     }
     if ports.iter().any(|port| free.ports.contains(port)) {
         return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
     }
-    match first(|it| matches!(it, Obstacle::Resource { .. })) {
-        Some(Obstacle::Resource { resource, .. }) if resource == PODS => Some("Too many pods".to_owned()),
-        Some(Obstacle::Resource { resource, .. }) => Some(format!("Insufficient {resource}")),
-        Some(_) | None => None,
+    match needs.lacks(&free.node)? {
+        PODS => Some("Too many pods".to_owned()),
+        resource => Some(format!("Insufficient {resource}")),
     }
 }
 
@@ -385,7 +377,7 @@ fn empty_node(node: &Value, taints: Vec<Taint>) -> EmptyNode {
     let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object).into_iter().flatten();
     EmptyNode {
         name: node.name().to_owned(),
-        labels: node.texts("/metadata/labels"),
+        labels: texts(&node["metadata"]["labels"]),
         taints,
         allocatable: allocatable.filter_map(|(resource, value)| Some((resource.clone(), amount(value)?))).collect(),
     }
@@ -405,7 +397,7 @@ pub(crate) fn belongs_on(pod: &Value, node: &Value) -> bool {
     let Ok(spec) = PodSpec::deserialize(&pod["spec"]) else { return false };
     let Ok(needs) = PodNeeds::try_from(&spec) else { return false };
     let empty = empty_node(node, node.list("/spec/taints").iter().filter_map(taint).collect());
-    !obstacles(&needs, &empty).iter().any(|obstacle| !matches!(obstacle, Obstacle::Resource { .. }))
+    needs.untolerated(&empty.taints).is_none() && needs.chooses(&empty)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! What the workload cluster's API holds at one time, and the writes that controllers make there.
+//! What the workload cluster's API holds at one time, how its objects are read, and the writes that controllers make
+//! there.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use sandbox::api::{Api, PatchKind, Resource, Selection, Subresource};
+use sandbox::{
+    Object,
+    api::{Api, PatchKind, Resource, Selection, Subresource},
+};
 use serde_json::{Value, json};
-
-use crate::object::Object;
 
 /// The Pods and Nodes at one time.
 #[derive(Clone, Debug, Default)]
@@ -25,9 +27,35 @@ pub(crate) fn list(api: &Api, resource: &Resource) -> Vec<Arc<Value>> {
     api.list(resource, &Selection::default()).unwrap_or_default()
 }
 
-/// Returns the Node that a Pod is bound to.
 pub(crate) fn node_of(pod: &Value) -> Option<&str> {
     pod.text("/spec/nodeName")
+}
+
+/// Returns `Kind namespace/name` of an object.
+pub(crate) fn title_of(object: &Value) -> String {
+    title(object.kind(), object.namespace(), object.name())
+}
+
+pub(crate) fn title(kind: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+pub(crate) fn is_finished(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Returns true if a Node's kubelet reports it as Ready.
+pub(crate) fn is_ready(node: &Value) -> bool {
+    has_condition(node, "Ready")
+}
+
+pub(crate) fn has_condition(object: &Value, kind: &str) -> bool {
+    object.list("/status/conditions").iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
+}
+
+pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
+    let map = map.as_object().into_iter().flatten();
+    map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// Writes a condition of an object, unless it is as it should be. A write to an object that has gone is lost.

@@ -10,13 +10,16 @@ use std::{
 };
 
 use rules::GoDuration;
-use sandbox::api::{Api, DeleteOptions, LabelSelector, PatchKind, Resource, Subresource};
+use sandbox::{
+    Object,
+    api::{Api, DeleteOptions, LabelSelector, PatchKind, Resource, Subresource},
+    controlled_by, suffix,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    object::{Object, has_condition, is_finished},
     scheduler::{DEFAULT_SCHEDULER, belongs_on, time_of},
-    state::{State, list, node_of, patch_status, set_condition},
+    state::{State, has_condition, is_finished, list, node_of, patch_status, set_condition},
 };
 
 /// The annotation of a Job, or of its Pods, that states how long a Pod runs.
@@ -55,7 +58,7 @@ impl Priorities {
         let mut priorities = Self::default();
         priorities.by_class.extend(SYSTEM_PRIORITIES.map(|(class, priority)| (class.to_owned(), priority)));
         for class in objects.iter().filter(|object| object.kind() == "PriorityClass") {
-            let value = class.number("/value").unwrap_or_default();
+            let value = class.number("/value");
             priorities.by_class.insert(class.name().to_owned(), value);
             if class["globalDefault"] == true {
                 priorities.default = value;
@@ -102,7 +105,6 @@ fn limits_as_requests(resources: &mut Map<String, Value>) {
     }
 }
 
-/// The controllers.
 #[derive(Debug)]
 pub(crate) struct Workloads {
     speed: u32,
@@ -131,7 +133,6 @@ impl Workloads {
         !self.ends.is_empty()
     }
 
-    /// Makes the writes that are due.
     pub(crate) fn act(&mut self, api: &Api, state: &State, now: Instant) {
         self.run_pods(api, state, now);
         let mut by_owner: ByOwner<'_> = HashMap::new();
@@ -165,7 +166,7 @@ impl Workloads {
         let pods = Resource::core("pods");
         for pod in &state.pods {
             let Some(node) = node_of(pod) else { continue };
-            if pod.is_deleting() || (!nodes.contains(node) && !is_finished(pod)) {
+            if pod.deleting() || (!nodes.contains(node) && !is_finished(pod)) {
                 self.ends.remove(pod.uid());
                 delete(api, pod);
             } else if matches!(pod["status"]["phase"].as_str(), None | Some("Pending")) {
@@ -188,11 +189,11 @@ impl Workloads {
             let owned = sets.iter().filter(|set| set.controller().is_some_and(|it| it["uid"] == deployment.uid()));
             let newest = owned.max_by_key(|set| {
                 let revision = set.annotation(REVISION).and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
-                (revision, set.number("/spec/replicas").unwrap_or_default())
+                (revision, set.number("/spec/replicas"))
             });
-            let replicas = deployment.number("/spec/replicas").unwrap_or(1);
+            let replicas = deployment.integer("/spec/replicas").unwrap_or(1);
             match newest {
-                Some(set) if set.number("/spec/replicas").unwrap_or(1) != replicas => {
+                Some(set) if set.integer("/spec/replicas").unwrap_or(1) != replicas => {
                     let body = json!({"spec": {"replicas": replicas}});
                     let (namespace, name) = (set.namespace(), set.name());
                     // A ReplicaSet that has gone needs no size.
@@ -207,7 +208,7 @@ impl Workloads {
     }
 
     fn replicas(&mut self, api: &Api, set: &Arc<Value>, pods: &[&Arc<Value>]) {
-        let wanted = usize::try_from(set.number("/spec/replicas").unwrap_or(1)).unwrap_or_default();
+        let wanted = usize::try_from(set.integer("/spec/replicas").unwrap_or(1)).unwrap_or_default();
         let mut active: Vec<_> = pods.iter().filter(|pod| is_active(pod)).collect();
         for _ in active.len()..wanted {
             let name = self.name(set.name());
@@ -239,8 +240,8 @@ impl Workloads {
     }
 
     fn ordinals(&mut self, api: &Api, set: &Arc<Value>, pods: &[&Arc<Value>]) {
-        let start = set.number("/spec/ordinals/start").unwrap_or_default();
-        let wanted = start..start + set.number("/spec/replicas").unwrap_or(1);
+        let start = set.number("/spec/ordinals/start");
+        let wanted = start..start + set.integer("/spec/replicas").unwrap_or(1);
         let ordinal = |pod: &Value| pod.name().rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
         for pod in pods.iter().filter(|pod| is_active(pod)) {
             if ordinal(pod).is_some_and(|ordinal| !wanted.contains(&ordinal)) {
@@ -254,7 +255,7 @@ impl Workloads {
                 let claims = set.list("/spec/volumeClaimTemplates").to_vec();
                 self.create(api, set, &format!("{}-{number}", set.name()), |pod| add_claims(pod, &claims));
             }
-            let runs = present.is_some_and(|pod| pod["status"]["phase"] == "Running" && !pod.is_deleting());
+            let runs = present.is_some_and(|pod| pod["status"]["phase"] == "Running" && !pod.deleting());
             if !in_parallel && !runs {
                 return;
             }
@@ -266,7 +267,7 @@ impl Workloads {
         if is_over || job["spec"]["suspend"] == true {
             return;
         }
-        let number = |pointer| job.number(pointer).and_then(|number| usize::try_from(number).ok());
+        let number = |pointer| job.integer(pointer).and_then(|number| usize::try_from(number).ok());
         let parallel = number("/spec/parallelism").unwrap_or(1);
         let completions = number("/spec/completions").unwrap_or(parallel);
         let ended = pods.iter().filter(|pod| pod["status"]["phase"] == "Succeeded").count();
@@ -339,8 +340,7 @@ impl Workloads {
         }
         let mut hasher = DefaultHasher::new();
         for pod in &state.pods {
-            (pod.uid(), pod["status"]["phase"].as_str(), pod.is_deleting(), has_condition(pod, "Ready"))
-                .hash(&mut hasher);
+            (pod.uid(), pod["status"]["phase"].as_str(), pod.deleting(), has_condition(pod, "Ready")).hash(&mut hasher);
         }
         let counted = hasher.finish();
         if self.counted.replace(counted) == Some(counted) {
@@ -351,10 +351,10 @@ impl Workloads {
             let is_of = |pod: &&Arc<Value>| pod.namespace() == budget.namespace() && selector.matches(pod);
             let pods: Vec<_> = state.pods.iter().filter(is_of).filter(|pod| !is_finished(pod)).collect();
             let expected = i64::try_from(pods.len()).unwrap_or_default();
-            let is_healthy = |pod: &&&Arc<Value>| !pod.is_deleting() && has_condition(pod, "Ready");
+            let is_healthy = |pod: &&&Arc<Value>| !pod.deleting() && has_condition(pod, "Ready");
             let healthy = i64::try_from(pods.iter().filter(is_healthy).count()).unwrap_or_default();
             let allowed = (healthy - needed(&budget["spec"], expected)).max(0);
-            if budget.number("/status/disruptionsAllowed") != Some(allowed) {
+            if budget.integer("/status/disruptionsAllowed") != Some(allowed) {
                 let status = json!({
                     "disruptionsAllowed": allowed, "currentHealthy": healthy, "expectedPods": expected,
                     "desiredHealthy": needed(&budget["spec"], expected),
@@ -364,7 +364,6 @@ impl Workloads {
         }
     }
 
-    /// Returns a new name that begins with the owner's.
     fn name(&mut self, owner: &str) -> String {
         self.names += 1;
         format!("{owner}-{}", suffix(self.names))
@@ -384,7 +383,7 @@ fn apps(plural: &'static str) -> Resource {
 }
 
 fn is_active(pod: &Value) -> bool {
-    !is_finished(pod) && !pod.is_deleting()
+    !is_finished(pod) && !pod.deleting()
 }
 
 /// Ends a Pod at once. One that has gone already is gone.
@@ -393,7 +392,6 @@ fn delete(api: &Api, pod: &Value) {
     let _ = api.delete(&Resource::core("pods"), pod.namespace(), pod.name(), &options);
 }
 
-/// Reports a Pod as running.
 fn start(api: &Api, pods: &Resource, pod: &Value) {
     let now = time_of(api);
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
@@ -421,17 +419,6 @@ fn pod_of(owner: &Value, name: &str) -> Value {
             "ownerReferences": [controlled_by(owner)],
         },
         "spec": template["spec"],
-    })
-}
-
-fn controlled_by(owner: &Value) -> Value {
-    json!({
-        "apiVersion": owner["apiVersion"],
-        "kind": owner.kind(),
-        "name": owner.name(),
-        "uid": owner.uid(),
-        "controller": true,
-        "blockOwnerDeletion": true,
     })
 }
 
@@ -515,25 +502,6 @@ fn needed(spec: &Value, expected: i64) -> i64 {
         (None, Some(most)) => (expected - most).max(0),
         (None, None) => 0,
     }
-}
-
-/// Letters and digits that form no words.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// Returns five characters for a number.
-fn suffix(number: u64) -> String {
-    // The finalizer of SplitMix64 spreads nearby numbers.
-    let mut rest = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    rest = (rest ^ (rest >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    rest ^= rest >> 31;
-    let base = ALPHABET.len() as u64;
-    let mut text = String::with_capacity(5);
-    for _ in 0..5 {
-        let index = usize::try_from(rest % base).unwrap_or_default();
-        text.push(char::from(ALPHABET[index]));
-        rest /= base;
-    }
-    text
 }
 
 #[cfg(test)]
@@ -684,7 +652,7 @@ mod tests {
         let mut world = World::new(vec![node("a"), workload("ReplicaSet", &json!({"replicas": 2})), budget]);
         let resource = Resource::new("policy", "v1", "poddisruptionbudgets");
         let allowed =
-            |world: &World| world.api.get(&resource, "shop", "web").unwrap().number("/status/disruptionsAllowed");
+            |world: &World| world.api.get(&resource, "shop", "web").unwrap().integer("/status/disruptionsAllowed");
         world.act();
         assert_eq!(allowed(&world), Some(0));
         world.bind_all("a");

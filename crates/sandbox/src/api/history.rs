@@ -20,7 +20,6 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One change of one object.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
@@ -43,7 +42,6 @@ pub(crate) struct Changes {
     pub(crate) ended: bool,
 }
 
-/// The changes of one kind.
 #[derive(Debug)]
 pub(crate) struct History {
     log: Mutex<Log>,
@@ -141,12 +139,10 @@ impl History {
         self.latest.send_modify(|_| {});
     }
 
-    /// Returns the number of receivers.
     pub(crate) fn subscribers(&self) -> usize {
         self.latest.receiver_count()
     }
 
-    /// Returns a receiver that is notified of each change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }
@@ -205,7 +201,6 @@ impl Api {
             .collect())
     }
 
-    /// Returns the history of a kind.
     pub(crate) fn history(&self, resource: &Resource) -> Result<(Target, Arc<History>), Refusal> {
         let store = self.shared.store.read();
         let target = self.find(&store, resource)?;
@@ -232,7 +227,6 @@ impl PageQuery {
     }
 }
 
-/// A page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) target: Target,
@@ -285,7 +279,6 @@ fn base64_decode(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Api {
-    /// Returns a page of the objects of a kind.
     pub(crate) fn page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Refusal> {
         let token = query.token.as_deref().map(Token::parse).transpose()?;
         let store = self.shared.store.read();
@@ -345,7 +338,6 @@ fn expired(token: Option<&Token>) -> Refusal {
     Refusal { continue_token: newer, ..Refusal::expired(message) }
 }
 
-/// Parses a client's `resourceVersion`.
 pub(crate) fn parse_revision(text: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| {
         Refusal::new(400, "BadRequest", format!("invalid resource version {text:?}: it must be a whole number"))

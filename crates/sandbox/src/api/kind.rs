@@ -1,13 +1,9 @@
-//! The description of a kind: its names, its versions, its subresources; CustomResourceDefinitions, each of which defines
-//! one; and the core kinds that every API server has, as far as the sandbox supports them, with the defaults that the API
-//! fills into their objects, and its checks of them besides those of metadata.
+//! The description of a kind: its names, its versions, its subresources; and CustomResourceDefinitions, each of which
+//! defines one.
 
 use std::{borrow::Cow, fmt};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
-
-use super::{object::text, refusal::Refusal};
 
 /// A served version of a kind, named by group, version and plural as in URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,12 +44,10 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Returns the `apiVersion` of a group and version.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Splits an `apiVersion` into group and version.
 pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
@@ -107,7 +101,6 @@ impl Column {
     }
 }
 
-/// A version under which a kind is served.
 #[derive(Debug, Clone)]
 pub(crate) struct VersionSpec {
     /// The version, such as `v1beta2`.
@@ -169,7 +162,6 @@ impl Rules {
     };
 }
 
-/// The full description of a kind.
 #[derive(Debug, Clone)]
 pub(crate) struct KindSpec {
     /// The API group; empty for core kinds.
@@ -182,11 +174,9 @@ pub(crate) struct KindSpec {
     pub(crate) plural: String,
     /// The name in commands, such as `machine`.
     pub(crate) singular: String,
-    /// The short names for commands.
     pub(crate) short_names: Vec<String>,
     /// The categories for commands, such as `cluster-api`.
     pub(crate) categories: Vec<String>,
-    /// True if its objects are namespaced.
     pub(crate) namespaced: bool,
     /// The versions, in order of preference. Objects are stored once and served in each version with only `apiVersion`
     /// rewritten: nothing is converted.
@@ -195,7 +185,6 @@ pub(crate) struct KindSpec {
     pub(crate) storage: usize,
     /// The fields besides name and namespace that field selectors may name.
     pub(crate) selectable_fields: Vec<String>,
-    /// The rules in which kinds differ.
     pub(crate) rules: Rules,
 }
 
@@ -236,12 +225,10 @@ impl KindSpec {
         self
     }
 
-    /// Returns the served version of this name.
     pub(crate) fn version(&self, name: &str) -> Option<&VersionSpec> {
         self.versions.iter().find(|version| version.name == name && version.served)
     }
 
-    /// Returns the names of the served versions.
     pub(crate) fn served_versions(&self) -> impl Iterator<Item = &str> {
         self.versions.iter().filter(|version| version.served).map(|version| version.name.as_str())
     }
@@ -269,7 +256,6 @@ pub(crate) fn guess_plural(kind: &str) -> String {
     }
 }
 
-/// Returns true if the kind is CustomResourceDefinition.
 pub(crate) fn is_definition(kind: &KindSpec) -> bool {
     kind.group == EXTENSIONS && kind.kind == "CustomResourceDefinition"
 }
@@ -284,7 +270,6 @@ pub(crate) fn defined_by(value: &Value) -> Option<(&str, &str)> {
     Some((value["spec"]["group"].as_str()?, value["spec"]["names"]["plural"].as_str()?))
 }
 
-/// Returns the kind that a definition defines.
 pub(crate) fn kind_of(definition: &Value) -> Option<KindSpec> {
     let spec = definition.get("spec")?;
     let names = spec.get("names")?;
@@ -427,262 +412,4 @@ pub(crate) fn fill_definition(definition: &mut Value, time: &str) {
     }
 }
 
-/// The group of CustomResourceDefinitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
-
-/// A placeholder for a path: readiness, and if Pods can be scheduled.
-pub(crate) const NODE_STATUS: &str = "node status";
-/// A placeholder for a path: the roles in the labels.
-pub(crate) const NODE_ROLES: &str = "node roles";
-/// The beginning of a placeholder for a path: the address of the type that follows.
-pub(crate) const NODE_ADDRESS: &str = "node address ";
-/// A placeholder for a path: kind and name of the object that an Event is about.
-pub(crate) const EVENT_OBJECT: &str = "event object";
-
-/// A kind of Kubernetes itself.
-pub(super) struct CoreKind {
-    pub(super) group: &'static str,
-    pub(super) kind: &'static str,
-    /// The served versions, the stored one first.
-    pub(super) versions: &'static [&'static str],
-    pub(super) short: &'static [&'static str],
-    pub(super) categories: &'static [&'static str],
-    pub(super) namespaced: bool,
-    pub(super) status: bool,
-    pub(super) scale: bool,
-    pub(super) selectable: &'static [&'static str],
-    /// Heading, path and priority of the columns between name and age.
-    pub(super) columns: &'static [(&'static str, &'static str, i64)],
-    pub(super) rules: Rules,
-}
-
-pub(super) const PLAIN: CoreKind = CoreKind {
-    group: "",
-    kind: "",
-    versions: &["v1"],
-    short: &[],
-    categories: &[],
-    namespaced: true,
-    status: false,
-    scale: false,
-    selectable: &[],
-    columns: &[],
-    rules: Rules::CORE,
-};
-
-const CORE_KINDS: [CoreKind; 11] = [
-    CoreKind {
-        kind: "Namespace",
-        short: &["ns"],
-        namespaced: false,
-        status: true,
-        selectable: &["status.phase"],
-        columns: &[("Status", ".status.phase", 0)],
-        ..PLAIN
-    },
-    CoreKind {
-        kind: "Node",
-        short: &["no"],
-        namespaced: false,
-        status: true,
-        selectable: &["spec.unschedulable"],
-        columns: &[
-            ("Status", NODE_STATUS, 0),
-            ("Roles", NODE_ROLES, 0),
-            ("Version", ".status.nodeInfo.kubeletVersion", 0),
-            ("Internal-IP", "node address InternalIP", 1),
-            ("External-IP", "node address ExternalIP", 1),
-            ("OS-Image", ".status.nodeInfo.osImage", 1),
-            ("Kernel-Version", ".status.nodeInfo.kernelVersion", 1),
-            ("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion", 1),
-        ],
-        ..PLAIN
-    },
-    CoreKind {
-        kind: "Pod",
-        short: &["po"],
-        categories: &["all"],
-        status: true,
-        selectable: &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        columns: &[("Status", ".status.phase", 0), ("IP", ".status.podIP", 1), ("Node", ".spec.nodeName", 1)],
-        rules: Rules { generation: true, create_drops_status: true, delete_returns_object: true, ..Rules::CORE },
-        ..PLAIN
-    },
-    CoreKind { kind: "Secret", selectable: &["type"], columns: &[("Type", ".type", 0)], ..PLAIN },
-    CoreKind { kind: "ConfigMap", short: &["cm"], ..PLAIN },
-    CoreKind {
-        selectable: &[
-            "involvedObject.apiVersion",
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "reason",
-            "type",
-        ],
-        columns: &[
-            ("Type", ".type", 0),
-            ("Reason", ".reason", 0),
-            ("Object", EVENT_OBJECT, 0),
-            ("Message", ".message", 0),
-        ],
-        ..EVENT
-    },
-    CoreKind {
-        group: "events.k8s.io",
-        selectable: &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason", "type"],
-        columns: &[
-            ("Type", ".type", 0),
-            ("Reason", ".reason", 0),
-            ("Object", EVENT_OBJECT, 0),
-            ("Message", ".note", 0),
-        ],
-        ..EVENT
-    },
-    CoreKind { kind: "ServiceAccount", short: &["sa"], rules: RETURNED, ..PLAIN },
-    CoreKind {
-        kind: "Service",
-        short: &["svc"],
-        categories: &["all"],
-        status: true,
-        selectable: &["spec.clusterIP", "spec.type"],
-        columns: &[("Type", ".spec.type", 0), ("Cluster-IP", ".spec.clusterIP", 0)],
-        rules: RETURNED,
-        ..PLAIN
-    },
-    CoreKind {
-        group: "coordination.k8s.io",
-        kind: "Lease",
-        columns: &[("Holder", ".spec.holderIdentity", 0)],
-        rules: Rules { unconditional_update: false, create_on_update: true, ..Rules::CORE },
-        ..PLAIN
-    },
-    CoreKind {
-        group: EXTENSIONS,
-        kind: "CustomResourceDefinition",
-        short: &["crd", "crds"],
-        categories: &["api-extensions"],
-        namespaced: false,
-        status: true,
-        columns: &[("Created At", ".metadata.creationTimestamp", 0)],
-        rules: Rules { generation: true, create_drops_status: true, unconditional_update: false, ..Rules::CORE },
-        ..PLAIN
-    },
-];
-
-const EVENT: CoreKind =
-    CoreKind { kind: "Event", short: &["ev"], rules: Rules { create_on_update: true, ..Rules::CORE }, ..PLAIN };
-
-const RETURNED: Rules = Rules { delete_returns_object: true, ..Rules::CORE };
-
-/// Returns the core kinds.
-pub(crate) fn core_kinds() -> impl Iterator<Item = KindSpec> {
-    CORE_KINDS.into_iter().map(KindSpec::from)
-}
-
-impl From<CoreKind> for KindSpec {
-    fn from(core: CoreKind) -> Self {
-        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        let columns: Vec<_> = core
-            .columns
-            .iter()
-            .map(|(name, path, priority)| Column { priority: *priority, ..Column::text(name, path) })
-            .collect();
-        let version = |name: &&str| VersionSpec {
-            status: core.status,
-            scale: core.scale.then(ScalePaths::default),
-            columns: columns.clone(),
-            ..VersionSpec::new(name)
-        };
-        Self {
-            short_names: owned(core.short),
-            categories: owned(core.categories),
-            namespaced: core.namespaced,
-            versions: core.versions.iter().map(version).collect(),
-            selectable_fields: owned(core.selectable),
-            rules: core.rules,
-            ..Self::new(core.group, "v1", core.kind)
-        }
-    }
-}
-
-/// Fills in the defaults of a kind.
-pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
-    if is_definition(kind) {
-        fill_definition(value, time);
-        return;
-    }
-    if !kind.group.is_empty() || !kind.rules.strategic {
-        return;
-    }
-    match kind.kind.as_str() {
-        "Namespace" => namespace(value),
-        "Pod" => or_insert(value, "status", json!({"phase": "Pending"})),
-        "Secret" => secret(value),
-        "Service" => {
-            or_insert(value, "spec", json!({}));
-            or_insert(&mut value["spec"], "type", json!("ClusterIP"));
-            or_insert(&mut value["spec"], "sessionAffinity", json!("None"));
-        }
-        // Objects of other kinds are stored unchanged.
-        _ => {}
-    }
-}
-
-fn or_insert(value: &mut Value, field: &str, default: Value) {
-    if value.get(field).is_none_or(Value::is_null) {
-        value[field] = default;
-    }
-}
-
-fn namespace(value: &mut Value) {
-    let name = text(value, "name").to_owned();
-    or_insert(&mut value["metadata"], "labels", json!({}));
-    or_insert(&mut value["metadata"]["labels"], "kubernetes.io/metadata.name", json!(name));
-    or_insert(value, "spec", json!({}));
-    or_insert(&mut value["spec"], "finalizers", json!(["kubernetes"]));
-    or_insert(value, "status", json!({"phase": "Active"}));
-}
-
-/// Moves `stringData` into `data`.
-fn secret(value: &mut Value) {
-    or_insert(value, "type", json!("Opaque"));
-    let Some(object) = value.as_object_mut() else { return };
-    let Some(Value::Object(texts)) = object.remove("stringData") else { return };
-    let data = object.entry("data").or_insert_with(|| json!({}));
-    for (key, text) in texts {
-        if let (Some(data), Some(text)) = (data.as_object_mut(), text.as_str()) {
-            data.insert(key, json!(BASE64_STANDARD.encode(text)));
-        }
-    }
-}
-
-/// Refuses objects of core kinds whose parts have the wrong types.
-pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal> {
-    if !kind.rules.strategic {
-        return Ok(());
-    }
-    let is_map = |value: &Value| value.is_null() || value.is_object();
-    let holds_texts =
-        |value: &Value| value.is_null() || value.as_object().is_some_and(|map| map.values().all(Value::is_string));
-    let parts = ["spec", "status"].into_iter().filter(|&part| !is_map(&value[part]));
-    let maps = ["data", "binaryData", "stringData"].into_iter().filter(|&map| !holds_texts(&value[map]));
-    match parts.chain(maps).next() {
-        None => Ok(()),
-        Some(field) => Err(Refusal::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: {field} has the wrong type: {}",
-            kind.kind,
-            value["apiVersion"].as_str().unwrap_or_default(),
-            kind.kind,
-            value[field]
-        ))),
-    }
-}

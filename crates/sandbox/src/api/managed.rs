@@ -45,7 +45,6 @@ impl Managers {
         self.0.is_empty()
     }
 
-    /// Writes the entries into the object.
     pub(crate) fn store(self, object: &mut Value) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
         match self.into_value() {
@@ -153,13 +152,11 @@ impl FieldSet {
         changed_below(old, new, is_core, "")
     }
 
-    /// Parses `fieldsV1`.
     pub(crate) fn parse(fields: &Value) -> Self {
         let fields = fields.as_object().into_iter().flatten();
         Self(fields.map(|(name, below)| (name.clone(), Self::parse(below))).collect())
     }
 
-    /// Returns the set as `fieldsV1`.
     pub(crate) fn to_value(&self) -> Value {
         Value::Object(self.0.iter().map(|(name, below)| (name.clone(), below.to_value())).collect::<Map<_, _>>())
     }
@@ -168,14 +165,12 @@ impl FieldSet {
         self.0.is_empty()
     }
 
-    /// Adds the fields of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, below) in &other.0 {
             self.0.entry(name.clone()).or_default().add(below);
         }
     }
 
-    /// Returns the fields that aren't in `other`.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let rest = self.0.iter().filter_map(|(name, below)| match other.0.get(name) {
             None => Some((name.clone(), below.clone())),

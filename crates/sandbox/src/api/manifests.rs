@@ -1,18 +1,14 @@
 //! Loading of manifests: objects as a cluster returns them, or as people write them. Their status, uid, times and
 //! owners are kept, so that a cluster can be restored from another one's objects.
 
-use std::{
-    collections::HashMap,
-    fs, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::HashMap, fs, io, path::Path, sync::Arc};
 
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
-    Api, KindSpec, Refusal, Resource, Target, collect,
+    Api, KindSpec, Refusal, Resource, Target, collect, core_kinds,
     kind::{self, split_api_version},
     managed::{FieldSet, Managers},
     object::{self, ObjectKey, SharedFields, text},
@@ -20,52 +16,16 @@ use super::{
     write::{self, Request},
 };
 
-/// The reason why manifests can't be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The text isn't YAML.
-    #[error("document {document} of the manifests is no YAML: {source}")]
-    Yaml {
-        /// The number of the document, from 1.
-        document: usize,
-        /// The parser's error.
-        source: serde_yaml::Error,
-    },
-    /// A document isn't a Kubernetes object.
-    #[error("object {object} of the manifests is no Kubernetes object: it needs {missing}")]
-    NoObject {
-        /// The number of the object, from 1; the items of lists count separately.
-        object: usize,
-        /// The field that is missing.
-        missing: &'static str,
-    },
-    /// An object can't be stored.
-    #[error("{kind} {name}: {source}")]
-    Refused {
-        /// The kind of the object.
-        kind: String,
-        /// The name of the object.
-        name: String,
-        /// The reason why it can't be stored.
-        source: Box<Refusal>,
-    },
-}
-
 impl Api {
     /// Loads a YAML text of any number of documents: first CustomResourceDefinitions, then namespaces, then everything
     /// else. Returns the number of objects. An unknown kind is defined by its first object: the plural is guessed, and
     /// its objects are namespaced if the first one has a namespace. An object that exists is replaced.
-    pub fn load(&self, yaml: &str) -> Result<usize, LoadError> {
-        let mut documents = Vec::new();
-        for (at, document) in serde_yaml::Deserializer::from_str(yaml).enumerate() {
-            let value = Value::deserialize(document).map_err(|source| LoadError::Yaml { document: at + 1, source })?;
-            documents.push(value);
-        }
-        self.load_values(documents)
+    pub fn load(&self, yaml: &str) -> anyhow::Result<usize> {
+        self.load_values(manifests_in(yaml)?)
     }
 
     /// Loads objects and lists of objects.
-    pub fn load_values(&self, documents: Vec<Value>) -> Result<usize, LoadError> {
+    pub fn load_values(&self, documents: Vec<Value>) -> anyhow::Result<usize> {
         let mut objects = Vec::new();
         for document in documents {
             flatten(document, &mut objects);
@@ -74,7 +34,7 @@ impl Api {
             let missing = ["apiVersion", "kind"].into_iter().find(|field| !object[field].is_string());
             let missing = missing.or_else(|| text(object, "name").is_empty().then_some("metadata.name"));
             if let Some(missing) = missing {
-                return Err(LoadError::NoObject { object: at + 1, missing });
+                bail!("object {} of the manifests is no Kubernetes object: it needs {missing}", at + 1);
             }
         }
         let count = objects.len();
@@ -84,7 +44,7 @@ impl Api {
             Some("Namespace") => 1,
             Some(_) | None => 2,
         });
-        link_owners(&mut objects);
+        link_owners(&mut objects, str::is_empty);
         let request = self.request();
         let mut store = self.shared.store.write();
         let loaded = Loader { store: &mut store, request: &request, latest: None, shared: HashMap::new() }.all(objects);
@@ -102,7 +62,6 @@ struct Loader<'a> {
     shared: HashMap<Vec<u8>, Option<Arc<SharedFields>>>,
 }
 
-/// The kind of the latest object.
 struct Latest {
     api_version: String,
     kind: String,
@@ -110,13 +69,10 @@ struct Latest {
 }
 
 impl Loader<'_> {
-    fn all(mut self, objects: Vec<Value>) -> Result<(), LoadError> {
+    fn all(mut self, objects: Vec<Value>) -> anyhow::Result<()> {
         for object in objects {
-            let (kind, name) = (object["kind"].clone(), text(&object, "name").to_owned());
-            self.one(object).map_err(|source| {
-                let kind = kind.as_str().unwrap_or_default().to_owned();
-                LoadError::Refused { kind, name, source: Box::new(source) }
-            })?;
+            let what = format!("{} {}", object["kind"].as_str().unwrap_or_default(), text(&object, "name"));
+            self.one(object).context(what)?;
         }
         Ok(())
     }
@@ -129,7 +85,7 @@ impl Loader<'_> {
         let fields =
             if value["metadata"].get("managedFields").is_none() { self.managed_fields(&target, &value) } else { None };
         value["apiVersion"] = json!(target.storage_api_version());
-        kind::fill(&target.spec, &mut value, &self.request.time);
+        core_kinds::fill(&target.spec, &mut value, &self.request.time);
         let causes = object::causes(&target.spec, &value);
         if !causes.is_empty() {
             return Err(Refusal::invalid(&target.spec, text(&value, "name"), &causes));
@@ -143,7 +99,6 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Creates a namespace if it doesn't exist.
     fn ensure_namespace(&mut self, name: &str) {
         if name.is_empty() {
             return;
@@ -235,34 +190,41 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// Sets the missing uids of owner references to those of the named owners, if they are loaded too.
-fn link_owners(objects: &mut [Value]) {
-    let mut uids: HashMap<(String, String, String), Value> = HashMap::new();
-    let lacks = |owner: &Value| owner["uid"].as_str().unwrap_or_default().is_empty();
+/// Sets the uids of owner references of which `is_lost` is true to those of the named owners, if these are there too.
+/// An owner without a uid gets one.
+pub fn link_owners(objects: &mut [Value], is_lost: impl Fn(&str) -> bool) {
     let named = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    if !objects
-        .iter()
-        .any(|object| object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.iter().any(lacks)))
-    {
+    let is_lost = |owner: &Value| is_lost(owner["uid"].as_str().unwrap_or_default());
+    let keys = |object: &Value, owner: &Value| {
+        let key = |namespace: &str| (namespace.to_owned(), named(&owner["kind"]), named(&owner["name"]));
+        [key(text(object, "namespace")), key("")]
+    };
+    let mut uids: HashMap<(String, String, String), Option<Value>> = HashMap::new();
+    for object in objects.iter() {
+        let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        uids.extend(owners.filter(|owner| is_lost(owner)).flat_map(|owner| keys(object, owner)).map(|key| (key, None)));
+    }
+    if uids.is_empty() {
         return;
     }
     for object in objects.iter_mut() {
         let key = (text(object, "namespace").to_owned(), named(&object["kind"]), text(object, "name").to_owned());
-        if text(object, "uid").is_empty() {
-            object["metadata"]["uid"] = json!(uuid::Uuid::new_v4());
+        if let Some(uid) = uids.get_mut(&key) {
+            if text(object, "uid").is_empty() {
+                object["metadata"]["uid"] = json!(uuid::Uuid::new_v4());
+            }
+            *uid = Some(object["metadata"]["uid"].clone());
         }
-        uids.insert(key, object["metadata"]["uid"].clone());
     }
     for object in objects {
-        let namespace = text(object, "namespace").to_owned();
-        let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else { continue };
-        for owner in owners.iter_mut().filter(|owner| lacks(owner)) {
-            let key = |namespace: &str| (namespace.to_owned(), named(&owner["kind"]), named(&owner["name"]));
-            let uid = uids.get(&key(&namespace)).or_else(|| uids.get(&key(""))).cloned();
+        let Some(mut owners) = object.pointer_mut("/metadata/ownerReferences").map(Value::take) else { continue };
+        for owner in owners.as_array_mut().into_iter().flatten().filter(|owner| is_lost(owner)) {
+            let uid = keys(object, owner).iter().find_map(|key| uids.get(key)?.clone());
             if let (Some(uid), Some(owner)) = (uid, owner.as_object_mut()) {
                 owner.insert("uid".to_owned(), uid);
             }
         }
+        object["metadata"]["ownerReferences"] = owners;
     }
 }
 
@@ -293,43 +255,21 @@ fn target_of(store: &mut Store, value: &Value) -> Result<Target, Refusal> {
     Target::find(store, &resource)
 }
 
-/// The reason why manifests can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// A file or folder can't be read.
-    #[error("can't read {}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// A folder has no manifests.
-    #[error("{} has no manifests: files whose names end in .yaml or .yml are looked for", .0.display())]
-    Empty(PathBuf),
-    /// A file isn't YAML.
-    #[error("{} is no YAML", path.display())]
-    Yaml {
-        /// The file.
-        path: PathBuf,
-        /// The error of the parser.
-        source: serde_yaml::Error,
-    },
-}
-
-/// Reads all objects of a YAML file, or of the YAML files in a folder in the order of their names. The items of lists
-/// are separate objects.
-pub fn read_manifests(path: &Path) -> Result<Vec<Value>, ManifestError> {
-    let read = |source| ManifestError::Read { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(read)?.is_dir() {
+/// Reads all objects of a file, or of the YAML files in a folder in the order of their names. The items of lists are
+/// separate objects.
+pub fn read_manifests(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let what = || format!("can't read {}", path.display());
+    if !fs::metadata(path).with_context(what)?.is_dir() {
         return read_file(path);
     }
-    let entries = fs::read_dir(path).map_err(read)?.collect::<io::Result<Vec<_>>>().map_err(read)?;
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).with_context(what)?;
     let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).filter(|path| is_yaml(path)).collect();
     files.sort();
-    if files.is_empty() {
-        return Err(ManifestError::Empty(path.to_owned()));
-    }
+    ensure!(
+        !files.is_empty(),
+        "{} has no manifests: files whose names end in .yaml or .yml are looked for",
+        path.display()
+    );
     let mut objects = Vec::new();
     for file in files {
         objects.extend(read_file(&file)?);
@@ -341,13 +281,22 @@ fn is_yaml(path: &Path) -> bool {
     path.is_file() && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-fn read_file(path: &Path) -> Result<Vec<Value>, ManifestError> {
-    let text = fs::read_to_string(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
+fn read_file(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+    manifests_in(&text).with_context(|| format!("{} is no YAML", path.display()))
+}
+
+/// Returns all objects of a text; the items of lists are separate objects. Large dumps are read much faster as JSON.
+pub fn manifests_in(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
     let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&text) {
-        let document =
-            Value::deserialize(document).map_err(|source| ManifestError::Yaml { path: path.to_owned(), source })?;
+    if text.trim_start().starts_with('{')
+        && let Ok(document) = serde_json::from_str(text)
+    {
         flatten(document, &mut objects);
+        return Ok(objects);
+    }
+    for document in serde_yaml::Deserializer::from_str(text) {
+        flatten(Value::deserialize(document)?, &mut objects);
     }
     Ok(objects)
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 
 mod collect;
+mod core_kinds;
 mod history;
 mod kind;
 mod managed;
@@ -23,20 +24,20 @@ mod selector;
 mod store;
 #[cfg(test)]
 mod tests;
-mod workload_kinds;
 mod write;
 
 pub use collect::{DeleteOptions, Deleted};
 pub use history::{ChangeKind, Event};
 pub use kind::Resource;
-pub use manifests::{LoadError, ManifestError, read_manifests};
+pub use manifests::{link_owners, manifests_in, read_manifests};
 pub use patch::PatchKind;
 pub use refusal::Refusal;
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use write::Subresource;
 
+pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ADDRESS, NODE_ROLES, NODE_STATUS};
 pub(crate) use history::{Change, Forgotten, History, Page, PageQuery, parse_revision, seen, too_old};
-pub(crate) use kind::{Column, EVENT_OBJECT, KindSpec, NODE_ADDRESS, NODE_ROLES, NODE_STATUS, VersionSpec, priority};
+pub(crate) use kind::{Column, KindSpec, VersionSpec, priority};
 pub(crate) use object::{Object, text};
 pub(crate) use scale::{ScaleWrite, at};
 pub(crate) use store::Target;
@@ -86,7 +87,7 @@ impl Api {
     #[must_use]
     pub fn with_settings(clock: Clock, settings: Settings) -> Self {
         let mut store = Store::new(settings.history);
-        for kind in kind::core_kinds() {
+        for kind in core_kinds::core_kinds() {
             store.define(kind);
         }
         let revision = watch::Sender::new(store.revision());
@@ -126,12 +127,11 @@ impl Api {
     /// Defines the kinds of a workload cluster that Cluster Autoscaler and kube-scheduler list besides the core kinds.
     pub fn define_workload_kinds(&self) {
         let mut store = self.shared.store.write();
-        for kind in workload_kinds::workload_kinds() {
+        for kind in core_kinds::workload_kinds() {
             store.define(kind);
         }
     }
 
-    /// Defines a kind, or replaces its definition.
     #[cfg(test)]
     pub(crate) fn define(&self, kind: KindSpec) {
         self.shared.store.write().define(kind);
@@ -228,7 +228,6 @@ impl Api {
         self.update_at(resource, &namespace, &name, Subresource::Main, value)
     }
 
-    /// Replaces an object's status.
     pub(crate) fn update_status(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
         let (namespace, name) = address(&value);
         self.update_at(resource, &namespace, &name, Subresource::Status, value)
@@ -292,7 +291,6 @@ impl Api {
         })
     }
 
-    /// Returns an object's Scale.
     pub(crate) fn scale(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;
         scale::read(&target, &object)
@@ -326,7 +324,6 @@ impl Api {
         Ok((target, object))
     }
 
-    /// Returns the kind that serves a resource.
     pub(crate) fn target(&self, resource: &Resource) -> Result<Target, Refusal> {
         self.find(&self.shared.store.read(), resource)
     }

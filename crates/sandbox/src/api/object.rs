@@ -48,7 +48,6 @@ impl SharedFields {
     }
 }
 
-/// One state of an object.
 pub(crate) struct Object {
     key: ObjectKey,
     /// The whole object, in the version in which its kind is stored. A loaded object is parsed from its JSON on first
@@ -192,13 +191,11 @@ pub(crate) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the finalizers of an object.
 pub(crate) fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns the uids of an object's owners.
 pub(crate) fn owners(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.get("metadata").and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(|owner| owner.get("uid")?.as_str())
@@ -283,7 +280,6 @@ pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
 const LABEL_KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, at most 63 of them; a DNS name and '/' may come before it";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of at most 63 alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// Returns the fault in the name of an object, if there is one.
 fn name_fault(kind: &KindSpec, name: &str) -> Option<&'static str> {
     let (labels, limit): (Vec<&str>, _) = if kind.group.is_empty() && kind.kind == "Namespace" {
         (vec![name], 63)

@@ -29,7 +29,6 @@ pub enum PatchKind {
 /// The maximum number of operations of a JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// Patches the object at `place`.
 pub(crate) fn patch(
     store: &mut Store,
     target: &Target,
@@ -46,7 +45,6 @@ pub(crate) fn patch(
     write::replace(store, target, &old, subresource, value, subresource.name(), request)
 }
 
-/// Checks the result of a patch.
 fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Result<(), Refusal> {
     object::check_types(value)?;
     target.check_type(value)?;
@@ -66,7 +64,6 @@ fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Res
     Ok(())
 }
 
-/// Applies a patch to a value.
 pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: &Value) -> Result<(), Refusal> {
     match kind {
         PatchKind::Merge => {

@@ -20,7 +20,6 @@ pub struct Refusal {
     pub continue_token: Option<String>,
 }
 
-/// A field that is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldCause {
     /// The path of the field.
@@ -32,7 +31,6 @@ pub(crate) struct FieldCause {
 }
 
 impl FieldCause {
-    /// Reports an invalid value.
     pub(crate) fn invalid(field: &str, value: &str, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self { field: field.to_owned(), reason: "FieldValueInvalid", message }

@@ -16,7 +16,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Adds a field selector, given as text.
     pub(crate) fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
     }

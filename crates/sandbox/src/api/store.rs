@@ -10,8 +10,9 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
+    core_kinds,
     history::{Change, ChangeKind, Forgotten, History},
-    kind::{self, KindSpec, Resource, VersionSpec, api_version},
+    kind::{KindSpec, Resource, VersionSpec, api_version},
     object::{Object, ObjectKey, SharedFields, owners, text},
     refusal::{FieldCause, Refusal},
 };
@@ -38,7 +39,6 @@ pub(crate) struct Table {
 /// The number of uids of removed objects that are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// The whole store.
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
@@ -70,7 +70,6 @@ impl Store {
         }
     }
 
-    /// Returns the revision of the latest change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
@@ -112,13 +111,11 @@ impl Store {
         self.names.retain(|_, named| *named != id);
     }
 
-    /// Returns the kind of this group and plural.
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<KindId> {
         // The lookup needs an owned pair; names are short and few.
         self.names.get(&(group.to_owned(), plural.to_owned())).copied()
     }
 
-    /// Returns the kind of this group and kind name.
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<KindId> {
         self.tables.iter().find(|(_, table)| table.spec.group == group && table.spec.kind == kind).map(|(&id, _)| id)
     }
@@ -135,7 +132,6 @@ impl Store {
         self.tables.get(&place.kind)?.objects.get(&place.key)
     }
 
-    /// Returns the location of the object of this uid.
     pub(crate) fn place_of(&self, uid: &str) -> Option<&Place> {
         self.uids.get(uid)
     }
@@ -204,7 +200,6 @@ impl Store {
         Some(last)
     }
 
-    /// Drops all history up to now.
     pub(crate) fn forget_history(&self) {
         for table in self.tables.values() {
             table.history.forget(self.revision);
@@ -242,7 +237,6 @@ impl Store {
 }
 
 impl Table {
-    /// Inserts an object. Returns its previous state.
     fn insert(&mut self, object: &Arc<Object>, revision: u64) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key().clone(), Arc::clone(object));
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
@@ -315,7 +309,6 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Returns the kind that serves `resource`.
     pub(crate) fn find(store: &Store, resource: &Resource) -> Result<Self, Refusal> {
         let found = Self::defined(store, resource)?;
         if found.version.served { Ok(found) } else { Err(Refusal::no_such_resource()) }
@@ -333,19 +326,16 @@ impl Target {
             .ok_or_else(Refusal::no_such_resource)
     }
 
-    /// Returns the kind in the version in which it is stored.
     pub(crate) fn stored(store: &Store, id: KindId) -> Option<Self> {
         let spec = Arc::clone(&store.table(id)?.spec);
         let version = spec.versions.get(spec.storage)?.clone();
         Some(Self { id, spec, version })
     }
 
-    /// Returns the `apiVersion` of objects in this version.
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.spec.group, &self.version.name)
     }
 
-    /// Returns the `apiVersion` of stored objects.
     pub(crate) fn storage_api_version(&self) -> String {
         self.spec.storage_resource().api_version()
     }
@@ -373,6 +363,6 @@ impl Target {
         }
         value["apiVersion"] = json!(expected);
         value["kind"] = json!(self.spec.kind);
-        kind::check_types(&self.spec, value)
+        core_kinds::check_types(&self.spec, value)
     }
 }

@@ -165,16 +165,15 @@ metadata: {name: a, namespace: team-a}
     assert!(api.get(&Resource::core("namespaces"), "", "team-a").is_ok());
 }
 
-#[test]
-fn a_document_that_is_no_object_is_named() {
-    let error = api().load("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ConfigMap\n").unwrap_err();
-    assert_eq!(error.to_string(), "object 2 of the manifests is no Kubernetes object: it needs apiVersion");
-}
-
-#[test]
-fn an_object_that_cannot_be_stored_is_named() {
-    let error = api().load("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A, namespace: default}").unwrap_err();
-    assert!(error.to_string().starts_with("ConfigMap A: "), "{error}");
+#[rstest]
+#[case::no_object(
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ConfigMap\n",
+    "object 2 of the manifests is no Kubernetes object: it needs apiVersion"
+)]
+#[case::refused("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A, namespace: default}", "ConfigMap A: ")]
+fn a_manifest_that_cannot_be_loaded_is_named(#[case] yaml: &str, #[case] begins: &str) {
+    let error = format!("{:#}", api().load(yaml).unwrap_err());
+    assert!(error.starts_with(begins), "{error}");
 }
 
 /// Returns the `managedFields` of a Machine as a list or watch sends them, and checks that a read returns the same.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    collect, kind,
+    collect, core_kinds,
     managed::{Managers, Writer},
     object::{self, Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
@@ -16,7 +16,6 @@ use super::{
 /// The metadata fields that only the API sets.
 const SYSTEM: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
-/// Stores a new object in `namespace`, and returns it.
 pub(crate) fn create(
     store: &mut Store,
     target: &Target,
@@ -35,7 +34,7 @@ pub(crate) fn create(
         remove(&mut value, "status");
     }
     value["apiVersion"] = json!(target.storage_api_version());
-    kind::fill(&target.spec, &mut value, &request.time);
+    core_kinds::fill(&target.spec, &mut value, &request.time);
     validate(target, &value)?;
     let place = Place { kind: target.id, key: ObjectKey::of(&value) };
     check_namespace(store, target, &place)?;
@@ -213,7 +212,7 @@ fn finish(
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
     next["apiVersion"] = json!(target.storage_api_version());
-    kind::fill(&target.spec, &mut next, &request.time);
+    core_kinds::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
     check_finalizers(target, old.value(), &next)?;
     if target.spec.rules.generation && !same_but_metadata(target, old.value(), &next) {

@@ -207,7 +207,6 @@ pub(super) struct Fields {
     new: bool,
 }
 
-/// The options of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     /// The utilization below which a Node may be removed.
@@ -227,7 +226,6 @@ impl Fields {
         Self { old: version.knows_old_fields(), new: version.knows_new_fields() }
     }
 
-    /// Decodes the Node of a template.
     pub(super) fn template(self, answer: NodeGroupTemplateNodeInfoResponse) -> anyhow::Result<Node> {
         let bytes = if self.new { answer.node_bytes } else { answer.node_info };
         Node::decode(bytes).context("a template that is no Node")
@@ -270,7 +268,6 @@ impl Fields {
         })
     }
 
-    /// Builds the request for the price of a group's Node.
     pub(super) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
         let node = template_node(format!("template-node-for-{group}-1"), shape);
         let hour = TheNextHour::begin();
@@ -283,7 +280,6 @@ impl Fields {
         }
     }
 
-    /// Builds the request for the price of a Pod that requests the given CPU.
     pub(super) fn pod_price(self, name: &str, cpu: Cpu) -> PricingPodPriceRequest {
         let quantity = |text: String| Quantity { string: Some(text) };
         let requests = [("cpu", format!("{cpu}m")), ("memory", "500Mi".to_owned())];

@@ -18,7 +18,6 @@ use super::{
     workload::{ClusterSnapshot, Shape, is_being_deleted, is_movable, is_on, is_ready, used},
 };
 
-/// An unneeded Node.
 #[derive(Clone, Copy)]
 pub(super) struct Removable<'a> {
     pub(super) group: &'a NodeGroup,

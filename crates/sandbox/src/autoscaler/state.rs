@@ -202,7 +202,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Backs off a group that failed to grow.
     pub(super) fn back_off(&mut self, group: &str) {
         self.memory.backed_off.fail(group, Instant::now(), self.settings.backoff);
     }
@@ -354,7 +353,6 @@ impl Driver {
     }
 }
 
-/// Returns the made-up Node of an instance without one.
 fn fake(instance: &str, reason: &str) -> ExternalGrpcNode {
     let annotations = [(REASON.to_owned(), reason.to_owned())].into_iter().collect();
     ExternalGrpcNode { annotations, ..made_up_node(instance) }
@@ -428,7 +426,6 @@ pub(super) struct Memory {
 /// The objects that one loop works on.
 pub(super) struct LoopInput {
     pub(super) groups: Vec<NodeGroup>,
-    /// The Nodes of each group.
     pub(super) nodes: BTreeMap<String, Vec<CoreNode>>,
     /// The Nodes without a group.
     pub(super) others: Vec<CoreNode>,
@@ -504,7 +501,6 @@ pub(super) struct NodeDeletion {
     pub(super) drains: bool,
 }
 
-/// The outcome of a Node's deletion.
 pub(super) struct Ended {
     pub(super) node: String,
     pub(super) group: String,
@@ -531,7 +527,6 @@ impl Cooldown {
     }
 }
 
-/// A group that failed.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     duration: Duration,

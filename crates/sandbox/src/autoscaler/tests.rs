@@ -62,14 +62,12 @@ struct State {
     start: Instant,
 }
 
-/// The world of a test.
 #[derive(Clone)]
 struct World {
     state: Arc<Mutex<State>>,
     workload: Api,
 }
 
-/// Returns an instance in state Creating.
 fn creating(id: &str, error: Option<&str>) -> Instance {
     let error_info = error.map(|code| InstanceErrorInfo {
         error_code: code.to_owned(),
@@ -166,7 +164,6 @@ impl World {
         objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Returns the Nodes with the deletion taint.
     fn tainted(&self) -> Vec<String> {
         let nodes = self.workload.list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let is_tainted = |node: &Value| {
@@ -238,7 +235,6 @@ impl World {
         }))
     }
 
-    /// Answers a call by a message.
     fn answer(&self, call: &str, request: Bytes) -> Result<Vec<u8>, Status> {
         let answer = match call {
             "NodeGroups" => {

@@ -128,7 +128,6 @@ impl Pattern {
         self.since(35)
     }
 
-    /// Returns true if the template is fetched for each deleted Node.
     pub(super) fn asks_for_templates_of_deleted(self) -> bool {
         self.since(36)
     }

@@ -166,7 +166,6 @@ pub(super) fn seconds_since_epoch() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// Returns true if an object is younger than the given age.
 pub(super) fn is_younger(metadata: &ObjectMeta, than: Duration) -> bool {
     let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
     created + than.as_secs().cast_signed() > seconds_since_epoch()
@@ -243,7 +242,6 @@ pub(super) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
     (bins.len(), bins.iter().sum())
 }
 
-/// Returns the CPU requests of the Pods on a Node.
 pub(super) fn used(node: &CoreNode, pods: &[Pod]) -> Cpu {
     pods.iter().filter(|pod| is_on(pod, node)).map(asks_for).sum()
 }
@@ -297,7 +295,6 @@ impl ClusterSnapshot {
         self.0.push(NodeInfo { node: node.metadata.name.clone(), shape, left });
     }
 
-    /// Adds upcoming Nodes.
     pub(super) fn add_coming(&mut self, shape: &Shape, count: usize) {
         let node_info = NodeInfo { node: None, left: shape.cpu, shape: shape.clone() };
         self.0.extend(vec![node_info; count]);

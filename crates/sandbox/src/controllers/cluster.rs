@@ -47,7 +47,6 @@ pub(crate) fn plan(cluster: &Arc<Value>, context: &Context<'_>) -> Plan {
     plan
 }
 
-/// Returns true if an object is paused, by itself or by its Cluster.
 pub(crate) fn is_paused(object: &Value, cluster: Option<&Value>) -> bool {
     object.annotation(super::keys::PAUSED).is_some() || cluster.is_some_and(|cluster| cluster["spec"]["paused"] == true)
 }

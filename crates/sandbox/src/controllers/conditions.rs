@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::object::Object;
 use crate::settings::Contract;
 
-/// The content of a condition.
 #[derive(Clone, Copy)]
 pub(crate) struct ConditionContent<'a> {
     pub(crate) kind: &'a str,

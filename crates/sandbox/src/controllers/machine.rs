@@ -20,7 +20,6 @@ use crate::{
 pub(crate) struct Inputs<'a> {
     pub(crate) machine: &'a Arc<Value>,
     pub(crate) fate: &'a Fate,
-    /// The Machine's Node.
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
@@ -56,7 +55,6 @@ enum Infrastructure {
     Ready,
 }
 
-/// A reconcile of a Machine: its inputs, and its plan.
 struct Reconcile<'a> {
     inputs: &'a Inputs<'a>,
     steps: &'a mut Steps,
@@ -206,7 +204,6 @@ pub(crate) fn key_of_id(id: &str) -> Option<(String, String)> {
     Some((namespace.to_owned(), name.to_owned()))
 }
 
-/// Returns the Node of a Machine.
 pub(crate) fn node_of(machine: &Value, hardware: Hardware) -> NodeOf<'_> {
     NodeOf {
         name: machine.name(),
@@ -225,14 +222,12 @@ pub(crate) fn node_of(machine: &Value, hardware: Hardware) -> NodeOf<'_> {
     }
 }
 
-/// Returns a Machine's taint in the form of a Node.
 fn core_taint(taint: &Value) -> Value {
     let mut taint = taint.clone();
     taint.unset("/propagation");
     taint
 }
 
-/// Returns a reference to a Node.
 pub(super) fn node_reference(name: &str, contract: Contract) -> Value {
     match contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
@@ -450,7 +445,6 @@ impl Fate {
         }
     }
 
-    /// Creates the fate that a Machine's label selects.
     pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
         let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
         let factor = if behaviour == Behaviour::Slow { times.slow_factor } else { 1 };

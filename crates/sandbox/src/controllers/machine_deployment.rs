@@ -29,7 +29,6 @@ const IN_PLACE: [&str; 7] = [
 /// The number of MachineSets without Machines that are kept for inspection.
 const HISTORY: usize = 1;
 
-/// A MachineSet of the MachineDeployment.
 struct Child {
     set: Arc<Value>,
 }
@@ -305,7 +304,6 @@ fn status(deployment: &mut Value, children: &[Child], strategy: Strategy, contex
     }
 }
 
-/// The strategy by which a MachineDeployment replaces its Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Strategy {
     /// Gradually, within bounds.
@@ -353,7 +351,6 @@ fn share(value: &Value, of: i64, up: bool) -> Option<i64> {
     Some(if up { (hundredths + 99) / 100 } else { hundredths / 100 })
 }
 
-/// The size of a MachineSet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Size {
     /// The `spec.replicas`.
@@ -453,7 +450,6 @@ mod tests {
         plan(&Arc::new(deployment.clone()), None, sets, &context)
     }
 
-    /// Returns the first MachineSet of a MachineDeployment.
     fn first_set(deployment: &Value) -> Value {
         let plan = planned(deployment, &[]);
         let Some(Write::Create(_, set)) = plan.writes.into_iter().next() else { panic!("a MachineSet was expected") };

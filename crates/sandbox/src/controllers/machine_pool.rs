@@ -162,12 +162,10 @@ fn nodes(
     }
 }
 
-/// Returns the group of a pool's Nodes.
 fn group_of(pool: &Value) -> Vec<GroupKey> {
     vec![("MachinePool".to_owned(), pool.namespace().to_owned(), pool.name().to_owned())]
 }
 
-/// Returns the name of the Node of a machine.
 pub(crate) fn node_name(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
@@ -233,7 +231,6 @@ pub struct PoolWays {
     pub minds_marks: bool,
 }
 
-/// The state of the infrastructure of one pool.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Infrastructure {
     size: Option<usize>,
@@ -241,7 +238,6 @@ pub(crate) struct Infrastructure {
     differs: Option<Timestamp>,
 }
 
-/// Plans the writes of the controllers of a pool and of its infrastructure.
 pub(crate) fn plan_with_machines(
     pool: &Arc<Value>,
     machines: &[Arc<Value>],

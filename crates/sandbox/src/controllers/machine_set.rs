@@ -16,7 +16,6 @@ use super::{
 };
 use crate::settings::Contract;
 
-/// Plans the writes of a MachineSet's controller. `machines` are its Machines.
 pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Context<'_>) -> Plan {
     if set.deleting() {
         return Plan::leave(set, machines, keys::SET_FINALIZER);

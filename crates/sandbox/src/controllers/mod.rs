@@ -33,16 +33,13 @@ pub(crate) struct Context<'a> {
 /// One of the two APIs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Side {
-    /// The API of the management cluster.
     Management,
     /// The API of the workload cluster.
     Workload,
 }
 
-/// A write.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// Creates an object, with the status it has.
     Create(Side, Value),
     /// Changes an object from one state to another: metadata and spec if they differ, then status if it differs.
     Change(Side, Arc<Value>, Value),
@@ -51,7 +48,6 @@ pub(crate) enum Write {
 }
 
 impl Write {
-    /// Returns true if this changes that object.
     pub(crate) fn is_change_of(&self, object: &Arc<Value>) -> bool {
         matches!(self, Self::Change(_, before, _) if Arc::ptr_eq(before, object))
     }
@@ -60,7 +56,6 @@ impl Write {
 /// The result of a controller's reconcile.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// The writes, in order.
     pub(crate) writes: Vec<Write>,
     /// The time of the next reconcile if nothing changes.
     pub(crate) again: Option<Timestamp>,
@@ -201,6 +196,5 @@ pub(crate) mod keys {
     pub(crate) const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
     pub(crate) const POOL_FINALIZER: &str = "machinepool.cluster.x-k8s.io";
 
-    /// The API group of Cluster API.
     pub(crate) const GROUP: &str = "cluster.x-k8s.io";
 }

@@ -13,7 +13,6 @@ use super::{
     object::{self, Object},
 };
 
-/// The values from which a Node is created.
 pub(crate) struct NodeOf<'a> {
     pub(crate) name: &'a str,
     pub(crate) provider_id: &'a str,
@@ -153,7 +152,6 @@ fn set_taints(node: &mut Value, taints: &[Value]) {
     }
 }
 
-/// Returns true if its kubelet reports it as Ready.
 pub(crate) fn is_ready(node: &Value) -> bool {
     let all = node["status"]["conditions"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
@@ -236,7 +234,6 @@ impl Hardware {
         self
     }
 
-    /// Returns the allocatable capacity.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, String> {
         let less = |(resource, quantity): (&String, &String)| {
             let left = match resource.as_str() {

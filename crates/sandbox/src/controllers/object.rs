@@ -1,41 +1,63 @@
 //! Access to objects as JSON, and the suffixes of generated names. Absent fields and fields of the wrong type count as
-//! empty: the objects come from people and tests, and a controller must handle all of them.
+//! empty: the objects come from people and tests, and controllers must handle all of them.
 
 use serde_json::{Map, Value, json};
 
-/// An object of the API.
-pub(crate) trait Object {
+/// An object of a Kubernetes API. Places are JSON pointers.
+pub trait Object {
+    /// `kind`
     fn kind(&self) -> &str;
+    /// The API group; empty for core kinds.
+    fn group(&self) -> &str;
+    /// `metadata.name`
     fn name(&self) -> &str;
+    /// `metadata.namespace`
     fn namespace(&self) -> &str;
+    /// `metadata.uid`
     fn uid(&self) -> &str;
+    /// `metadata.generation`
     fn generation(&self) -> i64;
+    /// True if it is being deleted.
     fn deleting(&self) -> bool;
+    /// A label.
     fn label(&self, key: &str) -> Option<&str>;
+    /// An annotation.
     fn annotation(&self, key: &str) -> Option<&str>;
+    /// True if it has this finalizer.
     fn has_finalizer(&self, name: &str) -> bool;
-    /// Returns the owner reference of the controller.
+    /// The owner reference of the controller.
     fn controller(&self) -> Option<&Value>;
-    /// Returns the text at a JSON pointer; empty text is `None`.
+    /// A text; an empty one is `None`.
     fn text(&self, pointer: &str) -> Option<&str>;
-    /// Returns the number at a JSON pointer, or 0.
+    /// A whole number.
+    fn integer(&self, pointer: &str) -> Option<i64>;
+    /// A whole number, or 0.
     fn number(&self, pointer: &str) -> i64;
-    /// Returns the object at a JSON pointer, or an empty one.
+    /// A list, or an empty one.
+    fn list(&self, pointer: &str) -> &[Value];
+    /// A map, or an empty one.
     fn map(&self, pointer: &str) -> Map<String, Value>;
 
-    /// Sets the value at a JSON pointer, and creates the objects on the path.
+    /// Sets a value, and creates the maps on the path.
     fn set(&mut self, pointer: &str, value: Value);
-    /// Sets the value if there is none yet; null sets nothing.
+    /// Sets a value if there is none yet; null sets nothing.
     fn set_default(&mut self, pointer: &str, value: Value);
-    /// Removes the value at a JSON pointer.
+    /// Removes a value.
     fn unset(&mut self, pointer: &str);
+    /// Adds a finalizer, unless it has it.
     fn add_finalizer(&mut self, name: &str);
+    /// Removes a finalizer.
     fn remove_finalizer(&mut self, name: &str);
 }
 
 impl Object for Value {
     fn kind(&self) -> &str {
         self["kind"].as_str().unwrap_or_default()
+    }
+
+    fn group(&self) -> &str {
+        let api_version = self["apiVersion"].as_str().unwrap_or_default();
+        api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
     fn name(&self) -> &str {
@@ -67,19 +89,27 @@ impl Object for Value {
     }
 
     fn has_finalizer(&self, name: &str) -> bool {
-        self["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
+        self.list("/metadata/finalizers").iter().any(|one| one == name)
     }
 
     fn controller(&self) -> Option<&Value> {
-        self["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
+        self.list("/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true)
     }
 
     fn text(&self, pointer: &str) -> Option<&str> {
         self.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
     }
 
+    fn integer(&self, pointer: &str) -> Option<i64> {
+        self.pointer(pointer)?.as_i64()
+    }
+
     fn number(&self, pointer: &str) -> i64 {
-        self.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+        self.integer(pointer).unwrap_or_default()
+    }
+
+    fn list(&self, pointer: &str) -> &[Value] {
+        self.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
     fn map(&self, pointer: &str) -> Map<String, Value> {
@@ -136,18 +166,17 @@ fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// Returns the JSON pointer to an annotation.
 pub(crate) fn annotation(key: &str) -> String {
     format!("/metadata/annotations/{}", escape(key))
 }
 
-/// Returns the JSON pointer to a label.
 pub(crate) fn label(key: &str) -> String {
     format!("/metadata/labels/{}", escape(key))
 }
 
 /// Returns an owner reference to the controller of an object.
-pub(crate) fn controlled_by(owner: &Value) -> Value {
+#[must_use]
+pub fn controlled_by(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"],
         "kind": owner.kind(),
@@ -167,7 +196,6 @@ pub(crate) fn selector_text(labels: &Map<String, Value>) -> String {
 /// Letters and digits that form no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A source of suffixes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     drawn: u64,
@@ -177,17 +205,18 @@ impl Names {
     /// Returns five characters that haven't been used for long.
     pub(crate) fn suffix(&mut self) -> String {
         self.drawn += 1;
-        code(self.drawn)
+        suffix(self.drawn)
     }
 }
 
 /// Returns the five characters of a text, which are always the same.
 pub(crate) fn suffix_of(text: &str) -> String {
-    code(hash(text))
+    suffix(hash(text))
 }
 
-/// Returns five characters for a number.
-fn code(number: u64) -> String {
+/// Returns five characters for a number, which form no word.
+#[must_use]
+pub fn suffix(number: u64) -> String {
     let mut rest = scatter(number);
     let base = ALPHABET.len() as u64;
     let mut text = String::with_capacity(5);

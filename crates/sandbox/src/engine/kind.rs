@@ -63,7 +63,6 @@ impl Controller {
         }
     }
 
-    /// Returns the kind that the controller reconciles.
     pub(super) fn of(self) -> Kind {
         match self {
             Self::Cluster => Kind::Cluster,
@@ -130,11 +129,8 @@ impl Kind {
     }
 
     /// Returns the kind in the version in which the controllers write it.
-    pub(super) fn resource(self, contract: Contract) -> Resource {
-        let version = match contract {
-            Contract::V1Beta1 => "v1beta1",
-            Contract::V1Beta2 => "v1beta2",
-        };
+    #[must_use]
+    pub fn resource(self, contract: Contract) -> Resource {
         let plural = match self {
             Self::Cluster => "clusters",
             Self::MachineDeployment => "machinedeployments",
@@ -143,7 +139,7 @@ impl Kind {
             Self::MachinePool => "machinepools",
             Self::Node => return Resource::core("nodes"),
         };
-        Resource::new(keys::GROUP, version, plural)
+        Resource::new(keys::GROUP, contract.version(), plural)
     }
 }
 

@@ -52,7 +52,6 @@ pub(super) struct Member {
     pub(super) parked: Parked,
 }
 
-/// A reconcile in progress.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) key: ObjectKey,
@@ -111,7 +110,6 @@ impl Member {
         }
     }
 
-    /// Returns the key of the Machine with this providerID.
     fn machine_of(&self, id: &str) -> Option<ObjectKey> {
         match &self.live {
             Some(_) => machine::key_of_id(id),
@@ -197,7 +195,6 @@ impl Member {
         }
     }
 
-    /// Returns true if a step is due now.
     pub(super) fn has_work(&mut self, now: Timestamp, options: &Options) -> bool {
         self.queue.advance(now);
         if self.head.is_none() {
@@ -317,7 +314,6 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Adds a key to be reconciled now.
     pub(super) fn add(&mut self, key: K) {
         if self.is_due.insert(key.clone()) {
             self.due.push_back(key);
@@ -367,7 +363,6 @@ pub(super) fn key_of(object: &Value) -> ObjectKey {
     (object.namespace().to_owned(), object.name().to_owned())
 }
 
-/// A change of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     revision: u64,
@@ -375,7 +370,6 @@ pub(super) struct Change {
     pub(super) object: Arc<Value>,
 }
 
-/// An API whose changes are followed.
 #[derive(Debug)]
 struct Source {
     api: Api,
@@ -488,13 +482,11 @@ impl Feed {
         }
     }
 
-    /// Returns a view of the present state.
     pub(super) fn present(&self) -> View {
         View { position: self.end(), ..self.latest.clone().unwrap_or_default() }
     }
 }
 
-/// A controller's view of a kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     objects: BTreeMap<ObjectKey, Arc<Value>>,
@@ -526,7 +518,6 @@ fn remove(index: &mut BTreeMap<String, BTreeSet<ObjectKey>>, at: &str, key: &Obj
 }
 
 impl View {
-    /// Takes in the next change.
     pub(super) fn take(&mut self, change: &Change) {
         self.position += 1;
         self.apply(change);

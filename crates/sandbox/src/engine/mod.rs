@@ -88,14 +88,11 @@ pub(crate) type WorkloadApis = BTreeMap<ObjectKey, Api>;
 /// The workload clusters of a management cluster.
 #[derive(Clone, Debug)]
 pub(crate) enum Workloads {
-    /// One that all Clusters share.
     Shared(Api),
-    /// One for each Cluster.
     OfClusters(Arc<WorkloadApis>),
 }
 
 impl Workloads {
-    /// Returns the workload cluster of an object.
     fn of(&self, object: &Value) -> Option<&Api> {
         match self {
             Self::Shared(api) => Some(api),
@@ -265,7 +262,6 @@ impl Controllers {
         }
     }
 
-    /// Returns the fate of a Machine.
     fn fate(&self, machine: &Value) -> Fate {
         let decided = self.fate_of.get(machine.uid()).copied();
         decided
@@ -347,7 +343,6 @@ impl Controllers {
         }
     }
 
-    /// Shows everything to all controllers.
     fn observe_all(&mut self) {
         self.pull();
         for controller in Controller::ALL {
@@ -415,7 +410,6 @@ fn backoff(failures: u32) -> Duration {
 /// Sets of keys, by the key of a Cluster.
 type Parked = BTreeMap<ObjectKey, BTreeSet<ObjectKey>>;
 
-/// Returns the key of an object's Cluster.
 fn cluster_key(object: &Value) -> Option<ObjectKey> {
     Some((object.namespace().to_owned(), object.text("/spec/clusterName")?.to_owned()))
 }
@@ -428,7 +422,6 @@ fn groups_of_machine(machine: &Value) -> Vec<GroupKey> {
     deployment.into_iter().chain(owner).collect()
 }
 
-/// Returns the key of the MachineSet that controls a Machine.
 fn owning_set(machine: &Value) -> Option<ObjectKey> {
     let owner = machine.controller()?;
     let name = owner["name"].as_str().filter(|_| owner["kind"] == Kind::MachineSet.as_str())?;

@@ -21,7 +21,6 @@ use crate::{
     settings::Behaviour,
 };
 
-/// A server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// The Machine as it was last seen.

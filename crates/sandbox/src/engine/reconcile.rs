@@ -25,7 +25,6 @@ use crate::{
 };
 
 impl Controllers {
-    /// Begins the next reconcile of a controller.
     pub(super) fn begin(&mut self, controller: Controller, now: Timestamp) -> Option<Step> {
         let key = self.members[controller as usize].take_head(now)?;
         let found = self.read(controller, &key);
@@ -130,7 +129,6 @@ impl Controllers {
         (ops(plan, controller, object, version), again)
     }
 
-    /// Returns the plan of a Machine's server for its Node.
     fn serve(&mut self, key: &ObjectKey, machine: &Arc<Value>, now: Timestamp) -> Plan {
         let member = &self.members[Controller::Kubelet as usize];
         let seen = member.get(Kind::Machine, key);
@@ -331,7 +329,6 @@ fn step(controller: Controller, key: &ObjectKey, act: Act, observed: Observed) -
     Step { controller, namespace: key.0.clone(), name: key.1.clone(), act, observed }
 }
 
-/// The next operation of a reconcile.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     /// Creates an object, with the status it has.
@@ -361,7 +358,6 @@ pub(super) struct Awaited {
     pub(super) is_deleted: bool,
 }
 
-/// The result of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     /// The revision of the written object; `None` if it is gone.
@@ -409,7 +405,6 @@ impl Op {
         }
     }
 
-    /// Returns the kind and key of the written object.
     pub(super) fn target(&self) -> Option<(&str, ObjectKey)> {
         match self {
             Self::Create(_, object) => Some((object.kind(), key_of(object))),
@@ -427,7 +422,6 @@ impl Op {
         }
     }
 
-    /// Executes the operation.
     pub(super) fn perform(&self, api: &Api) -> Result<Written, Refusal> {
         match self {
             Self::Create(_, object) => {

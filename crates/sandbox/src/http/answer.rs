@@ -29,13 +29,11 @@ const PIECE: usize = 128 * 1024;
 /// The place of the number in a part of an endless answer.
 const NUMBER: &str = "{number}";
 
-/// Returns an answer of JSON.
 pub(super) fn json_answer(code: u16, value: &impl Serialize) -> Answer {
     // Serializing can't fail, since all maps have strings as keys.
     typed(code, "application/json", Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
 }
 
-/// Returns the answer to a refused request.
 pub(super) fn refusal_answer(refusal: &Refusal) -> Answer {
     let mut answer = json_answer(refusal.code, &refusal.status());
     let seconds = refusal.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
@@ -45,7 +43,6 @@ pub(super) fn refusal_answer(refusal: &Refusal) -> Answer {
     answer
 }
 
-/// Returns a text answer.
 pub(super) fn text_answer(code: u16, text: &'static str) -> Answer {
     typed(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
@@ -55,7 +52,6 @@ pub(super) fn nowhere() -> Answer {
     text_answer(404, "404 page not found\n")
 }
 
-/// Returns an answer of any type.
 pub(super) fn typed(code: u16, content_type: &'static str, body: Bytes) -> Answer {
     with_body(code, content_type, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync())
 }
@@ -68,7 +64,6 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Answer {
     answer
 }
 
-/// Returns an answer that is streamed from `pieces`.
 pub(super) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
     use futures::StreamExt;
     let frames = pieces.map(|piece| piece.map(Frame::data));
@@ -100,7 +95,6 @@ pub(super) fn opening(api_version: &str, kind: &str) -> Bytes {
     Bytes::from(format!("{{\"apiVersion\":{},\"kind\":{},", json!(api_version), json!(kind)))
 }
 
-/// Returns an answer of one object.
 pub(super) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
     let mut body = BytesMut::from(opening(api_version, kind).as_ref());
     object.write_tail(&mut body);
@@ -144,7 +138,6 @@ fn fill(mut piece: BytesMut, item: &Bytes, objects: &mut std::vec::IntoIter<Arc<
     (piece.freeze(), false)
 }
 
-/// Returns the metadata of a list.
 pub(super) fn list_metadata(page: &Page) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &page.token {

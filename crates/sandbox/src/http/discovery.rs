@@ -202,7 +202,6 @@ fn root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Returns the schemas of one version of one group.
 pub(super) fn schemas_of(api: &Api, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for kind in api.kinds().iter().filter(|kind| kind.group == group) {

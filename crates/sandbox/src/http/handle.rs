@@ -19,7 +19,6 @@ use crate::{
     faults::About,
 };
 
-/// A request as it was received.
 pub(super) struct Received {
     pub(super) parts: Parts,
     pub(super) route: Route,
@@ -37,7 +36,6 @@ impl Received {
     }
 }
 
-/// Executes and answers a request.
 pub(super) fn handle(server: &Server, received: &Received) -> Answer {
     answer(server, received).unwrap_or_else(|refusal| refusal_answer(&refusal))
 }
@@ -119,7 +117,6 @@ fn writer(server: &Server, received: &Received) -> Result<Api, Refusal> {
     Ok(if received.query.dry_run()? { api.dry_run() } else { api })
 }
 
-/// Returns the client's user agent.
 fn user_agent(headers: &HeaderMap) -> &str {
     headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
 }

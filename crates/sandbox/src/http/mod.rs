@@ -265,7 +265,6 @@ async fn connection(by_path: ByPath, stream: TcpStream, ended: CancellationToken
     }
 }
 
-/// Answers a request as the API below whose path it is.
 async fn route_and_serve(by_path: &ByPath, mut request: http::Request<Incoming>) -> Result<Answer, Cut> {
     let only = by_path.read().get("").cloned();
     if let Some(server) = only {

@@ -21,29 +21,47 @@ pub(super) enum Route {
     /// `/apis/<group>`
     Group(String),
     /// `/api/v1`, `/apis/<group>/<version>`
-    Resources { group: String, version: String },
+    Resources {
+        group: String,
+        version: String,
+    },
     /// `/openapi/v2`
     OldSchemas,
     /// `/openapi/v3`
     Schemas,
     /// `/openapi/v3/…`; the group is empty for core kinds.
-    Schema { group: String, version: String },
-    /// A SelfSubjectAccessReview.
+    Schema {
+        group: String,
+        version: String,
+    },
     AccessReview,
     /// All objects of a kind, in a namespace or in all.
-    Collection { resource: Resource, namespace: String },
+    Collection {
+        resource: Resource,
+        namespace: String,
+    },
     /// One object, or a subresource of it; `None` for one that isn't supported.
-    Object { resource: Resource, namespace: String, name: String, subresource: Option<Subresource> },
+    Object {
+        resource: Resource,
+        namespace: String,
+        name: String,
+        subresource: Option<Subresource>,
+    },
     /// The binding of a Pod to a Node.
-    Binding { namespace: String, name: String },
+    Binding {
+        namespace: String,
+        name: String,
+    },
     /// The eviction of a Pod.
-    Eviction { namespace: String, name: String },
+    Eviction {
+        namespace: String,
+        name: String,
+    },
     /// A path that doesn't exist.
     Nowhere,
 }
 
 impl Route {
-    /// Parses a path.
     pub(super) fn parse(path: &str) -> Self {
         let segments: Vec<String> = path
             .split('/')
@@ -105,7 +123,6 @@ impl Route {
         }
     }
 
-    /// Returns the RBAC verb of the request.
     pub(super) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         match (self, method.as_str()) {
             (Self::Collection { .. }, "GET") if query.flag("watch") => "watch",
@@ -121,7 +138,6 @@ impl Route {
     }
 }
 
-/// The parameters of a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query(HashMap<String, String>);
 
@@ -150,7 +166,6 @@ impl Query {
             .transpose()
     }
 
-    /// Returns true if the request is a dry run.
     pub(super) fn dry_run(&self) -> Result<bool, Refusal> {
         match self.get("dryRun") {
             None => Ok(false),
@@ -164,7 +179,6 @@ impl Query {
     }
 }
 
-/// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// The objects.
@@ -207,7 +221,6 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
 pub(super) enum ContentType {
     /// JSON, or no content type.
     Json,
-    /// A patch.
     Patch(PatchKind),
     /// Server-side apply, which isn't supported.
     Apply,
@@ -231,7 +244,6 @@ pub(super) fn content_type(headers: &HeaderMap) -> ContentType {
     }
 }
 
-/// Returns the client's bearer token.
 pub(super) fn token_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }

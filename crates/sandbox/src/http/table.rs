@@ -28,14 +28,12 @@ impl Include {
     }
 }
 
-/// Returns a list as a table.
 pub(super) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
     let mut table = table(&page.target, page.objects.iter().map(|object| &**object.value()), include, now);
     table["metadata"] = list_metadata(page);
     table
 }
 
-/// Returns an object as a table of one row.
 pub(super) fn of_one(target: &Target, object: &Value, include: Include, now: Timestamp) -> Value {
     let mut table = table(target, [object].into_iter(), include, now);
     table["metadata"] = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
@@ -107,7 +105,6 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
     }
 }
 
-/// Returns the value of a column.
 fn find<'o>(object: &'o Value, path: &str) -> Option<&'o Value> {
     match path.strip_prefix(NODE_ADDRESS) {
         Some(of) => of_type(&object["status"]["addresses"], of)?.get("address"),
@@ -115,7 +112,6 @@ fn find<'o>(object: &'o Value, path: &str) -> Option<&'o Value> {
     }
 }
 
-/// Returns the item of a list that has this type.
 fn of_type<'o>(list: &'o Value, of: &str) -> Option<&'o Value> {
     list.as_array()?.iter().find(|item| item["type"] == of)
 }
@@ -173,7 +169,6 @@ fn age(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// Returns only an object's metadata.
 pub(super) fn metadata_of(object: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]})
 }

@@ -89,7 +89,6 @@ fn client(server: &ApiServer) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// The lines of a watch.
 struct Lines {
     body: futures::stream::BoxStream<'static, Result<Vec<u8>>>,
     rest: Vec<u8>,

@@ -32,7 +32,6 @@ const PIECE: usize = 64 * 1024;
 
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
-/// Parses the selection of a request.
 pub(super) fn selection(query: &Query, namespace: &str) -> Result<Selection, Refusal> {
     Ok(Selection {
         namespace: namespace.to_owned(),
@@ -82,7 +81,6 @@ fn not_older_than(query: &Query) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// Answers a list.
 pub(super) fn list(
     server: &Server,
     resource: &Resource,
@@ -104,7 +102,6 @@ pub(super) fn list(
     })
 }
 
-/// Answers a watch.
 pub(super) fn answer_watch(
     server: &Server,
     received: &Received,
@@ -207,7 +204,6 @@ struct Watch {
     state: Flow,
 }
 
-/// The state of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Open,

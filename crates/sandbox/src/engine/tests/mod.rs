@@ -86,8 +86,7 @@ impl World {
     }
 
     fn resource(&self, plural: &'static str) -> Resource {
-        let version = self.contract.api_version().split_once('/').unwrap().1;
-        Resource::new(keys::GROUP, version, plural)
+        Resource::new(keys::GROUP, self.contract.version(), plural)
     }
 
     fn settle(&mut self) {
@@ -143,7 +142,6 @@ impl World {
         self.list("machines").iter().map(|one| one.text("/status/phase").unwrap_or("none").to_owned()).collect()
     }
 
-    /// Returns the names of the running Machines.
     fn running(&self) -> Vec<String> {
         let machines = self.list("machines");
         let running = machines.iter().filter(|machine| machine.text("/status/phase") == Some("Running"));
@@ -207,7 +205,6 @@ fn general(act: &str) -> String {
     act.split(' ').filter(|word| !word.starts_with("workers")).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a group of Machines of any kind.
 fn group(kind: &str, name: &str, replicas: i64) -> Value {
     json!({
         "kind": kind,
