@@ -42,12 +42,10 @@ impl Script {
         Self { acts: Arc::new(Acts { skipped, ..Acts::default() }), actor: 0 }
     }
 
-    /// Returns the script of those who act on this Cluster.
     pub(crate) fn of_cluster(&self, actor: usize) -> Self {
         Self { acts: Arc::clone(&self.acts), actor }
     }
 
-    /// Begins the quiet end.
     pub(crate) fn begin_quiet(&self) {
         self.acts.is_quiet.store(true, Ordering::Relaxed);
     }
@@ -72,7 +70,6 @@ impl Script {
     }
 }
 
-/// Returns a client for the objects of a kind, in one namespace or in all.
 pub(crate) fn objects(port: &Port, kind: &GroupVersionKind, namespace: Option<&str>) -> Api<DynamicObject> {
     let (client, resource) = (port.client(Policy::WRITES), ApiResource::from_gvk(kind));
     match namespace {
@@ -81,12 +78,10 @@ pub(crate) fn objects(port: &Port, kind: &GroupVersionKind, namespace: Option<&s
     }
 }
 
-/// Returns the parameters of a patch by kubectl.
 pub(crate) fn by_kubectl() -> PatchParams {
     PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() }
 }
 
-/// Creates a namespace unless it exists.
 pub(crate) async fn make_namespace(namespaces: &Api<Namespace>, name: &str) -> Result<()> {
     let namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     tolerate(namespaces.create(&PostParams::default(), &namespace).await, Status::is_already_exists)

@@ -20,9 +20,9 @@ use tokio::time::{sleep, timeout};
 use tower::{BoxError, Service};
 
 use crate::{
-    chance::Chance,
     entropy::{self, Nanos},
     network::{Body, Port},
+    plan::Chance,
 };
 
 /// Versions that differ in their calls, fields or decisions.

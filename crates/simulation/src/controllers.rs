@@ -23,15 +23,13 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    chance::Chance,
     entropy::{self, Nanos, SECOND},
     faults::Decision,
-    habits::Habits,
     host::TICK,
     network::Port,
-    plan::Plan,
+    outages::Shortage,
+    plan::{Chance, Habits, Plan},
     setup::{self, Place},
-    shortage::Shortage,
 };
 
 /// The upper limit of steps in which a world must settle at its start.
@@ -88,7 +86,6 @@ impl Weather {
     }
 }
 
-/// A scheduled event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Wake {
     Observe(Controller, Kind),
@@ -115,7 +112,6 @@ impl Concern {
 /// More than the number of the actors of one Cluster.
 const ACTORS: usize = 1000;
 
-/// Runs the controllers.
 pub(crate) struct Driver {
     controllers: Controllers,
     api: Api,
@@ -287,7 +283,6 @@ impl Driver {
         *ordinal
     }
 
-    /// Runs the events that are due.
     fn wake(&mut self, port: &Port) {
         while let Some(&(at, _, wake)) = self.wakes.first()
             && at <= entropy::now()
@@ -405,7 +400,6 @@ fn actor(controller: Controller, kind: Option<Kind>) -> usize {
     controller as usize * 10 + kind.map_or(9, |kind| kind as usize)
 }
 
-/// Draws the lag of a view.
 fn lag(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..50),
@@ -417,7 +411,6 @@ fn lag(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// Draws the pause before a step.
 fn pause(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..10),
@@ -429,7 +422,6 @@ fn pause(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// Draws the fate of a Machine.
 fn fate(draw: &mut Rng, trouble: u32) -> Fate {
     let seconds = |draw: &mut Rng, usual: std::ops::Range<u64>, most: u64| {
         let rarely = draw.u32(0..100) < trouble / 2;

@@ -45,7 +45,6 @@ use crate::{
 /// Cluster Autoscaler's own limit for a call, beyond which the handler is dropped.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A running copy.
 pub(crate) struct Copy {
     pub(crate) host: Host,
     port: Port,

@@ -16,7 +16,6 @@ pub(crate) type Nanos = u64;
 const EPOCH: u64 = 1_767_225_600;
 /// The monotonic clock when a world begins, in seconds: far enough from zero to be subtracted from.
 const BOOT: u64 = 1_000_000;
-/// A second.
 pub(crate) const SECOND: Nanos = 1_000_000_000;
 
 thread_local! {
@@ -42,7 +41,6 @@ pub(crate) fn seed(seed: u64) {
     TIME.set(Some(0));
 }
 
-/// Sets the time outside of hosts.
 pub(crate) fn set_time(time: Nanos) {
     TIME.set(Some(time));
 }

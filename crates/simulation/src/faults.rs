@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use fastrand::Rng;
 
 use crate::{
-    chance::Chance,
     entropy::{Nanos, SECOND},
     host::TICK,
+    plan::Chance,
 };
 
 /// The message of an injected error response.
@@ -36,7 +36,6 @@ impl fmt::Display for Decision {
 const ACTS: [&str; 10] =
     ["operator", "people", "workloads", "tenant", "owner", "kinds", "memory", "fate", "shortage", "ailing"];
 
-/// The kinds of faults.
 const FAULTS: [&str; 16] = [
     "request",
     "piece",
@@ -81,10 +80,8 @@ impl FromStr for Decision {
     }
 }
 
-/// A fault of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestFault {
-    /// It never arrives.
     LostBefore,
     /// The request is carried out, and its answer never arrives.
     LostAfter,
@@ -100,12 +97,10 @@ pub(crate) enum RequestFault {
     Garbage,
 }
 
-/// A fault of a chunk of a watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PieceFault {
     /// The chunk and all after it come late.
     Late(Nanos),
-    /// The connection is cut before the chunk.
     Cut,
     /// The chunk comes twice.
     Doubled,
@@ -126,20 +121,16 @@ pub(crate) enum WatchEnd {
     Expired,
 }
 
-/// A fault of a call to the program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CallFault {
-    /// It never arrives.
     LostBefore,
     /// The call is carried out, and its answer never arrives.
     LostAfter,
-    /// The call arrives late.
     Late(Nanos),
     /// Its answer arrives late.
     AnswerLate(Nanos),
 }
 
-/// The rates of faults in one world.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     chance: Chance,
@@ -177,7 +168,6 @@ impl Faults {
         (at < self.until && draw.u32(0..10_000) < rate && self.strikes(decision)).then_some(draw)
     }
 
-    /// Draws the fault of a request that is sent at this time.
     pub(crate) fn of_request(&mut self, actor: usize, ordinal: u64, at: Nanos, is_watch: bool) -> Option<RequestFault> {
         let draw = self.chance.of("fault of request", actor, ordinal);
         let mut draw = self.draws(draw, self.requests, Decision { what: "request", actor, ordinal }, at)?;
@@ -193,7 +183,6 @@ impl Faults {
         })
     }
 
-    /// Draws the fault of a chunk of a watch.
     pub(crate) fn of_piece(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<PieceFault> {
         let draw = self.chance.of("fault of piece", actor, ordinal);
         let mut draw = self.draws(draw, self.pieces, Decision { what: "piece", actor, ordinal }, at)?;
@@ -218,7 +207,6 @@ impl Faults {
         Some((ends, if draw.bool() { WatchEnd::Cut } else { WatchEnd::Expired }))
     }
 
-    /// Draws the fault of a call.
     pub(crate) fn of_call(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<CallFault> {
         let draw = self.chance.of("fault of call", actor, ordinal);
         let mut draw = self.draws(draw, self.calls, Decision { what: "call", actor, ordinal }, at)?;

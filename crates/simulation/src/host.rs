@@ -1,7 +1,12 @@
 //! A host: a single-threaded runtime with a paused clock, driven step by step. Dropping it ends all its tasks at their
-//! awaits, as a kill does.
+//! awaits, as a kill does. Panics of tasks, which a runtime would swallow, are recorded.
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    panic,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -14,7 +19,6 @@ use crate::entropy::{self, Nanos, Running};
 /// The shortest step: the granularity of tokio's timers.
 pub(crate) const TICK: Nanos = 1_000_000;
 
-/// A host.
 pub(crate) struct Host {
     runtime: Runtime,
     running: Running,
@@ -26,7 +30,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Creates a host that begins now.
     pub(crate) fn new(now: Nanos) -> anyhow::Result<Self> {
         entropy::set_time(now);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -35,7 +38,6 @@ impl Host {
         Ok(Self { runtime, running, now: Cell::new(now), sent: Arc::default(), has_mail: Cell::new(true) })
     }
 
-    /// Returns the notification for its senders.
     pub(crate) fn sent(&self) -> Arc<Notify> {
         Arc::clone(&self.sent)
     }
@@ -87,9 +89,34 @@ impl Host {
         output
     }
 
-    /// Spawns a task on it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
         self.deliver();
     }
+}
+
+thread_local! {
+    static RECORDS: Cell<bool> = const { Cell::new(false) };
+    static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Records the panics of this thread instead of printing them.
+pub(crate) fn record_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let default = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if RECORDS.get() {
+                RECORDED.with_borrow_mut(|recorded| recorded.push(info.to_string()));
+            } else {
+                default(info);
+            }
+        }));
+    });
+    RECORDS.set(true);
+}
+
+/// Takes the panics since the last call.
+pub(crate) fn taken_panics() -> Vec<String> {
+    RECORDED.with_borrow_mut(std::mem::take)
 }

@@ -15,19 +15,17 @@ use tokio::time::sleep;
 
 use crate::{
     actor::{self, Script, tolerate},
-    chance::Chance,
     network::Port,
+    plan::Chance,
     setup,
 };
 
 /// The CustomResourceDefinition of the infrastructure's templates.
 const TEMPLATES: &str = "cloudmachinetemplates.infrastructure.cluster.x-k8s.io";
-/// Cluster API's kinds.
 const PLURALS: [&str; 5] = ["clusters", "machinedeployments", "machinesets", "machinepools", "machines"];
 /// The interval at which the script is polled.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Returns true if kinds change in a world.
 pub(crate) fn change(seed: u64) -> bool {
     Chance::new(seed).of("kinds", 0, 0).u32(0..3) == 0
 }

@@ -2,13 +2,10 @@
 
 mod actor;
 mod autoscaler;
-mod chance;
 mod controllers;
 mod copy;
-mod denials;
 mod entropy;
 mod faults;
-mod habits;
 mod host;
 mod kinds;
 mod ledger;
@@ -17,22 +14,17 @@ mod network;
 mod operator;
 mod outages;
 mod outcome;
-mod overloads;
 mod owners;
-mod panics;
 mod people;
 mod plan;
-mod rights;
 mod setup;
-mod shortage;
 mod tasks;
 mod tenant;
 mod workloads;
 mod world;
 
 pub use faults::Decision;
-pub use habits::Habits;
 pub use ledger::{Check, Finding};
 pub use outcome::{Outcome, shrink};
-pub use plan::{Plan, Report};
+pub use plan::{Habits, Plan, Report};
 pub use world::run;

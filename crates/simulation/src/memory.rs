@@ -11,25 +11,22 @@ use tokio::time::sleep;
 
 use crate::{
     actor::{self, Script},
-    chance::Chance,
     network::Port,
     people,
+    plan::Chance,
     setup::Group,
 };
 
-/// The name of each ConfigMap.
 const NAME: &str = "remembered-nodes";
 /// More than a ConfigMap may hold together with entries.
 const MUCH: usize = 690 << 10;
 /// The time in which all templates are served again once it is quiet, and controllers have seen them.
 const SERVED_AGAIN: Duration = Duration::from_secs(60);
 
-/// Returns the empty ConfigMap of a namespace.
 pub(crate) fn config_map(namespace: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": namespace}})
 }
 
-/// Returns the ConfigMaps of these namespaces.
 pub(crate) fn keys(namespaces: &[&str]) -> Vec<ObjectKey> {
     namespaces.iter().map(|namespace| ObjectKey::new(*namespace, NAME)).collect()
 }

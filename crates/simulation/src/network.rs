@@ -39,16 +39,13 @@ pub(crate) const MANAGEMENT: ApiId = 0;
 /// A body that comes whole or in chunks.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A sent message.
 pub(crate) struct Sent {
     pub(crate) at: Nanos,
     pub(crate) from: HostId,
     pub(crate) message: Message,
 }
 
-/// A message.
 pub(crate) enum Message {
-    /// A request to the API.
     Request(ApiRequest),
     /// A chunk of a watch, or its end.
     Piece(u64, Option<Bytes>),
@@ -64,7 +61,6 @@ pub(crate) enum Message {
     Note(String),
 }
 
-/// A request to the API.
 pub(crate) struct ApiRequest {
     /// The API: that of the management cluster, or of a workload cluster with one of its own.
     pub(crate) to: ApiId,
@@ -73,7 +69,6 @@ pub(crate) struct ApiRequest {
     pub(crate) reply: oneshot::Sender<Result<Response<Body>, BoxError>>,
 }
 
-/// A call to the program.
 pub(crate) struct Call {
     /// The number of the copy.
     pub(crate) to: usize,
@@ -87,7 +82,6 @@ pub(crate) struct Call {
 /// An answer to a call, or `Err` if the connection is cut.
 pub(crate) type RpcResult = Result<Answer, BoxError>;
 
-/// An answer to a unary call.
 pub(crate) struct Answer {
     parts: http::response::Parts,
     /// The message with its gRPC prefix of five bytes.
@@ -98,7 +92,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads the whole body.
     pub(crate) async fn read<B: http_body::Body<Data = Bytes>>(response: Response<B>) -> Result<Self, B::Error> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?;
@@ -115,7 +108,6 @@ impl Answer {
     }
 }
 
-/// The network port of a host.
 #[derive(Clone)]
 pub(crate) struct Port {
     from: HostId,
@@ -131,7 +123,6 @@ impl Port {
         Self { from, outbox: Arc::clone(outbox), sent: host.sent(), cluster: 0, workload: MANAGEMENT }
     }
 
-    /// Returns the port of one who belongs to a Cluster of a fleet.
     pub(crate) fn of_cluster(&self, cluster: usize) -> Self {
         Self { cluster, workload: cluster + 1, ..self.clone() }
     }
@@ -151,7 +142,6 @@ impl Port {
         self.client_of(MANAGEMENT, policy)
     }
 
-    /// Returns a client of the workload cluster's API.
     pub(crate) fn workload(&self, policy: Policy) -> kube::Client {
         self.client_of(self.workload, policy)
     }
@@ -187,12 +177,10 @@ fn heard_within(body: Body, silence: Duration) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// Returns the error of a lost connection.
 pub(crate) fn cut() -> BoxError {
     BoxError::from(io::Error::from(io::ErrorKind::ConnectionReset))
 }
 
-/// A client of one copy.
 #[derive(Clone)]
 pub(crate) struct Caller {
     port: Port,

@@ -15,8 +15,8 @@ use tonic::Code;
 
 use crate::{
     actor::Script,
-    chance::Chance,
     network::{Caller, Port},
+    plan::Chance,
 };
 
 /// Returns the milliseconds between two calls. Some worlds are left to Cluster Autoscaler, and in most of the others

@@ -17,8 +17,8 @@ use tokio::{
 
 use crate::{
     actor::{self, Script, tolerate},
-    chance::Chance,
     network::Port,
+    plan::Chance,
     setup::{self, Group, Place, SERVED},
 };
 
@@ -27,7 +27,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The longest wait for a copy's write.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The owner of one Cluster.
 pub(crate) struct Owner {
     port: Port,
     place: Place,

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use crate::{
     actor::{self, Script},
-    chance::Chance,
     entropy::{self, Nanos},
     network::Port,
+    plan::Chance,
     setup::{Group, LABELS, MAX_SIZE, MIN_SIZE, POOL, UNNEEDED},
 };
 
@@ -57,7 +57,6 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Scrip
     }
 }
 
-/// Returns the objects of a kind in the namespace of a group.
 pub(crate) fn api(port: &Port, group: &Group, kind: &str) -> Api<DynamicObject> {
     actor::objects(port, &GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind), Some(group.namespace))
 }

@@ -1,8 +1,15 @@
-//! The plan of a world, and the report on it.
+//! The plan of a world, its decisions, and the report on it. Each decision is drawn from the seed, its subject, its actor
+//! and its ordinal, so removing one doesn't change another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
-use crate::{Decision, Finding, Habits};
+use fastrand::Rng;
+
+use crate::{Decision, Finding};
 
 /// The plan of a world.
 #[derive(Clone, Debug)]
@@ -71,4 +78,47 @@ pub struct Report {
     pub exceptions: BTreeMap<&'static str, u64>,
     /// The faults that struck, and the acts of all actors.
     pub struck: Vec<Decision>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chance {
+    seed: u64,
+}
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// Returns the seed of the decisions about one of several Clusters. Those about the first are the world's own.
+    pub(crate) fn seed_of_cluster(self, number: usize) -> u64 {
+        if number == 0 { self.seed } else { self.of("cluster", number, 0).u64(..) }
+    }
+
+    /// Returns the random generator of one decision.
+    pub(crate) fn of(self, what: &str, actor: usize, ordinal: u64) -> Rng {
+        // The hasher's keys are fixed, unlike those of a HashMap.
+        let mut hasher = DefaultHasher::new();
+        (self.seed, what, actor, ordinal).hash(&mut hasher);
+        Rng::with_seed(hasher.finish())
+    }
+}
+
+/// The behaviour of controllers and Machines.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub enum Habits {
+    /// Views lag by milliseconds, writes succeed, and every Machine joins.
+    #[default]
+    Calm,
+    /// As the seed says: views that lag by up to 40 s, writes that fail, restarts, Machines that never join or hang.
+    Any,
+}
+
+impl fmt::Display for Habits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Calm => "calm",
+            Self::Any => "any",
+        })
+    }
 }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use sandbox::engine::PoolWays;
 use serde_json::{Value, json};
 
-use crate::chance::Chance;
+use crate::plan::Chance;
 
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
@@ -36,18 +36,14 @@ pub(crate) fn places(chance: Chance, is_fleet: bool) -> Vec<Place> {
         _ => vec![first, beside, namesake],
     }
 }
-/// The annotation of a group's min size.
 pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-/// The annotation of a group's max size.
 pub(crate) const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The annotation of the labels of a group's Nodes.
 pub(crate) const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
-/// The annotation of an autoscaling option.
 pub(crate) const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
 /// The label by which Pods select Nodes of one group.
 pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
-/// A node group.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) kind: &'static str,
@@ -93,7 +89,6 @@ pub(crate) fn pool_ways(chance: Chance) -> Option<PoolWays> {
     (draw.u32(0..4) > 0).then(|| PoolWays { lag, minds_marks: draw.bool() })
 }
 
-/// Draws one or two groups of a tenant.
 pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Group> {
     let count = draw.u32(1..3);
     let group = |number| {
@@ -106,7 +101,6 @@ pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Gro
 }
 
 impl Group {
-    /// Returns the id in the protocol.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}/{}", self.kind, self.namespace, self.name)
     }
@@ -118,7 +112,6 @@ impl Group {
         chosen && cpu <= i64::from(self.cpu) * 950
     }
 
-    /// Returns the label of its Nodes.
     pub(crate) fn pool(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(POOL.to_owned(), self.name.clone())])
     }
@@ -195,12 +188,10 @@ pub(crate) fn definition() -> Value {
     })
 }
 
-/// Returns the infrastructure's templates in a namespace.
 pub(crate) fn templates(namespace: &str) -> [Value; 3] {
     [2, 4, 8].map(|cpu| template(cpu, namespace))
 }
 
-/// Returns all objects of a tenant.
 pub(crate) fn tenants_objects(groups: &[Group], namespace: &str, has_cluster: bool) -> Vec<Value> {
     let cluster = has_cluster.then(|| cluster(namespace));
     cluster.into_iter().chain([template(4, namespace)]).chain(groups.iter().map(Group::object)).collect()

@@ -20,18 +20,16 @@ use tokio::{
 };
 
 use crate::{
-    chance::Chance,
     entropy::{self, Nanos},
     faults::Decision,
+    plan::Chance,
 };
 
-/// The longest pause of a task.
 const LONGEST: u64 = 60_000;
 
 /// The state that schedulers share with the world.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
-    /// The pauses that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
     /// The times of the pauses, with the copy.
     pub(crate) pauses: Arc<Mutex<Vec<Pause>>>,
@@ -75,13 +73,11 @@ impl Scheduler {
         Self { inner: Arc::new(Inner { chance, copy, until, shuffled, starved, skipped, shared, tasks }) }
     }
 
-    /// Returns a spawner that runs the copy's tasks under this scheduler.
     pub(crate) fn spawner(&self, runtime: &Handle) -> Spawner {
         let scheduler = self.clone();
         Spawner::from(runtime).around(move |task| Box::pin(scheduler.schedule(task)))
     }
 
-    /// Puts a task under this scheduler.
     pub(crate) fn schedule<F: Future + Unpin>(&self, task: F) -> Scheduled<F> {
         let number = self.inner.tasks.fetch_add(1, Ordering::Relaxed);
         let is_starved = self.inner.chance.of("starved", self.inner.copy, number).u32(0..100) < self.inner.starved;
@@ -89,7 +85,6 @@ impl Scheduler {
     }
 }
 
-/// A task under a scheduler.
 pub(crate) struct Scheduled<F> {
     task: F,
     scheduler: Scheduler,

@@ -17,19 +17,17 @@ use tokio::time::sleep;
 
 use crate::{
     actor::{self, Script, tolerate},
-    chance::Chance,
     network::Port,
+    plan::Chance,
     setup::{self, Group},
 };
 
-/// The tenant's namespace.
 const NAMESPACE: &str = "team-b";
 /// The longest virtual time with a namespace, or without.
 const LONGEST: u64 = 700;
 /// The number of ordinals reserved for the acts of one life of the tenant.
 const LIFE: u64 = 16;
 
-/// Returns true if a world has a tenant.
 pub(crate) fn comes(seed: u64) -> bool {
     Chance::new(seed).of("tenant", 0, 0).u32(0..3) == 0
 }

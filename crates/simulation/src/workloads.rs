@@ -19,9 +19,9 @@ use tokio::time::sleep;
 
 use crate::{
     actor::{self, Script},
-    chance::Chance,
     entropy::{self, Nanos, SECOND},
     network::Port,
+    plan::Chance,
 };
 
 const NAMESPACE: &str = "apps";
@@ -123,7 +123,6 @@ pub(crate) async fn run(
 }
 
 impl Workloads {
-    /// Changes the Deployments.
     fn change(&mut self, draw: &mut Rng) {
         let count = self.deployments.len();
         let (most, replicas) = MOST;

@@ -9,9 +9,8 @@ use tonic::Code;
 use super::{
     Author, Check, EXCUSED, Group, Ledger, Machine,
     calls::{Asked, Request},
-    increases::GIVEN_UP,
     refusals::OLD,
-    sizes::SizeWrite,
+    sizes::{GIVEN_UP, SizeWrite},
     taken::{GONE_EARLY, LATE_SIZE},
 };
 use crate::{
@@ -92,7 +91,6 @@ impl Ledger {
         }
     }
 
-    /// Checks a copy's write of a Machine.
     pub(super) fn writes_machine(&mut self, copy: usize, uid: &str, before: Option<&Machine>, after: &Machine) {
         let is_pool = after.group.starts_with("MachinePool/");
         let is_ours = |machine: &Machine| machine.marked_since().is_some();
@@ -120,7 +118,6 @@ impl Ledger {
         }
     }
 
-    /// Checks a Machine that a copy has deleted or marked.
     fn removes(&mut self, copy: usize, uid: &str, machine: &Machine) {
         let (id, name) = (machine.group.clone(), machine.name.clone());
         self.begins(copy, "the deletion of a Machine", &id);

@@ -9,8 +9,8 @@ use tonic::Code;
 
 use super::{
     Answered, Check, Ledger,
+    answers::lasting,
     calls::{Asked, Request, decode},
-    instances::lasting,
     watches::Kind,
 };
 use crate::{
@@ -23,7 +23,6 @@ const NOTICED: Nanos = SECOND / 2;
 /// The time after a Cluster's return in which copies fill its index.
 const RETURNS: Nanos = 130 * SECOND;
 
-/// The standing of a ledger's Cluster in its fleet.
 #[derive(Debug)]
 pub(super) struct Standing {
     place: Place,
@@ -46,7 +45,6 @@ impl Standing {
         object["metadata"]["namespace"] == self.place.namespace && cluster == Some(self.place.name)
     }
 
-    /// Returns true if it is the name of the Cluster.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.place.name == name
     }
@@ -57,7 +55,6 @@ impl Standing {
 }
 
 impl Ledger {
-    /// Returns true if the Cluster is one of a fleet.
     pub(super) fn is_of_fleet(&self) -> bool {
         self.standing.is_some()
     }
@@ -72,7 +69,6 @@ impl Ledger {
         self.standing.as_ref().is_none_or(|standing| standing.has_been_served_for(time, at))
     }
 
-    /// Records a change of the Cluster itself.
     pub(super) fn cluster(&mut self, change: ChangeKind, object: &Value) {
         let (now, revision) = (self.now, self.revision);
         let Some(standing) = &mut self.standing else { return };
@@ -111,7 +107,6 @@ impl Ledger {
         }
     }
 
-    /// Checks an answer to a Cluster's caller.
     pub(super) fn is_of_caller(&mut self, asked: &Asked, answered: &Answered<'_>) {
         let Some(code) = answered.code.filter(|_| self.is_of_fleet()) else { return };
         let copy = asked.copy;
@@ -176,7 +171,6 @@ impl Ledgers {
         Self { all: vec![Ledger::default()] }
     }
 
-    /// Creates the ledgers of a fleet.
     pub(crate) fn of_fleet(places: &[Place]) -> Self {
         let ledger = |place: &Place| Ledger { standing: Some(Standing::new(*place)), ..Ledger::default() };
         Self { all: places.iter().map(ledger).collect() }
@@ -190,7 +184,6 @@ impl Ledgers {
         &mut self.all[cluster]
     }
 
-    /// Does something with all ledgers.
     pub(crate) fn each(&mut self, act: impl FnMut(&mut Ledger)) {
         self.all.iter_mut().for_each(act);
     }

@@ -55,7 +55,6 @@ impl Entry {
     }
 }
 
-/// Parses a quantity of bytes.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -64,7 +63,6 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
 }
 
 impl Ledger {
-    /// Records a Node.
     pub(super) fn remembers_node(&mut self, kind: ChangeKind, node: &Value) {
         let Some(name) = node["metadata"]["name"].as_str() else { return };
         let Some(memory) = node["status"]["allocatable"]["memory"].as_str().and_then(bytes) else { return };

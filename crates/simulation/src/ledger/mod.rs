@@ -1,20 +1,14 @@
 //! The rules for every revision of the API and every answer of the program. They read only objects and messages, never
 //! the program's own state, and must share no rule with it.
 
+mod answers;
 mod calls;
 mod deletions;
 mod fleet;
-mod groups;
-mod increases;
-mod instances;
 mod memory;
-mod nodes;
 mod objects;
-mod places;
 mod refusals;
 mod rest;
-mod rollouts;
-mod sent;
 mod sizes;
 mod taken;
 mod watches;
@@ -35,10 +29,9 @@ use self::{
     deletions::Removal,
     fleet::Standing,
     memory::Memory,
-    places::Counts,
     refusals::Refusal,
-    rollouts::Set,
     sizes::SizeWrite,
+    taken::{Counts, Set},
     watches::{Kind, Watches},
 };
 use crate::{
@@ -46,12 +39,15 @@ use crate::{
     tasks::Pause,
 };
 
-pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting, memory::bytes, sent::is_dry_run};
+pub(crate) use self::{
+    answers::lasting,
+    calls::{Answered, is_dry_run},
+    fleet::Ledgers,
+    memory::bytes,
+};
 
-/// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Author {
-    /// A copy of the program.
     Copy(usize),
     /// Cluster API's controllers and kubelets.
     Controllers,
@@ -144,7 +140,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A node group.
 #[derive(Clone, Debug, Default)]
 struct Group {
     size: i64,
@@ -181,7 +176,6 @@ struct Group {
 }
 
 impl Group {
-    /// Returns the bounds that it has had since a time.
     fn bounds_since(&self, since: Nanos) -> impl Iterator<Item = (i64, i64)> {
         let first = self.bounds.iter().rposition(|(from, ..)| *from <= since).unwrap_or_default();
         self.bounds[first..].iter().map(|(_, min, max)| (*min, *max))
@@ -213,7 +207,6 @@ const EXCUSED: Nanos = 900 * SECOND;
 /// the controllers.
 const POOL_WAITS: Nanos = 900 * SECOND;
 
-/// A Machine.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     group: String,
@@ -222,7 +215,6 @@ struct Machine {
     node: Option<String>,
     provider_id: String,
     is_deleting: bool,
-    /// The author of its deletion.
     deleted_by: Option<Author>,
     /// The time since which it is being deleted.
     deleting_since: Option<Nanos>,
@@ -243,7 +235,6 @@ impl Machine {
     }
 }
 
-/// The state of all rules.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact about the world that is looked at")]
 pub(crate) struct Ledger {
@@ -449,12 +440,10 @@ impl Ledger {
         std::mem::take(&mut self.findings)
     }
 
-    /// Returns the size of a group.
     pub(crate) fn size(&self, id: &str) -> Option<i64> {
         self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
     }
 
-    /// Returns the max size of a group.
     pub(crate) fn max(&self, id: &str) -> Option<i64> {
         self.groups.get(id).map(|group| group.max)
     }

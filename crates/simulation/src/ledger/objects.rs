@@ -1,6 +1,6 @@
-//! Checks on each new state of an object.
+//! Checks on each new state of an object, and on Nodes: the time that each existed without the labels of its group.
 
-use sandbox::api::ChangeKind;
+use sandbox::{Object, api::ChangeKind};
 use serde_json::Value;
 
 use super::{
@@ -9,29 +9,20 @@ use super::{
     taken::{FOREIGN_SIZE, OLD_SIZE, POOL},
     watches::Kind,
 };
+use crate::entropy::{Nanos, SECOND};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object["metadata"][field].as_str().unwrap_or_default()
-}
-
-fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["annotations"][key].as_str()
-}
-
 fn controller(object: &Value) -> Option<(&str, &str)> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    let owner = object.controller()?;
     Some((owner["kind"].as_str()?, owner["name"].as_str()?))
 }
 
 impl Ledger {
     pub(super) fn object(&mut self, change: ChangeKind, object: &Value, author: Author) {
-        let (kind, namespace, name) =
-            (object["kind"].as_str().unwrap_or_default(), text(object, "namespace"), text(object, "name"));
+        let (kind, namespace, name) = (object.kind(), object.namespace(), object.name());
         let id = format!("{kind}/{namespace}/{name}");
         match kind {
             "Cluster" => self.cluster(change, object),
@@ -55,7 +46,7 @@ impl Ledger {
     }
 
     fn group(&mut self, change: ChangeKind, id: &str, object: &Value, author: Author) {
-        let number = |key: &str| annotation(object, key).and_then(|text| text.parse().ok());
+        let number = |key: &str| object.annotation(key).and_then(|text| text.parse().ok());
         let (Some(min), Some(max)) = (number(MIN), number(MAX)) else { return };
         if change == ChangeKind::Deleted {
             if let Some(group) = self.groups.get_mut(id) {
@@ -65,8 +56,8 @@ impl Ledger {
             return;
         }
         self.gone.remove(id);
-        let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
-        let generation_now = object["metadata"]["generation"].as_i64().unwrap_or_default();
+        let is_deleting = object.deleting();
+        let generation_now = object.generation();
         let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
@@ -178,8 +169,8 @@ impl Ledger {
     }
 
     fn machine(&mut self, change: ChangeKind, object: &Value, author: Author) {
-        let uid = text(object, "uid").to_owned();
-        let namespace = text(object, "namespace");
+        let uid = object.uid().to_owned();
+        let namespace = object.namespace();
         let group = match controller(object) {
             Some(("MachineSet", set)) => {
                 self.sets.get(&format!("{namespace}/{set}")).cloned().unwrap_or_else(|| set.to_owned())
@@ -188,10 +179,10 @@ impl Ledger {
             None => String::new(),
         };
         let before = self.machines.get(&uid).cloned();
-        let mark = annotation(object, DELETE_MACHINE).map(str::to_owned);
+        let mark = object.annotation(DELETE_MACHINE).map(str::to_owned);
         let known = before.as_ref().and_then(|machine| machine.mark.clone());
         let now = self.now;
-        let is_deleting = object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted;
+        let is_deleting = object.deleting() || change == ChangeKind::Deleted;
         let deleted_by =
             before.as_ref().and_then(|machine| machine.deleted_by).or_else(|| is_deleting.then_some(author));
         let deleting_since =
@@ -200,7 +191,7 @@ impl Ledger {
             before.as_ref().and_then(|machine| machine.deleting_at).or_else(|| is_deleting.then_some(self.revision));
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
-            name: text(object, "name").to_owned(),
+            name: object.name().to_owned(),
             node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_deleting,
@@ -232,5 +223,43 @@ impl Ledger {
         if is_new {
             self.comes(&group);
         }
+    }
+}
+
+/// The time for which a Node must be ready before Cluster Autoscaler may remember it for its group.
+const SEEN: Nanos = 5 * SECOND;
+
+impl Ledger {
+    pub(super) fn node(&mut self, kind: ChangeKind, node: &Value) {
+        self.remembers_node(kind, node);
+        let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        match kind {
+            ChangeKind::Deleted => {
+                self.nodes.remove(provider_id);
+                self.change(Kind::Nodes, "");
+            }
+            ChangeKind::Added | ChangeKind::Modified => {
+                if self.nodes.insert(provider_id.to_owned(), name.to_owned()).is_none() {
+                    self.change(Kind::Nodes, "");
+                }
+            }
+        }
+        let labels = node["metadata"]["labels"].as_object();
+        let is_bare = !labels.is_some_and(|labels| labels.contains_key(crate::setup::POOL));
+        if is_bare && kind != ChangeKind::Deleted {
+            self.bare.entry(provider_id.to_owned()).or_insert(self.now);
+        } else if let Some(since) = self.bare.remove(provider_id)
+            && self.now.saturating_sub(since) > SEEN
+            && let Some(machine) = self.machines.values().find(|machine| machine.provider_id == provider_id)
+        {
+            self.without_labels.insert(machine.group.clone());
+        }
+    }
+
+    /// Returns true if a Node of a group existed for long without the group's labels: Cluster Autoscaler may take it as
+    /// the group's template as long as the group has no other.
+    pub(crate) fn was_without_labels(&self, group: &str) -> bool {
+        self.without_labels.contains(group)
     }
 }

@@ -15,7 +15,6 @@ const HANGS: Nanos = 100 * SECOND;
 const KEPT: &str = "the infrastructure of a MachinePool has kept a named Machine, and taken another one";
 
 impl Ledger {
-    /// Checks the state at rest.
     pub(crate) fn at_rest(&mut self) {
         let (mut found, mut kept) = (Vec::new(), 0);
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {

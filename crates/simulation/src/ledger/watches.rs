@@ -34,7 +34,6 @@ const KEPT: Nanos = 20 * SECOND;
 /// The limit of the time for which ended calls, and the causes of their delay, are remembered.
 const REMEMBERED: Nanos = 700 * SECOND;
 
-/// A kind that copies watch.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Kind {
     Deployments,
@@ -62,7 +61,6 @@ impl Kind {
     }
 }
 
-/// A watch of a copy.
 #[derive(Debug)]
 struct Watch {
     copy: usize,
@@ -92,14 +90,12 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Returns the revision of an event or a bookmark.
 fn revision(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("\"resourceVersion\":\"")?;
     rest.split('"').next()?.parse().ok()
 }
 
 impl Ledger {
-    /// Records that a copy has begun a watch.
     pub(crate) fn watches(&mut self, copy: usize, number: u64, path: &str, query: &str) {
         let from = parameter(query, "resourceVersion").and_then(|text| text.parse().ok());
         let lists = parameter(query, "sendInitialEvents") == Some("true");
@@ -119,7 +115,6 @@ impl Ledger {
         self.watches.open.insert(number, watch);
     }
 
-    /// Records a chunk of a watch that has arrived.
     pub(crate) fn shown(&mut self, number: u64, piece: &[u8]) {
         let now = self.now;
         let Some(watch) = self.watches.open.get_mut(&number) else { return };
@@ -157,7 +152,6 @@ impl Ledger {
         }
     }
 
-    /// Records the end of a watch.
     pub(crate) fn unwatched(&mut self, number: u64) {
         if let Some(Watch { copy, kind: Some(kind), .. }) = self.watches.open.remove(&number)
             && !self.is_watched(copy, kind)

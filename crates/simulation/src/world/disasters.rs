@@ -1,19 +1,23 @@
-//! The options and disasters of copies: they drain or are killed, start again, stand still, and their clocks jump.
+//! The options and disasters of copies: they drain or are killed, start again, stand still, their clocks jump, and they
+//! can't reach a workload cluster of a fleet for a while, or to the end: all other Clusters must go on.
 
 use anyhow::Result;
+use http::Response;
 use scale::{AtMinSize, ScaleOptions};
+use tokio::sync::oneshot;
+use tower::BoxError;
 
-use super::{Event, Member, Silence, Stream, World, clusters::namespaces};
+use super::{Event, Member, Stream, World, clusters::namespaces};
 use crate::{
-    chance::Chance,
     copy::Copy,
-    entropy::SECOND,
+    entropy::{Nanos, SECOND},
     faults::Decision,
     host::{Host, TICK},
     ledger::Check,
     memory,
-    network::{HostId, Port},
+    network::{ApiId, ApiRequest, Body, HostId, Port, cut},
     outages::Outage,
+    plan::Chance,
     tasks::Scheduler,
 };
 
@@ -155,7 +159,6 @@ impl World {
         self.at(self.now + seconds * SECOND, Event::Start(copy));
     }
 
-    /// Starts a killed copy again.
     pub(super) fn start(&mut self, copy: usize) -> Result<()> {
         self.trace.line(self.now, &format!("copy {copy} starts"));
         self.start_copy(copy)
@@ -170,7 +173,6 @@ impl World {
         Ok(())
     }
 
-    /// Creates a copy on a new host of this number.
     pub(super) fn new_copy(
         &self,
         id: HostId,
@@ -216,5 +218,86 @@ impl World {
             self.ledger.each(|ledger| ledger.clocks_jump = true);
             self.trace.line(self.now, &format!("the clock of copy {copy} is {by} s off"));
         }
+    }
+}
+
+/// A time in which copies can't reach a workload cluster.
+#[derive(Debug)]
+pub(super) struct Silence {
+    cluster: usize,
+    pub(super) from: Nanos,
+    /// `None` stands for the end of the world.
+    to: Option<Nanos>,
+    /// True if requests are left without an answer; else connections are refused.
+    hangs: bool,
+    /// The requests that have none.
+    held: Vec<oneshot::Sender<Result<Response<Body>, BoxError>>>,
+}
+
+impl Silence {
+    const DECISION: Decision = Decision { what: "workload", actor: 0, ordinal: 0 };
+
+    pub(super) fn of(chance: Chance, clusters: usize, until: Nanos) -> Option<Self> {
+        let mut draw = chance.of("silence", 0, 0);
+        (draw.u32(0..3) > 0).then(|| {
+            let from = draw.u64(0..until.max(1));
+            let lasts = draw.u64(30..1500) * SECOND;
+            let to = draw.bool().then(|| (from + lasts).min(until));
+            Self { cluster: draw.usize(0..clusters), from, to, hangs: draw.bool(), held: Vec::new() }
+        })
+    }
+
+    fn concerns(&self, api: ApiId, at: Nanos) -> bool {
+        api == self.cluster + 1 && at >= self.from && self.to.is_none_or(|to| at < to)
+    }
+}
+
+impl World {
+    /// Begins the silence of a workload cluster: nothing more comes of what copies watch there.
+    pub(super) fn falls_silent(&mut self, silence: Silence) {
+        if !self.faults.strikes(Silence::DECISION) {
+            return;
+        }
+        self.trace.line(self.now, &format!("{silence:?}"));
+        let copies = 1..=self.copies;
+        let is_meant = |stream: &Stream| stream.api == silence.cluster + 1 && copies.contains(&stream.to);
+        let mut numbers: Vec<_> =
+            self.streams.iter().filter(|(_, it)| is_meant(it)).map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            if !silence.hangs {
+                self.piece(number, None);
+            } else if let Some(stream) = self.streams.get_mut(&number) {
+                stream.is_silent = true;
+                let now = self.now;
+                self.ledger.each(|ledger| ledger.silences(number, now));
+            }
+        }
+        self.silence = Some(silence);
+    }
+
+    /// Takes a request of a copy to a workload cluster that it can't reach.
+    pub(super) fn unreached(&mut self, at: Nanos, from: HostId, request: ApiRequest) -> Option<ApiRequest> {
+        let copy = self.copy_of(from);
+        if let Some(silence) = self.silence.as_mut().filter(|silence| silence.to.is_some_and(|to| at >= to)) {
+            silence.held.clear();
+        }
+        let Some(silence) = self.silence.as_mut().filter(|silence| silence.concerns(request.to, at)) else {
+            return Some(request);
+        };
+        let Some(copy) = copy else { return Some(request) };
+        self.ledger.of_mut(silence.cluster).troubles(copy);
+        if silence.hangs {
+            silence.held.push(request.reply);
+        } else {
+            self.at(at, Event::Answer(from, request.reply, Err(cut())));
+        }
+        None
+    }
+
+    /// Returns the numbers of the Clusters that copies can reach at the end.
+    pub(super) fn reached(&self) -> Vec<usize> {
+        let unreached = self.silence.as_ref().filter(|silence| silence.to.is_none()).map(|silence| silence.cluster);
+        (0..self.clusters.len()).filter(|cluster| Some(*cluster) != unreached).collect()
     }
 }

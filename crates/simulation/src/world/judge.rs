@@ -24,7 +24,6 @@ const TAKES_ANY: &str = "the infrastructure of a MachinePool without Machines ta
 /// The time for which no Node is scaled down of a group that is left alone: ten years, in nanoseconds.
 const HELD_FOR: &str = "315360000000000000";
 
-/// The number of requests at rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AtRest {
     watches: u64,
@@ -161,7 +160,6 @@ impl World {
         }
     }
 
-    /// Returns the providerIDs of a Cluster's ready Nodes.
     fn ready_nodes(&self, cluster: usize) -> BTreeSet<String> {
         let is_ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array();

@@ -1,18 +1,14 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that
 //! schedules every message.
 
-mod actors;
-mod calls;
 mod clusters;
 mod disasters;
 mod judge;
 mod requests;
-mod silence;
-mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    hash::Hasher as _,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
@@ -32,31 +28,22 @@ use tower::BoxError;
 
 use self::{
     clusters::{Cluster, objects},
-    disasters::Ways,
+    disasters::{Silence, Ways},
     judge::AtRest,
-    silence::Silence,
-    trace::{Trace, hash},
 };
 use crate::{
     actor::Script,
-    chance::Chance,
     controllers::{self, Driver},
     copy::Copy,
-    denials::Denials,
     entropy::{self, Nanos, SECOND},
     faults::{CallFault, Faults, RequestFault},
-    habits::Habits,
-    host::{Host, TICK},
+    host::{self, Host, TICK},
     kinds,
     ledger::{Author, Check, Ledger, Ledgers},
     network::{ApiId, ApiRequest, Body, Call, HostId, MANAGEMENT, Message, Port, RpcResult, Sent},
-    outages::Outage,
-    overloads::Overloads,
-    panics,
-    plan::{Plan, Report},
-    rights::Rights,
+    outages::{Denials, Outage, Overloads, Rights, Shortage},
+    plan::{Chance, Habits, Plan, Report},
     setup,
-    shortage::Shortage,
     tasks::{self, Scheduler},
 };
 
@@ -82,7 +69,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let plan = plan.clone();
     let thread = std::thread::Builder::new().name(format!("seed {}", plan.seed)).spawn(move || {
         entropy::seed(plan.seed);
-        panics::record();
+        host::record_panics();
         World::new(plan)?.run()
     })?;
     thread.join().map_err(|_| anyhow::anyhow!("the world panicked"))?
@@ -115,7 +102,6 @@ enum Event {
     Silence(Silence),
 }
 
-/// A call under way.
 struct Calling {
     from: HostId,
     copy: usize,
@@ -187,7 +173,6 @@ struct World {
     next_stream: u64,
     calls: BTreeMap<u64, Calling>,
     next_call: u64,
-    /// The number of requests that each host has sent.
     requests: HashMap<HostId, u64>,
     /// The number of calls that each host has sent.
     sent_calls: HashMap<HostId, u64>,
@@ -315,7 +300,6 @@ impl World {
         1 + self.copies
     }
 
-    /// Returns the copy that a host is or was.
     fn copy_of(&self, host: HostId) -> Option<usize> {
         let is_copy = (1..=self.copies).contains(&host) || matches!(self.members.get(host), Some(Member::Copy(_)));
         is_copy.then(|| host - 1)
@@ -385,7 +369,7 @@ impl World {
                 ledger.paused(&mut pauses.clone());
             });
             self.observe(Author::Controllers);
-            for panic in panics::taken() {
+            for panic in host::taken_panics() {
                 self.ledger.find(Check::Panic, panic);
             }
         }
@@ -408,7 +392,6 @@ impl World {
         }
     }
 
-    /// Returns an API as it is served.
     fn api_of(&self, api: ApiId) -> &InProcess {
         if api == MANAGEMENT { &self.api } else { &self.workloads[api - 1] }
     }
@@ -483,4 +466,27 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The trace of a world: a hash of all that happens, and the lines themselves if they are wanted.
+#[derive(Default)]
+struct Trace {
+    hasher: DefaultHasher,
+    kept: Option<Vec<String>>,
+}
+
+impl Trace {
+    fn line(&mut self, now: Nanos, line: &str) {
+        (now, line).hash(&mut self.hasher);
+        if let Some(kept) = &mut self.kept {
+            let (seconds, milliseconds) = (now / SECOND, now % SECOND / TICK);
+            kept.push(format!("{seconds:>8}.{milliseconds:03} {line}"));
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
