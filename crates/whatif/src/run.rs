@@ -646,6 +646,8 @@ impl Scene<'_> {
             "a lack of capacity, Machines that fail, and a kubelet's start: every Machine becomes a Node".to_owned(),
         );
         not_simulated.push("volumes' binding, rollouts of Deployments, autoscalers of Pods, and webhooks".to_owned());
+        not_simulated
+            .push("drivers of devices and volumes: a new Node has neither a ResourceSlice nor a CSINode".to_owned());
         not_simulated.push(format!("the end of a Job's Pods, unless the Job states it in the annotation {DURATION}"));
         not_simulated
     }
