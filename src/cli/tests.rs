@@ -467,5 +467,5 @@ fn the_documented_flags_are_those_there_are() {
 
 #[test]
 fn the_programs_own_name_is_known_as_that_of_a_copy() {
-    assert!(rules::writing::is_own(env!("CARGO_PKG_NAME")));
+    assert!(rules::field_manager::is_own(env!("CARGO_PKG_NAME")));
 }

@@ -109,8 +109,8 @@ impl Provider {
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.
     #[must_use]
-    pub fn remembered(&self) -> usize {
-        self.callers.remembered()
+    pub fn busy_groups(&self) -> usize {
+        self.callers.busy_groups()
     }
 
     /// Stops all tasks, and waits for them.

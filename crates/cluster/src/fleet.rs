@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rules::{
     LabelSelector, PriceList, Rules,
     capi::{NotBefore, ObjectKey, Uid},
-    text::LogLimit,
+    log_limit::LogLimit,
 };
 use service::listen::{Check, CheckState, Checks};
 use shared_informer::{Namespaces, Settings, SharedLimit, Spawner, Status};
@@ -30,7 +30,7 @@ use crate::{
     core_kinds::{API_SERVER, CoreKinds},
     dispatch::{ByCluster, Dispatch},
     management::{Management, ManagementOptions},
-    memory,
+    remembered,
     template_store::TemplateStore,
     templates::{KindStates, Templates},
     workload_cluster::{Common, Selection, WorkloadCluster},
@@ -225,7 +225,7 @@ impl Fleet {
         if let Some(memory) = inner.common.templates.memory() {
             for config_map in memory.config_maps() {
                 let factory = core.management().factory().clone();
-                fleet.spawn(memory::follow(Arc::clone(memory), config_map, factory));
+                fleet.spawn(remembered::follow(Arc::clone(memory), config_map, factory));
             }
             let (task, memory) = (Arc::clone(&inner.common), Arc::clone(memory));
             fleet.spawn(async move { task.templates.follow(&memory).await });
@@ -422,7 +422,7 @@ impl Checks for Fleet {
         let core = &self.inner.common.core;
         let mut checks = core.checks(Vec::new);
         checks.extend(core.unread_namespaces());
-        checks.extend(self.memory().into_iter().flat_map(|memory| memory::checks(memory)));
+        checks.extend(self.memory().into_iter().flat_map(|memory| remembered::checks(memory)));
         // Without the core kinds nothing is known of the Clusters.
         let is_in_sync = checks.iter().all(Check::is_ready);
         let clusters = if is_in_sync { self.inner.clusters.lock().clone() } else { BTreeMap::new() };

@@ -11,10 +11,10 @@ pub mod fake;
 mod fleet;
 mod follow;
 mod management;
-mod memory;
 mod metrics;
 mod offers;
 mod reach;
+mod remembered;
 mod template_store;
 mod templates;
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Refresh fail: the index gets the reason, and discovery is repeated.
 //!
 //! Anybody who may write a group chooses the kinds it names. So a kind that isn't served costs an entry and no
-//! request of its own, the number of followed kinds is limited ([`kinds`](super::kinds)), and a kind that isn't named
-//! any more is dropped after a while.
+//! request of its own, the number of followed kinds is limited, and a kind that isn't named any more is dropped after a
+//! while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use rules::{
     capi::{InfrastructureTemplate, KindRef},
-    text::LogLimit,
+    log_limit::LogLimit,
 };
 use service::listen::Check;
 use shared_informer::{Namespaces, Spawner};

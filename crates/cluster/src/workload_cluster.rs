@@ -14,7 +14,7 @@ use super::{
     dispatch::ByCluster,
     fleet::{Left, Standing},
     management::Management,
-    memory,
+    remembered,
     template_store::TemplateStore,
     templates::{FIRST_TEMPLATES, KindStates, TemplatesAtStart, not_followed},
     workload_nodes::{NODES, WorkloadNodes},
@@ -359,7 +359,7 @@ impl WorkloadCluster {
             }
         }));
         checks.extend(not_followed(&others));
-        checks.extend(self.inner.common.templates.memory().into_iter().flat_map(|memory| memory::checks(memory)));
+        checks.extend(self.inner.common.templates.memory().into_iter().flat_map(|memory| remembered::checks(memory)));
         // A kind that a group has just named has no state of its own yet.
         if awaited && checks.iter().all(Check::is_ready) {
             checks.push(Check::pending("templates", FIRST_TEMPLATES));

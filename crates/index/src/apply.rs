@@ -11,7 +11,7 @@ use super::{
     change::Change,
     log::Notice,
     relations::{ByKey, Tail, TemplateKey, cluster_key, group_of, holder_key, owner_of, template_key},
-    remember::{bootstrap_key, is_made_differently},
+    remembered_groups::{bootstrap_key, is_made_differently},
     state::{Index, Inner, LiveState},
     templates::Template,
 };

@@ -6,8 +6,9 @@ use arcstr::ArcStr;
 use rules::capi::{ObjectKey, ScalableKind, ScalableResource, Uid};
 use rules::{
     Bounds, GroupId,
+    group_version::{GroupVersion, NotScalable},
     replacement::Replaced,
-    writing::{GroupVersion, NotScalable, Ongoing},
+    rollout::Ongoing,
 };
 use tokio::{sync::watch, time};
 
@@ -103,10 +104,10 @@ impl Index {
     }
 
     /// Stores a version that was written or read, until the watch has caught up with it.
-    pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
+    pub fn set_known_version(&self, id: &GroupId, version: GroupVersion) {
         let live = &mut self.inner.write().live;
         if let Some(group) = live.groups.get_mut(id) {
-            group.versions.set_written(version, Instant::now());
+            group.versions.set_known(version, Instant::now());
         }
     }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rules::capi::{KindRef, ObjectKey, ScalableKind};
 use rules::{
     self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Remembered, Rollout,
-    remembered::Templates, rollout, writing::Ongoing,
+    remembered::Templates, rollout, rollout::Ongoing,
 };
 use tokio::sync::watch;
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rules::{
     GroupId,
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
-    text::LogLimit,
+    log_limit::LogLimit,
 };
 use shared_informer::{DecodeError, Event, Handler, Object};
 use tokio::time::Instant;

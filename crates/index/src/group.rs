@@ -12,16 +12,13 @@ use prost::bytes::Bytes;
 use rules::capi::{KindRef, Node, ObjectKey, ScalableResource};
 use rules::{
     Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Instance, MachineView, NodeTemplate, Overrides,
-    Problem, Shortage, Source, placeholder,
-    remembered::Templates,
-    replacement::Replaced,
-    rollout,
-    writing::{GroupVersion, Ongoing},
+    Problem, Shortage, Source, group_version::GroupVersion, placeholder, remembered::Templates, replacement::Replaced,
+    rollout, rollout::Ongoing,
 };
 use tokio::time;
 
 use super::{
-    remember::{LastSeen, SmallerNode},
+    remembered_groups::{LastSeen, SmallerNode},
     versions::{Overwritten, OwnSize, Versions},
 };
 

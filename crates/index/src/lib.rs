@@ -11,18 +11,18 @@ mod evaluate;
 pub mod families;
 mod feed;
 mod group;
-mod learned;
 mod log;
 mod members;
-mod memory;
 mod metrics;
 mod multimap;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod objects;
+mod observations;
 mod observe;
 mod relations;
-mod remember;
+mod remembered;
+mod remembered_groups;
 mod resolve;
 mod state;
 mod templates;
@@ -39,9 +39,9 @@ pub use self::{
     group::{Hold, Served},
     log::Notice,
     members::Member,
-    memory::{Memory, MemoryWrite, PlaceView, Reading},
     metrics::{GroupMetrics, GroupSeries, MemoryMetrics, encode_groups},
-    remember::{NodeToLookAt, SmallerNode},
+    remembered::{Memory, MemoryWrite, PlaceView, Reading},
+    remembered_groups::{NodeToLookAt, SmallerNode},
     resolve::{NodeQuery, Resolved},
     state::{Index, LONGEST_LOOP, PinnedGroup},
     templates::{SharedTemplates, Template},

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rules::{Exclusion, GroupId, Problem, ProblemKind, text::LogLimit};
+use rules::{Exclusion, GroupId, Problem, ProblemKind, log_limit::LogLimit};
 use tokio::time::{Duration, Instant};
 
 use super::{

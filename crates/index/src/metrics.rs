@@ -10,7 +10,7 @@ use rules::{FromZero, InstanceCounts, NodeTemplate, Source};
 
 use super::{
     families::{count, gauge, single},
-    memory::{Memory, PlaceView},
+    remembered::{Memory, PlaceView},
     state::Index,
     view::{Detail, GroupSnapshot, Stats},
 };

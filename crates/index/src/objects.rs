@@ -12,7 +12,7 @@ use std::{collections::HashMap, sync::Arc};
 use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use rules::{CapacityWords, ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
+use rules::{CapacityWords, ErrorRules, GroupId, Rules, Scope, TemplateRules, group_version::GroupVersion};
 use serde_json::{Value, json};
 
 use crate::{Change, Index, NodeQuery};

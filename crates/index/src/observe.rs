@@ -11,7 +11,7 @@ use rules::{
 
 use super::{
     group::Group,
-    learned::{MachineSpec, Observation, ObservedNode, Templates, rank},
+    observations::{MachineSpec, Observation, ObservedNode, Templates, rank},
     relations::{ByKey, group_of, owner_of},
     state::LiveState,
 };
@@ -324,7 +324,7 @@ impl LiveState {
 impl LiveState {
     /// Rebuilds the observations from the Nodes that still exist.
     pub(super) fn observe_anew(&mut self) {
-        self.observations = super::learned::Observations::default();
+        self.observations = super::observations::Observations::default();
         let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();
         owners.sort_by_key(|owner| (owner.kind, owner.meta.key.clone()));
         for owner in &owners {

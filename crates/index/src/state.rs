@@ -25,12 +25,12 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     change::KindState,
     group::{FailedDelete, Group},
-    learned::{Observations, Resources},
     log::{FirstSync, GroupLines},
-    memory::Memory,
     multimap::Multimap,
+    observations::{Observations, Resources},
     relations::{ByKey, Holders, Tail, TemplateKey},
-    remember::NodeToLookAt,
+    remembered::Memory,
+    remembered_groups::NodeToLookAt,
     templates::SharedTemplates,
 };
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rules::capi::Uid;
-use rules::writing::GroupVersion;
+use rules::group_version::GroupVersion;
 use serde::{Deserialize, Serialize};
 
 /// The time for which an own write counts while the watch hasn't reported it, if resourceVersions are ordered. It is
@@ -61,7 +61,7 @@ impl Versions {
     }
 
     /// Records a version that was written or read, unless the watch has already reported a later one.
-    pub(super) fn set_written(&mut self, version: GroupVersion, now: Instant) {
+    pub(super) fn set_known(&mut self, version: GroupVersion, now: Instant) {
         let written = Written { version, at: now };
         let is_later = |before: &GroupVersion| !written.is_seen(before);
         if self.shown.as_ref().is_none_or(is_later) {
@@ -145,7 +145,7 @@ mod tests {
     fn written(shown: &str, written: &str, now: Instant) -> Versions {
         let mut versions = Versions::default();
         versions.show(version((2, "a", shown)));
-        versions.set_written(version((5, "a", written)), now);
+        versions.set_known(version((5, "a", written)), now);
         versions
     }
 

@@ -12,8 +12,8 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::capi::{ObjectKey, ScalableKind, ScalableResource};
 use rules::{
-    DeleteConditions, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance, topology,
-    writing::Ongoing,
+    DeleteConditions, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance,
+    rollout::Ongoing, topology,
 };
 use serde::{Deserialize, Serialize};
 

@@ -4,16 +4,23 @@
 //! [`capi`] has Cluster API's objects as they are read. There is no cluster, no client and no I/O here. It must never
 //! panic, whatever an annotation holds.
 
+pub mod architecture;
+pub mod call_error;
 pub mod capacity;
 pub mod capi;
 pub mod drivers;
 pub mod duration;
 pub mod evaluate;
 pub mod failure;
+pub mod field_manager;
+pub mod group_version;
 mod id;
 pub mod instance;
+pub mod label_selector;
 pub mod labels;
+pub mod log_limit;
 mod named;
+mod node_labels;
 pub mod observed;
 pub mod options;
 pub mod placeholder;
@@ -36,8 +43,8 @@ pub mod template;
 pub(crate) mod testing;
 pub mod text;
 pub mod topology;
-pub mod writing;
 
+pub use architecture::{Architecture, UnknownArchitecture};
 pub use capacity::GPU_LABEL;
 pub use drivers::{Driver, DriverKind};
 pub use duration::GoDuration;
@@ -48,7 +55,7 @@ pub use instance::{
     DeleteConditions, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView, PoolView,
     Shortage,
 };
-pub use labels::{LabelSelector, LabelSelectorError};
+pub use label_selector::{LabelSelector, LabelSelectorError};
 pub use observed::{Amounts, ObservedResources, RealNodes, Remembered};
 pub use options::Overrides;
 pub use placeholder::{NodeClaim, PlaceholderRef, template_node_groups};
@@ -62,4 +69,4 @@ pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
 pub use size::{Bounds, SizeError};
 pub use taints::{Taint, TaintEffect};
-pub use template::{Architecture, FromZero, NodeTemplate, TemplateRules, UnknownArchitecture};
+pub use template::{FromZero, NodeTemplate, TemplateRules};

@@ -17,6 +17,15 @@ const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_
 /// A threshold that is below every utilization.
 const NEVER: f64 = -1.0;
 
+/// The rollout of a group, in progress or about to begin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ongoing {
+    /// The evidence for it.
+    pub cause: RolloutCause,
+    /// The time of its beginning: from the objects, or else the time at which this process first saw it.
+    pub since: Timestamp,
+}
+
 /// A MachineDeployment's rollout, under way or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rollout {

@@ -13,9 +13,8 @@ use prost::{Message, bytes::Bytes};
 use regex::Regex;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-pub use self::metadata::{Architecture, UnknownArchitecture};
 use crate::{
-    GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName, capacity,
+    Architecture, GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName, capacity,
     capi::{InfrastructureTemplate, ScalableResource},
     drivers::{self, Driver},
     labels::ARCH,

@@ -19,7 +19,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 /// A Machine, Node or replica on its way out.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum DeletionTarget {
-    /// A Machine without a Node. Its instance changes its id when it is pending, failed or being deleted.
+    /// A Machine without a Node, by its name: the id of its instance differs while it is pending, failed or being deleted.
     Machine(ObjectKey),
     /// A Node, or an instance that isn't a Machine, by its providerID or name.
     Node(String),

@@ -17,8 +17,10 @@ use kube::{
 use opentelemetry::{KeyValue, trace::SpanKind};
 use rules::{
     GroupId,
+    call_error::CallError,
     capi::{Keys, ObjectKey, ScalableKind, Uid},
-    writing::{CallError, GroupVersion, SizeWriter},
+    field_manager::SizeWriter,
+    group_version::GroupVersion,
 };
 use serde::{
     Deserialize,

@@ -8,7 +8,7 @@
 //! too often takes a Node that nobody named. docs/design/writes.md has what else can go wrong.
 //!
 //! Deletes that come together, or while the first Machines are being deleted, are one batch with one smaller size. Where
-//! a DELETE is slow, the size is lowered for the others before: MachineSets replace a Machine as soon as it is gone.
+//! a DELETE is slow, the size isn't kept waiting for it: MachineSets replace a Machine as soon as it is gone.
 
 use std::{pin::pin, time::Duration};
 
@@ -20,10 +20,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 use rules::capi::Uid;
-use rules::{
-    SizeError, size,
-    writing::{CallError, GroupVersion, SizeWriter},
-};
+use rules::{SizeError, call_error::CallError, field_manager::SizeWriter, group_version::GroupVersion, size};
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -38,7 +35,7 @@ use super::{
     refusal, replace,
     request::{self, Request, Target},
     size_write::{Aim, Resize, Written, as_i32},
-    work::Work,
+    turn::Turn,
 };
 use index::{Hold, ScaleView};
 
@@ -60,7 +57,7 @@ pub(super) enum Fate {
     Lowered,
     /// This command has deleted or marked it, and couldn't lower the size for it.
     NotLowered(ScaleError),
-    /// It is gone, or being deleted by somebody else: whoever that is lowers the size, or it is replaced.
+    /// It is gone, or somebody else is deleting it. This command doesn't lower the size for it.
     Going,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
     Unknown,
@@ -88,7 +85,7 @@ struct Waiting {
 
 /// The requests of one turn.
 struct Batch<'a> {
-    work: &'a Work,
+    turn: &'a Turn,
     waiting: Vec<Waiting>,
     /// The Machines that the batch has taken on.
     fates: Vec<(Target, Fate)>,
@@ -111,14 +108,14 @@ struct Decided {
 }
 
 /// Carries out deletes and those that join them, and answers their callers.
-pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
-    let mut batch = Batch { work, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
+pub(super) async fn delete(turn: &Turn, deletes: Vec<Delete>) {
+    let mut batch = Batch { turn, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
     let (begun, mut deletes) = (Instant::now(), deletes);
     while !deletes.is_empty() {
         batch.carry_out(deletes).await;
         let is_open = begun.elapsed() < OPEN_FOR && still_to_lower(&batch.fates).next().is_some();
-        deletes = if is_open { work.shared.lanes.more_deletes(&work.id) } else { Vec::new() };
-        work.note_callers(deletes.iter().map(|delete| &delete.caller));
+        deletes = if is_open { turn.shared.lanes.more_deletes(&turn.id) } else { Vec::new() };
+        turn.note_callers(deletes.iter().map(|delete| &delete.caller));
         for delete in &deletes {
             crate::traces::asked_by(&delete.caller.trace);
         }
@@ -138,11 +135,11 @@ impl Batch<'_> {
                 Err(error) => {
                     let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
-                    self.refuse(counted, &refusal::failed(&self.work.id, &error));
+                    self.refuse(counted, &refusal::failed(&self.turn.id, &error));
                     None
                 }
             };
-            let view = match self.work.view() {
+            let view = match self.turn.view() {
                 Ok(view) => view,
                 Err(error) => return self.refuse(requests, &error),
             };
@@ -152,10 +149,10 @@ impl Batch<'_> {
             if targets.is_empty() {
                 break (accepted, targets);
             }
-            match dry_run_size(self.work, &view.version, size).await {
+            match dry_run_size(self.turn, &view.version, size).await {
                 Ok(()) => break (accepted, targets),
                 Err(TryAgain::Anew) if rounds < MOST_ROUNDS => requests = accepted,
-                Err(TryAgain::Anew) => return self.refuse(accepted, &refusal::changed(&self.work.id)),
+                Err(TryAgain::Anew) => return self.refuse(accepted, &refusal::changed(&self.turn.id)),
                 Err(TryAgain::No(error)) => {
                     self.record_failed(&targets);
                     return self.refuse(accepted, &error);
@@ -165,13 +162,13 @@ impl Batch<'_> {
         // From here on the command runs to its end without its callers.
         let (accepted, gone): (Vec<_>, Vec<_>) = accepted.into_iter().partition(|(delete, _)| !delete.caller.is_gone());
         for (delete, _) in gone {
-            self.work.answer(delete.caller, Err(refusal::abandoned(&self.work.id)));
+            self.turn.answer(delete.caller, Err(refusal::abandoned(&self.turn.id)));
         }
         let is_wanted = |target: &Target| {
             accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
         };
         let targets = targets.into_iter().filter(is_wanted).collect();
-        remove(self.work, targets, &mut self.fates).await;
+        remove(self.turn, targets, &mut self.fates).await;
         for (delete, request) in accepted {
             self.replicas += request.replicas;
             self.instances += request.instances;
@@ -193,17 +190,17 @@ impl Batch<'_> {
     /// Resolves the Nodes of deletes, and answers those for which that fails. An error of the group comes before any
     /// error of its Nodes.
     fn resolve(&self, deletes: Vec<Delete>) -> Vec<(Delete, Request)> {
-        let work = self.work;
+        let turn = self.turn;
         let mut requests = Vec::new();
         for delete in deletes {
-            match work.view().and_then(|_| request::request_of(work, &delete.nodes)) {
+            match turn.view().and_then(|_| request::request_of(turn, &delete.nodes)) {
                 Ok(request) => {
                     if request.instances > 0 {
-                        tracing::warn!(group = %work.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+                        tracing::warn!(group = %turn.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
                     }
                     requests.push((delete, request));
                 }
-                Err(error) => work.answer(delete.caller, Err(error)),
+                Err(error) => turn.answer(delete.caller, Err(error)),
             }
         }
         requests
@@ -212,7 +209,7 @@ impl Batch<'_> {
     /// Counts the Machines of the group, if a request names replicas or instances without one.
     async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, CallError> {
         let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
-        if counts { read::machines(self.work).await.map(Some) } else { Ok(None) }
+        if counts { read::machines(self.turn).await.map(Some) } else { Ok(None) }
     }
 
     /// Decides on requests in the order of their arrival, each as a whole, and answers those that are refused.
@@ -229,7 +226,7 @@ impl Batch<'_> {
                     decided.accepted.push((delete, request));
                 }
                 Err(Refused::BelowMin(error)) => decided.below.push((delete, request, error)),
-                Err(Refused::For(error)) => self.work.answer(delete.caller, Err(error)),
+                Err(Refused::For(error)) => self.turn.answer(delete.caller, Err(error)),
             }
         }
         decided
@@ -238,7 +235,7 @@ impl Batch<'_> {
     /// Decides anew on the requests that would pass the minimum, without those of their Machines that are gone. Where one
     /// still would, a Machine is replaced, or it is refused.
     async fn replace_or_accept(&self, view: &ScaleView, decided: &mut Decided) {
-        let work = self.work;
+        let turn = self.turn;
         for (delete, mut request, below) in std::mem::take(&mut decided.below) {
             let result = match self.decide_below(view, decided, &mut request, below).await {
                 Ok((to, there)) => {
@@ -248,15 +245,15 @@ impl Batch<'_> {
                     continue;
                 }
                 // A replacement is the first write of its request.
-                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&work.id)),
-                Err(Refused::BelowMin(below)) => replace::replace(work, &request, below).await,
+                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&turn.id)),
+                Err(Refused::BelowMin(below)) => replace::replace(turn, &request, below).await,
                 Err(Refused::For(error)) => Err(error),
             };
-            work.answer(delete.caller, result);
+            turn.answer(delete.caller, result);
         }
     }
 
-    /// Decides on a request that would pass the minimum with those of its Machines that aren't among the targets of others.
+    /// Decides on a request that would pass the minimum with the Machines that no other request of the batch names.
     /// A watch that lags shows Machines that another replica of this program has deleted already, so they are read. Returns
     /// the size without the Machines that are still there, and these.
     async fn decide_below(
@@ -266,11 +263,11 @@ impl Batch<'_> {
         request: &mut Request,
         below: SizeError,
     ) -> Result<(i32, Vec<Target>), Refused> {
-        let work = self.work;
+        let turn = self.turn;
         let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
         let there =
-            read::still_there(work, &new).await.map_err(|error| Refused::For(refusal::failed(&work.id, &error)))?;
+            read::still_there(turn, &new).await.map_err(|error| Refused::For(refusal::failed(&turn.id, &error)))?;
         request.machines.clone_from(&there);
         if there.len() == new.len() {
             return Err(Refused::BelowMin(below));
@@ -280,10 +277,10 @@ impl Batch<'_> {
         Ok((to, there))
     }
 
-    /// Decides on one request, of whose Machines these are new to the batch. Returns the size without them. Of the
-    /// replicas that it names, only those that are missing stay in it.
+    /// Decides on one request, and returns the size without its Machines. `new` are those that no other request of the
+    /// batch names. Of the replicas that it names, only those that are missing stay in it.
     fn decide_one(&self, view: &ScaleView, from: i32, request: &mut Request, new: &[Target]) -> Result<i32, Refused> {
-        let id = &self.work.id;
+        let id = &self.turn.id;
         if request.replicas > 0 {
             let listed = self.listed.as_ref();
             let leaves =
@@ -316,19 +313,19 @@ impl Batch<'_> {
     /// Records Machines that can't be deleted now, or Cluster Autoscaler would name those with an error in every loop.
     fn record_failed<'b>(&self, targets: impl IntoIterator<Item = &'b Target>) {
         for target in targets.into_iter().filter(|target| target.never_joined) {
-            self.work.index().record_failed_delete(&target.key, &target.uid);
+            self.turn.index().record_failed_delete(&target.key, &target.uid);
         }
     }
 
     fn refuse(&self, requests: Vec<(Delete, Request)>, error: &ScaleError) {
         for (delete, _) in requests {
-            self.work.answer(delete.caller, Err(error.clone()));
+            self.turn.answer(delete.caller, Err(error.clone()));
         }
     }
 
     /// Returns the error for a Machine that wasn't removed.
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
-        let id = &self.work.id;
+        let id = &self.turn.id;
         match fate {
             Fate::Ours | Fate::Lowered | Fate::Going => None,
             Fate::NotLowered(error) => Some(error.clone()),
@@ -340,10 +337,10 @@ impl Batch<'_> {
 
     /// Lowers the size by all that the batch has removed, and then by the replicas without a Machine.
     async fn lower(&mut self) {
-        let work = self.work;
+        let turn = self.turn;
         let removed: Vec<_> = still_to_lower(&self.fates).cloned().collect();
         if !removed.is_empty() {
-            if let Err(error) = lower_by(work, &removed).await {
+            if let Err(error) = lower_by(turn, &removed).await {
                 self.waiting
                     .iter_mut()
                     .filter(|it| it.awaits_smaller_size)
@@ -355,20 +352,20 @@ impl Batch<'_> {
         if replicas + instances == 0 {
             return;
         }
-        let lowered = match work.view() {
+        let lowered = match turn.view() {
             Ok(view) => {
                 let leaving = self.fates.iter().filter(|(_, fate)| fate.is_removed());
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
                 let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
-                Resize::new(work, None).write(view.version, aim).await
+                Resize::new(turn, None).write(view.version, aim).await
             }
             Err(why) => Err(why),
         };
         for it in self.waiting.iter_mut().filter(|it| it.request.lowers_by_itself()) {
             match &lowered {
                 Ok(_) if it.request.instances > 0 => {
-                    work.report(EventContent::chosen_by_provider(it.request.instances));
+                    turn.report(EventContent::chosen_by_provider(it.request.instances));
                 }
                 Ok(_) => {}
                 Err(error) if it.awaits_smaller_size => it.error = Some(error.clone().of_part()),
@@ -378,13 +375,13 @@ impl Batch<'_> {
     }
 
     fn answer(self) {
-        let (work, id) = (self.work, &self.work.id);
+        let (turn, id) = (self.turn, &self.turn.id);
         for Waiting { delete, error, .. } in self.waiting {
             if error.is_none() {
                 let leaving = delete.nodes.iter().map(|node| DeletionTarget::named(node.text()));
-                work.shared.accepted_deletions.accept(id, leaving);
+                turn.shared.accepted_deletions.accept(id, leaving);
             }
-            work.answer(delete.caller, error.map_or(Ok(()), Err));
+            turn.answer(delete.caller, error.map_or(Ok(()), Err));
         }
     }
 }
@@ -405,19 +402,19 @@ pub(super) enum TryAgain {
 
 /// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
 /// a dry run, and a size that somebody else has written meanwhile fails its test.
-pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
-    let id = &work.id;
-    let (mut attempts, writer) = (work.attempts(), SizeWriter::draw());
+pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
+    let id = &turn.id;
+    let (mut attempts, writer) = (turn.attempts(), SizeWriter::draw());
     loop {
-        let call = work.api().write_size(id, seen, to, &writer, SizeCall::DryRun);
-        let error = match work.write(Write::DryRun, call).await {
+        let call = turn.api().write_size(id, seen, to, &writer, SizeCall::DryRun);
+        let error = match turn.write(Write::DryRun, call).await {
             Ok(_) => return Ok(()),
             // A webhook without support for dry runs can't be asked.
             Err(CallError::Refused(why)) if why.contains("does not support dry run") => return Ok(()),
             Err(error) => error,
         };
         if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
-            work.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
+            turn.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
             return Err(TryAgain::No(refusal::failed(id, &error)));
         }
         if !attempts.again(&error).await {
@@ -426,14 +423,14 @@ pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> R
         if error.is_not_now() || matches!(error, CallError::Unknown(..)) {
             continue;
         }
-        match work.api().read_group(id).await {
+        match turn.api().read_group(id).await {
             Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
                 if attempts.made() > 2 {
                     return Err(TryAgain::No(refusal::rejected(id, to, &error)));
                 }
             }
             Ok(now) => {
-                work.store_version(&now.version);
+                turn.index().set_known_version(&turn.id, now.version.clone());
                 return Err(TryAgain::Anew);
             }
             Err(error) => return Err(TryAgain::No(refusal::failed(id, &error))),
@@ -442,22 +439,22 @@ pub(super) async fn dry_run_size(work: &Work, seen: &GroupVersion, to: i32) -> R
 }
 
 /// Removes Machines side by side: deletes them, or marks them where a MachineSet doesn't count Machines that are being
-/// deleted. While some of them are slow to go, the size is lowered for those that are removed; for the last ones that is
-/// left to the caller.
-pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
-    let (is_marked, dry_run_first) = (mark::is_way_of(work), work.index().are_deletes_refused(&work.id));
+/// deleted. While some of them are slow to go, the size is lowered here for those that are removed. For the last ones the
+/// calling function lowers it.
+pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
+    let (is_marked, dry_run_first) = (mark::is_way_of(turn), turn.index().are_deletes_refused(&turn.id));
     let first = fates.len();
     let all = Mutex::new(&mut *fates);
     {
         let mut removing = pin!(stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
             let fate = if is_marked {
-                mark::mark(work, &target).await
+                mark::mark(turn, &target).await
             } else {
-                delete_one(work, &target, dry_run_first).await
+                delete_one(turn, &target, dry_run_first).await
             };
             match &fate {
-                Fate::Ours => work.shared.accepted_deletions.deleted(&work.id, &target.uid),
-                Fate::Stays(error) if error.was_sent() => work.index().record_failed_delete(&target.key, &target.uid),
+                Fate::Ours => turn.shared.accepted_deletions.deleted(&turn.id, &target.uid),
+                Fate::Stays(error) if error.was_sent() => turn.index().record_failed_delete(&target.key, &target.uid),
                 Fate::Lowered
                 | Fate::NotLowered(_)
                 | Fate::Going
@@ -472,7 +469,7 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
             if done.is_empty() {
                 continue;
             }
-            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower_by(work, &done))).await {
+            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower_by(turn, &done))).await {
                 Either::Left(((), lowering)) => (lowering.await, true),
                 Either::Right((lowered, _)) => (lowered, false),
             };
@@ -489,9 +486,9 @@ pub(super) async fn remove(work: &Work, targets: Vec<Target>, fates: &mut Vec<(T
         _ => None,
     });
     match refused {
-        Some(why) => work.index().hold(&work.id, Some(Hold::DeletesRefused(why))),
+        Some(why) => turn.index().hold(&turn.id, Some(Hold::DeletesRefused(why))),
         None if dry_run_first && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
-            work.index().hold(&work.id, None);
+            turn.index().hold(&turn.id, None);
         }
         None => {}
     }
@@ -503,17 +500,17 @@ fn still_to_lower(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
 }
 
 /// Deletes a Machine, as the version on which that was decided. `dry_run_first` lets a dry run go first.
-pub(super) async fn delete_one(work: &Work, target: &Target, dry_run_first: bool) -> Fate {
+pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool) -> Fate {
     let Target { key, uid, never_joined, .. } = target;
-    let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), work.attempts(), false);
+    let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), turn.attempts(), false);
     let gone = |is_unanswered: bool| if is_unanswered { Fate::Unknown } else { Fate::Going };
     let mut dry_run_first = dry_run_first;
     loop {
-        if *never_joined && work.index().has_node(key, uid) {
+        if *never_joined && turn.index().has_node(key, uid) {
             return if is_unanswered { Fate::Unknown } else { Fate::HasJoined };
         }
         let write = if dry_run_first { Write::DryRun } else { Write::Delete };
-        let error = match work.write(write, work.api().delete_machine(key, uid, &version, dry_run_first)).await {
+        let error = match turn.write(write, turn.api().delete_machine(key, uid, &version, dry_run_first)).await {
             Ok(()) if dry_run_first => {
                 dry_run_first = false;
                 continue;
@@ -524,18 +521,18 @@ pub(super) async fn delete_one(work: &Work, target: &Target, dry_run_first: bool
         };
         is_unanswered |= !dry_run_first && matches!(error, CallError::Unknown(..));
         let again = attempts.again(&error).await;
-        // Whoever has left has made the Node schedulable again.
-        if !is_unanswered && (!again || work.has_no_caller()) {
+        // A Cluster Autoscaler that has given up the call has made the Node schedulable again.
+        if !is_unanswered && (!again || turn.has_no_caller()) {
             return Fate::Stays(error);
         }
         if again && error.is_not_now() {
             continue;
         }
         // It has changed, or the answer was lost.
-        match work.api().read_machine(key, uid).await {
+        match turn.api().read_machine(key, uid).await {
             Ok(None) => return gone(is_unanswered),
             Ok(Some(machine)) if machine.deleting => return gone(is_unanswered),
-            Ok(Some(machine)) if *never_joined && has_joined(work, target, &machine) => return Fate::HasJoined,
+            Ok(Some(machine)) if *never_joined && has_joined(turn, target, &machine) => return Fate::HasJoined,
             Ok(Some(_)) if !again => return if is_unanswered { Fate::Unknown } else { Fate::Stays(error) },
             Ok(Some(machine)) => version = machine.version,
             Err(read) if attempts.again(&read).await => {}
@@ -545,34 +542,34 @@ pub(super) async fn delete_one(work: &Work, target: &Target, dry_run_first: bool
 }
 
 /// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
-pub(super) fn has_joined(work: &Work, target: &Target, machine: &super::api::MachineDetails) -> bool {
-    machine.node_name.is_some() || work.index().knows_node_of(&target.key, machine.provider_id.as_ref())
+pub(super) fn has_joined(turn: &Turn, target: &Target, machine: &super::api::MachineDetails) -> bool {
+    machine.node_name.is_some() || turn.index().knows_node_of(&target.key, machine.provider_id.as_ref())
 }
 
 /// Lowers the size by Machines that were deleted or marked, as far as the minimum lets it.
-pub(super) async fn lower_by(work: &Work, removed: &[Target]) -> Result<(), ScaleError> {
-    let ScaleView { version, bounds, .. } = match work.view() {
+pub(super) async fn lower_by(turn: &Turn, removed: &[Target]) -> Result<(), ScaleError> {
+    let ScaleView { version, bounds, .. } = match turn.view() {
         Ok(view) => view,
-        Err(why) => return Err(not_lowered(work, removed, why).await),
+        Err(why) => return Err(not_lowered(turn, removed, why).await),
     };
-    read::until_seen(work, removed).await;
+    read::until_seen(turn, removed).await;
     let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
     let by = as_i32(removed.len());
-    let error = match Resize::after(work, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
+    let error = match Resize::after(turn, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
         Ok(written) => match by - written.map_or(0, |Written { from, to, .. }| from - to) {
             0 => return Ok(()),
-            spared => refusal::below_min(&work.id, spared, bounds.min),
+            spared => refusal::below_min(&turn.id, spared, bounds.min),
         },
         Err(error) => error,
     };
-    Err(not_lowered(work, removed, error).await)
+    Err(not_lowered(turn, removed, error).await)
 }
 
 /// Returns the error of a request for which the size couldn't be lowered. Marks are taken back; a Machine that was
 /// deleted is replaced.
-async fn not_lowered(work: &Work, removed: &[Target], error: ScaleError) -> ScaleError {
-    if mark::is_way_of(work) {
-        mark::take_back(work, removed).await;
+async fn not_lowered(turn: &Turn, removed: &[Target], error: ScaleError) -> ScaleError {
+    if mark::is_way_of(turn) {
+        mark::take_back(turn, removed).await;
         error
     } else {
         refusal::will_be_replaced(removed.len(), &error)

@@ -15,22 +15,25 @@ pub mod fake;
 mod history;
 mod mark;
 mod metrics;
-mod put_back;
+
 mod queue;
 mod read;
 mod read_only;
 mod refusal;
-mod remember;
+mod remembered;
+mod repeats;
 mod replace;
+mod report;
 mod request;
 mod retry;
 mod size;
+mod size_observer;
 mod size_write;
 mod tenancy;
 #[cfg(test)]
 mod tests;
 pub mod traces;
-mod work;
+mod turn;
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,7 +49,8 @@ use self::{
     accepted::AcceptedDeletions,
     queue::{Caller, Command, Delete, Lanes},
     read_only::ReadOnlyCommand,
-    work::{Refusals, Repeats, Shared},
+    repeats::{Refusals, Repeats},
+    turn::Shared,
 };
 pub use self::{
     api::Api,
@@ -55,7 +59,7 @@ pub use self::{
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
     queue::NodeName,
-    remember::MemoryKeeper,
+    remembered::MemoryKeeper,
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;
@@ -140,7 +144,7 @@ impl Scale {
         });
         if !options.read_only {
             let written = index.written_sizes();
-            shared.spawner.spawn(put_back::run(Arc::downgrade(&shared), index, written, ended.clone()));
+            shared.spawner.spawn(size_observer::run(Arc::downgrade(&shared), index, written, ended.clone()));
         }
         Self { shared, client: None, _observer: Arc::new(ended.drop_guard()) }
     }
@@ -215,7 +219,7 @@ impl Scale {
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.
     #[must_use]
-    pub fn remembered(&self) -> usize {
+    pub fn busy_groups(&self) -> usize {
         self.shared.lanes.len()
     }
 
@@ -261,7 +265,7 @@ impl Scale {
         let caller = Caller::new(command, self.client.clone(), sender, &waiting);
         queue::enqueue(&self.shared, &id, queued(caller));
         let result = receiver.await;
-        // The command may look for it until the result is there.
+        // Until the result is there, the command sees by it that the caller waits.
         drop(waiting);
         result.unwrap_or_else(|_| {
             Err(ScaleError::Unavailable(

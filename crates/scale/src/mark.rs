@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rules::call_error::CallError;
 use rules::capi::ScalableKind;
-use rules::writing::CallError;
 
 use super::{
     delete::{Fate, has_joined},
     metrics::Write,
     refusal,
     request::Target,
-    work::Work,
+    turn::Turn,
 };
 
 /// The value of a mark before its time.
@@ -24,19 +24,19 @@ const MARKED_BY: &str = "capi-autoscaler-provider ";
 const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns true if the Machines of this group are marked rather than deleted.
-pub(super) fn is_way_of(work: &Work) -> bool {
-    work.id.kind == ScalableKind::MachinePool || !work.api().counts_deleting()
+pub(super) fn is_way_of(turn: &Turn) -> bool {
+    turn.id.kind == ScalableKind::MachinePool || !turn.api().counts_deleting()
 }
 
 /// Marks a Machine.
-pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
+pub(super) async fn mark(turn: &Turn, target: &Target) -> Fate {
     let Target { key, uid, never_joined, .. } = target;
-    let mut attempts = work.attempts();
+    let mut attempts = turn.attempts();
     loop {
-        let machine = match work.api().read_machine(key, uid).await {
+        let machine = match turn.api().read_machine(key, uid).await {
             Ok(None) => return Fate::Going,
             Ok(Some(machine)) if machine.deleting => return Fate::Going,
-            Ok(Some(machine)) if *never_joined && has_joined(work, target, &machine) => return Fate::HasJoined,
+            Ok(Some(machine)) if *never_joined && has_joined(turn, target, &machine) => return Fate::HasJoined,
             Ok(Some(machine)) => machine,
             Err(error) if attempts.again(&error).await => continue,
             Err(error) => return Fate::Stays(error),
@@ -45,15 +45,15 @@ pub(super) async fn mark(work: &Work, target: &Target) -> Fate {
             return Fate::Going;
         }
         // The read may have taken longer than the caller waits.
-        if work.is_abandoned() {
+        if turn.is_abandoned() {
             return Fate::Stays(CallError::Abandoned);
         }
         let value = format!("{MARKED_BY}{:.0}", Timestamp::now());
-        match work.write(Write::Mark, work.api().set_mark(key, uid, &machine.version, &value)).await {
+        match turn.write(Write::Mark, turn.api().set_mark(key, uid, &machine.version, &value)).await {
             Ok(machine) if machine.is_deleting() => return Fate::Going,
             Ok(_) => return Fate::Ours,
             Err(CallError::Missing(_)) => return Fate::Going,
-            // A mark without an answer may be there: whoever finds it takes it for the other's, and the Machine stays.
+            // A mark without an answer may be there. Another replica that finds it leaves the Machine to this one.
             Err(error) if attempts.again(&error).await => {}
             Err(error) => return Fate::Stays(error),
         }
@@ -68,13 +68,13 @@ fn is_recent(mark: &str, now: Timestamp) -> bool {
 }
 
 /// Takes back the marks of Machines for which the size couldn't be lowered.
-pub(super) async fn take_back(work: &Work, marked: &[Target]) {
+pub(super) async fn take_back(turn: &Turn, marked: &[Target]) {
     for target in marked {
-        work.shared.accepted_deletions.stays(&work.id, &target.uid);
-        let taken = work.write_anyway(Write::Unmark, work.api().take_mark(&target.key, &target.uid)).await;
+        turn.shared.accepted_deletions.stays(&turn.id, &target.uid);
+        let taken = turn.write_unchecked(Write::Unmark, turn.api().take_mark(&target.key, &target.uid)).await;
         if let Err(error) = taken {
-            let failed = refusal::failed(&work.id, &error);
-            tracing::warn!(group = %work.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");
+            let failed = refusal::failed(&turn.id, &error);
+            tracing::warn!(group = %turn.id, machine = %target.key.name, "can't take the delete-machine annotation back: {failed}");
         }
     }
 }

@@ -8,9 +8,9 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
-use rules::{named_enum, writing::CallError};
+use rules::{call_error::CallError, named_enum};
 
-use super::{error::ScaleError, remember::Kept};
+use super::{error::ScaleError, remembered::Kept};
 
 /// The upper bounds of the latency buckets, in seconds: from the latency of a quiet API server to beyond the deadline
 /// of a caller.

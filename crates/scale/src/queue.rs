@@ -22,7 +22,7 @@ use super::{
     delete,
     error::{ScaleError, code_name},
     refusal, size,
-    work::{Shared, Work},
+    turn::{Shared, Turn},
 };
 
 /// A Node as the caller names it.
@@ -142,34 +142,34 @@ pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
     if refused.is_none() && gone.is_empty() {
         return;
     }
-    let work = Work::new(Arc::clone(shared), id.clone());
+    let turn = Turn::new(Arc::clone(shared), id.clone());
     for command in gone {
-        work.answer(command.into_caller(), Err(refusal::abandoned(id)));
+        turn.answer(command.into_caller(), Err(refusal::abandoned(id)));
     }
     if let Some(command) = refused {
-        work.answer(command.into_caller(), Err(refusal::too_many(id)));
+        turn.answer(command.into_caller(), Err(refusal::too_many(id)));
     }
 }
 
 /// Takes turns until none is left.
 async fn run(mut guard: Guard) {
-    let work = Work::new(Arc::clone(&guard.shared), guard.id.clone());
-    while let Some(command) = work.shared.lanes.next(&work.id) {
-        work.begin_turn();
+    let turn = Turn::new(Arc::clone(&guard.shared), guard.id.clone());
+    while let Some(command) = turn.shared.lanes.next(&turn.id) {
+        turn.begin_turn();
         match command {
             Command::Increase(delta, caller) => {
-                let result = in_turn(&work, &caller, Box::pin(size::increase(&work, delta, &caller))).await;
-                work.answer(caller, result);
+                let result = in_turn(&turn, &caller, Box::pin(size::increase(&turn, delta, &caller))).await;
+                turn.answer(caller, result);
             }
             Command::Decrease(delta, caller) => {
-                let result = in_turn(&work, &caller, Box::pin(size::decrease(&work, delta, &caller))).await;
-                work.answer(caller, result);
+                let result = in_turn(&turn, &caller, Box::pin(size::decrease(&turn, delta, &caller))).await;
+                turn.answer(caller, result);
             }
             Command::Delete(first) => {
-                let deletes = gather(&work, first).await;
-                let span = work.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
-                span.set("group", work.id.to_string());
-                Box::pin(delete::delete(&work, deletes)).with_context(span.context()).await;
+                let deletes = gather(&turn, first).await;
+                let span = turn.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
+                span.set("group", turn.id.to_string());
+                Box::pin(delete::delete(&turn, deletes)).with_context(span.context()).await;
                 span.close();
             }
         }
@@ -178,26 +178,26 @@ async fn run(mut guard: Guard) {
 }
 
 /// Gathers the deletes that arrive at the same time as the first one.
-async fn gather(work: &Work, first: Delete) -> Vec<Delete> {
+async fn gather(turn: &Turn, first: Delete) -> Vec<Delete> {
     sleep(GATHERED_FOR).await;
     let mut deletes = vec![first];
-    deletes.extend(work.shared.lanes.more_deletes(&work.id));
-    work.note_callers(deletes.iter().map(|delete| &delete.caller));
+    deletes.extend(turn.shared.lanes.more_deletes(&turn.id));
+    turn.note_callers(deletes.iter().map(|delete| &delete.caller));
     deletes
 }
 
 /// Carries out a command that has one caller.
 async fn in_turn(
-    work: &Work,
+    turn: &Turn,
     caller: &Caller,
     command: impl Future<Output = Result<(), ScaleError>>,
 ) -> Result<(), ScaleError> {
     if caller.is_gone() {
-        return Err(refusal::abandoned(&work.id));
+        return Err(refusal::abandoned(&turn.id));
     }
-    work.note_callers([caller]);
-    let span = work.api().traces().work(caller.command, std::iter::once(&caller.trace));
-    span.set("group", work.id.to_string());
+    turn.note_callers([caller]);
+    let span = turn.api().traces().work(caller.command, std::iter::once(&caller.trace));
+    span.set("group", turn.id.to_string());
     let result = command.with_context(span.context()).await;
     match &result {
         Ok(()) => span.end("OK", None),
@@ -235,8 +235,8 @@ impl Lanes {
         self.0.lock().len()
     }
 
-    /// Puts a command into its group's lane, if not too many wait there. Takes out those whose callers are gone: what a
-    /// caller has sent would stay until its turn otherwise, and the server counts it no longer.
+    /// Puts a command into its group's lane, if not too many wait there. Takes out those whose callers are gone, which
+    /// would stay in memory until their turn.
     fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
         let mut lanes = self.0.lock();
         let is_new = !lanes.contains_key(id);

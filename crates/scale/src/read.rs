@@ -4,10 +4,10 @@ use std::{collections::HashSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use rules::capi::{ScalableKind, Uid};
-use rules::{GroupId, writing::CallError};
+use rules::{GroupId, call_error::CallError};
 use tokio::time::{sleep, timeout};
 
-use super::{request::Target, work::Work};
+use super::{request::Target, turn::Turn};
 
 /// The time for which a Machine that is being deleted counts as one, whether it has a Node or not: another replica of
 /// this program may have deleted it, and be about to lower the size for it. No command takes longer.
@@ -22,8 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(super) struct GroupMachines {
     /// The number of all Machines.
     pub(super) all: usize,
-    /// The Machines for which there is no placeholder: they aren't being deleted, or only for moments, or still have a
-    /// Node.
+    /// The Machines that count as replicas, so that they have no placeholder: those that aren't being deleted, those whose
+    /// deletion began moments ago, and those that still have a Node.
     holding: HashSet<Uid>,
     /// The number of instances of a MachinePool, which counts instances rather than Machines; `None` for other kinds.
     instances: Option<usize>,
@@ -44,15 +44,15 @@ impl GroupMachines {
 }
 
 /// Lists all Machines of the group, as the API server has them now.
-pub(super) async fn machines(work: &Work) -> Result<GroupMachines, CallError> {
-    let mut attempts = work.attempts();
+pub(super) async fn machines(turn: &Turn) -> Result<GroupMachines, CallError> {
+    let mut attempts = turn.attempts();
     let listed = loop {
-        match work.api().list_machines(&work.id, &work.index().owners(&work.id)).await {
+        match turn.api().list_machines(&turn.id, &turn.index().owners(&turn.id)).await {
             Err(error) if attempts.again(&error).await => {}
             listed => break listed?,
         }
     };
-    let (index, id) = (work.index(), &work.id);
+    let (index, id) = (turn.index(), &turn.id);
     let members = index.members(id);
     let with_node: HashSet<_> =
         members.iter().filter(|member| member.node.is_some()).map(|member| &member.machine.meta.uid).collect();
@@ -66,24 +66,24 @@ pub(super) async fn machines(work: &Work) -> Result<GroupMachines, CallError> {
         .map(|machine| machine.uid())
         .collect();
     let instances = match id.kind {
-        ScalableKind::MachinePool => Some(instances(work, id)?.max(holding.len())),
+        ScalableKind::MachinePool => Some(instances(turn, id)?.max(holding.len())),
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => None,
     };
     Ok(GroupMachines { all, holding, instances })
 }
 
-fn instances(work: &Work, id: &GroupId) -> Result<usize, CallError> {
-    let view = work.index().scale_view(id);
+fn instances(turn: &Turn, id: &GroupId) -> Result<usize, CallError> {
+    let view = turn.index().scale_view(id);
     let view = view.map_err(|_| CallError::Unknown(format!("{id} can't be counted: it isn't a group now"), None))?;
     Ok(usize::try_from(view.machines).unwrap_or_default())
 }
 
 /// Returns those of these Machines that the API server has and that aren't being deleted, in their present version. One
 /// that was given up as never joined keeps its version, so that its DELETE fails if it has joined since.
-pub(super) async fn still_there(work: &Work, targets: &[Target]) -> Result<Vec<Target>, CallError> {
+pub(super) async fn still_there(turn: &Turn, targets: &[Target]) -> Result<Vec<Target>, CallError> {
     let mut there = Vec::new();
     for target in targets {
-        let machine = work.api().read_machine(&target.key, &target.uid).await?;
+        let machine = turn.api().read_machine(&target.key, &target.uid).await?;
         let alive = machine.filter(|machine| !machine.deleting);
         there.extend(alive.map(|machine| {
             if target.never_joined { target.clone() } else { Target { version: machine.version, ..target.clone() } }
@@ -96,17 +96,17 @@ pub(super) async fn still_there(work: &Work, targets: &[Target]) -> Result<Vec<T
 /// the smaller size of a MachineSet before the deletion of its Machine takes another one (seen with Cluster API 1.14);
 /// the size of a MachineDeployment takes one hop more. The Machine controller of the same process writes the phase from
 /// the same cache.
-pub(super) async fn until_seen(work: &Work, deleted: &[Target]) {
-    if work.id.kind != ScalableKind::MachineSet || !work.api().counts_deleting() {
+pub(super) async fn until_seen(turn: &Turn, deleted: &[Target]) {
+    if turn.id.kind != ScalableKind::MachineSet || !turn.api().counts_deleting() {
         return;
     }
-    let is_seen = || deleted.iter().all(|target| work.index().shows_deletion_of(&target.key, &target.uid));
+    let is_seen = || deleted.iter().all(|target| turn.index().shows_deletion_of(&target.key, &target.uid));
     let looked = async {
         while !is_seen() {
             sleep(LOOK_AGAIN).await;
         }
     };
     if timeout(SEEN_WITHIN, looked).await.is_err() {
-        tracing::debug!(group = %work.id, "Cluster API hasn't shown for {SEEN_WITHIN:?} that it sees the deletion");
+        tracing::debug!(group = %turn.id, "Cluster API hasn't shown for {SEEN_WITHIN:?} that it sees the deletion");
     }
 }

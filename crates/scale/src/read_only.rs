@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use arcstr::ArcStr;
-use rules::{GroupId, size, writing::NotScalable};
+use rules::{GroupId, group_version::NotScalable, size};
 
 use super::{
     error::ScaleError,
     queue::NodeName,
     refusal, request,
-    work::{Shared, Work},
+    turn::{Shared, Turn},
 };
 
 /// A size that would be written.
@@ -33,28 +33,28 @@ pub(super) struct ReadOnlyCommand {
 
 impl ReadOnlyCommand {
     pub(super) fn increase(self, delta: i32) -> Result<(), ScaleError> {
-        self.decide_only("increase", |work| {
-            let view = work.view()?;
+        self.decide_only("increase", |turn| {
+            let view = turn.view()?;
             let from = view.version.replicas;
-            let to = size::increase(from, delta, view.bounds).map_err(|error| refusal::size(&work.id, &error))?;
+            let to = size::increase(from, delta, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
             Ok(PlannedWrite { from, to, machines: Vec::new() })
         })
     }
 
     pub(super) fn decrease(self, delta: i32) -> Result<(), ScaleError> {
-        self.decide_only("decrease", |work| {
-            let refused = |error| refusal::size(&work.id, &error);
+        self.decide_only("decrease", |turn| {
+            let refused = |error| refusal::size(&turn.id, &error);
             size::decrease(0, delta, 0, 0).map_err(refused)?;
             let unchanged = |why: &str| {
                 ScaleError::ReadOnly(format!(
                     "{}: the size would be left as it is: {why}; this server is started with --read-only and changes none",
-                    work.id
+                    turn.id
                 ))
             };
-            if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
+            if let Err(NotScalable::Excluded(why)) = turn.index().scale_view(&turn.id) {
                 return Err(unchanged(&why.to_string()));
             }
-            let view = work.view()?;
+            let view = turn.view()?;
             let from = view.version.replicas;
             let least = if view.rollout.is_some() { from } else { view.machines_with_node };
             match size::decrease(from, delta, least, view.bounds.min).map_err(refused)? {
@@ -65,16 +65,16 @@ impl ReadOnlyCommand {
     }
 
     pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
-        self.decide_only("delete", |work| {
-            let view = work.view()?;
-            let named = request::request_of(work, nodes)?;
+        self.decide_only("delete", |turn| {
+            let view = turn.view()?;
+            let named = request::request_of(turn, nodes)?;
             let machines: Vec<_> = named.machines.iter().map(|target| target.key.name.to_string()).collect();
             let count = machines.len() + named.replicas + named.instances;
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
-                return Err(ScaleError::FailedPrecondition(refusal::rolling_out(&work.id, rollout)));
+                return Err(ScaleError::FailedPrecondition(refusal::rolling_out(&turn.id, rollout)));
             }
             let from = view.version.replicas;
-            let to = size::delete(from, count, view.bounds).map_err(|error| refusal::size(&work.id, &error))?;
+            let to = size::delete(from, count, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
             Ok(PlannedWrite { from, to, machines })
         })
     }
@@ -83,23 +83,23 @@ impl ReadOnlyCommand {
     fn decide_only(
         self,
         name: &'static str,
-        decide: impl FnOnce(&Work) -> Result<PlannedWrite, ScaleError>,
+        decide: impl FnOnce(&Turn) -> Result<PlannedWrite, ScaleError>,
     ) -> Result<(), ScaleError> {
-        let work = Work::new(self.shared, self.id);
-        let result = decide(&work).and_then(|PlannedWrite { from, to, machines }| {
+        let turn = Turn::new(self.shared, self.id);
+        let result = decide(&turn).and_then(|PlannedWrite { from, to, machines }| {
             if from == to && machines.is_empty() {
                 return Ok(());
             }
             let machines = machines.join(",");
-            work.report_planned(name, (from, to), &machines);
+            turn.report_planned(name, (from, to), &machines);
             let what = if machines.is_empty() { String::new() } else { format!(", for Machines {machines}") };
             Err(ScaleError::ReadOnly(format!(
                 "{}: would be scaled from {from} to {to}{what}; nothing was changed, since this server is started with \
                  --read-only",
-                work.id
+                turn.id
             )))
         });
-        work.report_read_only(name, self.client.as_ref(), &result);
+        turn.report_read_only(name, self.client.as_ref(), &result);
         result
     }
 }

@@ -3,10 +3,7 @@
 
 use jiff::Timestamp;
 use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use rules::{
-    GroupId, SizeError,
-    writing::{CallError, NotScalable, Ongoing},
-};
+use rules::{GroupId, SizeError, call_error::CallError, group_version::NotScalable, rollout::Ongoing};
 
 use super::{error::ScaleError, queue::MOST_WAITING};
 
@@ -25,7 +22,7 @@ pub(super) fn abandoned(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!("{id}: the caller's deadline passed before anything was written; nothing was changed"))
 }
 
-/// Returns the error of a command that more wait before than may.
+/// Returns the error of a command while too many of its group wait.
 pub(super) fn too_many(id: &GroupId) -> ScaleError {
     ScaleError::Unavailable(format!(
         "{id}: {MOST_WAITING} commands of the node group wait for their turn already; nothing was changed: wait for their \

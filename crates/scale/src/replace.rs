@@ -15,18 +15,18 @@ use super::{
     events::EventContent,
     refusal,
     request::{Request, Target},
-    work::Work,
+    turn::Turn,
 };
 use index::Member;
 
 /// Replaces one Machine of a request for which the size can't be lowered, if that is permitted by now.
-pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) -> Result<(), ScaleError> {
-    let (index, id) = (work.index(), &work.id);
+pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) -> Result<(), ScaleError> {
+    let (index, id) = (turn.index(), &turn.id);
     let refused = || refusal::size(id, &below);
     if request.lowers_by_itself() || id.kind == ScalableKind::MachinePool {
         return Err(refused());
     }
-    let view = work.view()?;
+    let view = turn.view()?;
     let members = index.members(id);
     let is_named =
         |machine: &Machine| !machine.deleting && request.machines.iter().any(|target| target.uid == machine.meta.uid);
@@ -37,7 +37,7 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
         return Ok(());
     };
     // Only a MachineHealthCheck may decide that a Machine with a Node is dead.
-    let is_allowed = work.shared.options.at_min_size == AtMinSize::Replace;
+    let is_allowed = turn.shared.options.at_min_size == AtMinSize::Replace;
     if !is_allowed || named.iter().any(|member| member.has_node()) {
         return Err(refused());
     }
@@ -47,13 +47,13 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
         Replacement::Wait(until) => return Err(refusal::not_replaced_yet(&refused(), until)),
     };
     let (target, next) = (Target::of(first, true), replaced.next());
-    match delete_one(work, &target, false).await {
+    match delete_one(turn, &target, false).await {
         fate @ (Fate::Ours | Fate::Unknown) => {
             index.set_replaced(id, replaced);
             if matches!(fate, Fate::Ours) {
-                work.shared.accepted_deletions.deleted(id, &target.uid);
+                turn.shared.accepted_deletions.deleted(id, &target.uid);
             }
-            report(work, &members, first);
+            report(turn, &members, first);
         }
         Fate::Lowered | Fate::NotLowered(_) | Fate::Going => {}
         Fate::HasJoined => return Err(refused()),
@@ -70,11 +70,11 @@ pub(super) async fn replace(work: &Work, request: &Request, below: SizeError) ->
     }
 }
 
-fn report(work: &Work, members: &[Member], machine: &Machine) {
+fn report(turn: &Turn, members: &[Member], machine: &Machine) {
     let member = members.iter().find(|member| member.machine.meta.uid == machine.meta.uid);
     let error = member.and_then(|member| instance::of_machine(member.view()).error);
     let why = error.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-    let (group, name) = (&work.id, &machine.meta.key.name);
-    tracing::info!(%group, machine = %name, client = work.clients(), "Machine is replaced at the minimum size: {why}");
-    work.report(EventContent::replaced(name, &why));
+    let (group, name) = (&turn.id, &machine.meta.key.name);
+    tracing::info!(%group, machine = %name, client = turn.clients(), "Machine is replaced at the minimum size: {why}");
+    turn.report(EventContent::replaced(name, &why));
 }

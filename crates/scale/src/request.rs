@@ -10,7 +10,7 @@ use rules::{
 };
 use shared_informer::ResourceVersion;
 
-use super::{MachinePoolDeletes, error::ScaleError, queue::NodeName, refusal, work::Work};
+use super::{MachinePoolDeletes, error::ScaleError, queue::NodeName, refusal, turn::Turn};
 use index::{NodeQuery, Resolved};
 
 /// The maximum length of a Node's id in an answer, in characters.
@@ -61,8 +61,8 @@ impl Request {
 }
 
 /// Resolves each Node of a delete to what it stands for.
-pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, ScaleError> {
-    let (index, accepted, id) = (work.index(), &work.shared.accepted_deletions, &work.id);
+pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, ScaleError> {
+    let (index, accepted, id) = (turn.index(), &turn.shared.accepted_deletions, &turn.id);
     // One that is named twice counts once.
     let mut machines = BTreeMap::new();
     let (mut replicas, mut instances) = (HashSet::new(), HashSet::new());
@@ -100,7 +100,7 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<Request, Sca
                 if !index.lists(id, &node.provider_id) {
                     return Err(refusal::not_listed(id, &shortened(text, LONGEST_ID)));
                 }
-                if work.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
+                if turn.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
                     return Err(refusal::provider_would_choose(id));
                 }
                 instances.insert(text.to_owned());

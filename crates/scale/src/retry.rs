@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use rules::writing::CallError;
+use rules::call_error::CallError;
 use tokio::time::Instant;
 
 /// The maximum number of attempts before the caller has to come again.

@@ -3,8 +3,10 @@
 use std::{collections::HashSet, time::Duration};
 
 use rules::{
-    failure, size,
-    writing::{GroupVersion, NotScalable, SizeWriter},
+    failure,
+    field_manager::SizeWriter,
+    group_version::{GroupVersion, NotScalable},
+    size,
 };
 use tokio::time::Instant;
 
@@ -16,9 +18,10 @@ use super::{
     metrics::Write,
     queue::Caller,
     read, refusal,
+    report::SizeWritten,
     request::Target,
     size_write::{Aim, Resize, Written, as_i32},
-    work::{SizeWritten, Work},
+    turn::Turn,
 };
 use index::{Hold, Member};
 
@@ -27,18 +30,18 @@ use index::{Hold, Member};
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Raises the size.
-pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
-    let view = work.view()?;
-    if let Some(Hold::SizePutBack(manager)) = work.index().held(&work.id) {
-        return Err(refusal::put_back(&work.id, &manager));
+pub(super) async fn increase(turn: &Turn, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+    let view = turn.view()?;
+    if let Some(Hold::SizePutBack(manager)) = turn.index().held(&turn.id) {
+        return Err(refusal::put_back(&turn.id, &manager));
     }
     let (aim, began) = (Aim::Raise { delta, bounds: view.bounds }, Instant::now());
-    let written = Resize::new(work, Some(caller)).write(view.version, aim).await?;
-    work.shared.accepted_deletions.forget_replicas(&work.id);
+    let written = Resize::new(turn, Some(caller)).write(view.version, aim).await?;
+    turn.shared.accepted_deletions.forget_replicas(&turn.id);
     if let Some(Written { from, version: Some(version), .. }) = written
         && caller.is_gone()
     {
-        give_back(work, from, &version, began).await;
+        give_back(turn, from, &version, began).await;
     }
     Ok(())
 }
@@ -46,9 +49,9 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
 /// Gives back an increase whose caller left before it was written: Cluster Autoscaler takes it for failed, and buys
 /// elsewhere. It tries that once, while no Machine has come for it, and nobody has written the group since: Cluster API,
 /// which writes its status, hasn't seen the increase then.
-async fn give_back(work: &Work, from: i32, written: &GroupVersion, began: Instant) {
-    let listed = read::machines(work).await;
-    let Ok(view) = work.view() else { return };
+async fn give_back(turn: &Turn, from: i32, written: &GroupVersion, began: Instant) {
+    let listed = read::machines(turn).await;
+    let Ok(view) = turn.view() else { return };
     // The minimum may have been raised meanwhile.
     let (size, to) = (written.replicas, from.max(view.bounds.min));
     let has_none = listed.is_ok_and(|machines| as_i32(machines.all) <= from);
@@ -56,37 +59,37 @@ async fn give_back(work: &Work, from: i32, written: &GroupVersion, began: Instan
         return;
     }
     let (writer, sent) = (SizeWriter::draw(), Instant::now());
-    let _writing = work.index().begin_size_write(&work.id);
-    let call = work.api().write_size(&work.id, written, to, &writer, SizeCall::OfVersion);
-    match work.write(Write::Size, call).await {
+    let _writing = turn.index().begin_size_write(&turn.id);
+    let call = turn.api().write_size(&turn.id, written, to, &writer, SizeCall::OfVersion);
+    match turn.write(Write::Size, call).await {
         Ok(version) => {
-            tracing::info!(group = %work.id, from = size, to, "an increase whose caller had left was given back");
-            work.wrote(&version, SizeWritten { from: size, machines: &[], attempts: 1, elapsed: sent.elapsed() });
+            tracing::info!(group = %turn.id, from = size, to, "an increase whose caller had left was given back");
+            turn.wrote(&version, SizeWritten { from: size, machines: &[], attempts: 1, elapsed: sent.elapsed() });
         }
-        Err(error) => tracing::info!(group = %work.id, size, "an increase whose caller had left stays: {error}"),
+        Err(error) => tracing::info!(group = %turn.id, size, "an increase whose caller had left stays: {error}"),
     }
 }
 
 /// Lowers the size by replicas that have no Node: first by those without a Machine, then by Machines that never joined,
 /// which are deleted. It stops at the Machines that have a Node and at the minimum. Where only time can help it succeeds
 /// without effect, since an error would end Cluster Autoscaler's loop for all groups (kubernetes/autoscaler#7928).
-pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
-    let id = &work.id;
+pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+    let id = &turn.id;
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| refusal::size(id, &error))?;
-    let scalable = work.index().scale_view(id);
+    let scalable = turn.index().scale_view(id);
     let is_left = match &scalable {
         Err(NotScalable::Excluded(_)) => true,
         Ok(view) => view.rollout.is_some() || view.shrinks_first.is_some(),
         Err(NotScalable::Unknown) => false,
     };
     if is_left {
-        work.report_size_left(&scalable);
+        turn.report_size_left(&scalable);
         return Ok(());
     }
     let view = scalable.map_err(|why| refusal::not_scalable(id, &why))?;
-    let mut waiting: Vec<_> = work.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
-    waiting.retain(|it| !it.has_node() && !work.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
+    let mut waiting: Vec<_> = turn.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
+    waiting.retain(|it| !it.has_node() && !turn.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
     waiting.sort_by_key(|it| !failure::has_failed(&it.machine));
     let with_node = view.machines_with_node;
     let target = size::decrease(view.version.replicas, delta, with_node, view.bounds.min);
@@ -100,20 +103,20 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     if others > 0 {
         let (leaving, min) = (&HashSet::new(), view.bounds.min.max(with_node));
         let aim = Aim::GiveUp { replicas: others, instances: 0, leaving, listed: None, min };
-        Resize::new(work, Some(caller)).write(view.version, aim).await?;
+        Resize::new(turn, Some(caller)).write(view.version, aim).await?;
     }
     waiting.truncate(usize::try_from(machines).unwrap_or_default());
     if waiting.is_empty() {
         return Ok(());
     }
-    delete_never_joined(work, &waiting, caller).await.map_err(|error| if others > 0 { error.of_part() } else { error })
+    delete_never_joined(turn, &waiting, caller).await.map_err(|error| if others > 0 { error.of_part() } else { error })
 }
 
 /// Deletes Machines that never joined, and lowers the size by them.
-async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
-    let (id, version) = (&work.id, work.view()?.version);
+async fn delete_never_joined(turn: &Turn, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
+    let (id, version) = (&turn.id, turn.view()?.version);
     let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
-    match delete::dry_run_size(work, &version, version.replicas - as_i32(targets.len())).await {
+    match delete::dry_run_size(turn, &version, version.replicas - as_i32(targets.len())).await {
         Ok(()) => {}
         Err(TryAgain::Anew) => return Err(refusal::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
@@ -123,25 +126,25 @@ async fn delete_never_joined(work: &Work, waiting: &[Member], caller: &Caller) -
         return Err(refusal::abandoned(id));
     }
     let mut fates = Vec::new();
-    delete::remove(work, targets, &mut fates).await;
+    delete::remove(turn, targets, &mut fates).await;
     let (mut removed, mut failed) = (Vec::new(), None);
     for (target, fate) in fates {
         // Cluster Autoscaler may still ask about a Machine whose instance it knows.
         if fate.is_removed() {
-            work.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
+            turn.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
         }
         match fate {
             Fate::Ours => removed.push(target),
             Fate::NotLowered(error) => failed = Some(error),
             Fate::Lowered | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
             Fate::Stays(error) => {
-                let (machine, failed) = (&target.key.name, refusal::failed(&work.id, &error));
+                let (machine, failed) = (&target.key.name, refusal::failed(&turn.id, &error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
             }
         }
     }
     if !removed.is_empty() {
-        delete::lower_by(work, &removed).await?;
+        delete::lower_by(turn, &removed).await?;
     }
     failed.map_or(Ok(()), Err)
 }

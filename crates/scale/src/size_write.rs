@@ -7,9 +7,11 @@ use std::collections::HashSet;
 use arcstr::ArcStr;
 use rules::{
     Bounds,
+    call_error::CallError,
     capi::Uid,
+    field_manager::{SizeWriter, SizedBy},
+    group_version::GroupVersion,
     size,
-    writing::{CallError, GroupVersion, SizeWriter, SizedBy},
 };
 
 use super::{
@@ -19,8 +21,9 @@ use super::{
     queue::Caller,
     read::{self, GroupMachines},
     refusal,
+    report::SizeWritten,
     retry::Attempts,
-    work::{SizeWritten, Work},
+    turn::Turn,
 };
 
 /// The size that is to be reached, whatever it is when it is written.
@@ -44,11 +47,11 @@ pub(super) enum Aim<'a> {
 }
 
 impl Aim<'_> {
-    async fn of(&mut self, work: &Work, seen: &GroupVersion) -> Result<i32, ScaleError> {
+    async fn of(&mut self, turn: &Turn, seen: &GroupVersion) -> Result<i32, ScaleError> {
         let now = seen.replicas;
         match self {
             Self::Raise { delta, bounds } => {
-                size::increase(now, *delta, *bounds).map_err(|error| refusal::size(&work.id, &error))
+                size::increase(now, *delta, *bounds).map_err(|error| refusal::size(&turn.id, &error))
             }
             Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
             Self::GiveUp { replicas, instances, leaving, listed, min } => {
@@ -57,8 +60,8 @@ impl Aim<'_> {
                     _ if *replicas == 0 => 0,
                     Some(machines) => machines.placeholders(now - instances, |uid| leaving.contains(uid)),
                     None => {
-                        let machines = read::machines(work).await;
-                        let machines = machines.map_err(|error| refusal::failed(&work.id, &error))?;
+                        let machines = read::machines(turn).await;
+                        let machines = machines.map_err(|error| refusal::failed(&turn.id, &error))?;
                         machines.placeholders(now - instances, |uid| leaving.contains(uid))
                     }
                 };
@@ -83,7 +86,7 @@ pub(super) struct Written {
 
 /// A size that is being written.
 pub(super) struct Resize<'a> {
-    work: &'a Work,
+    turn: &'a Turn,
     attempts: Attempts,
     writer: SizeWriter,
     /// The caller, whose leaving ends it before the first write.
@@ -116,8 +119,9 @@ fn what_became_of(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: Si
         (_, true, SizedBy::This) => Lost::Done,
         // A Scale omits a size of 0, for which an API server names nobody.
         (1, true, SizedBy::Nobody) if to == 0 => Lost::Done,
-        // Another writer's equal size can only have followed this one by way of a third write. After a
-        // size of 0 an API server names nobody for other sizes either: then it may be this write or another.
+        // Ours isn't among these one or two writes: another writer's equal size changes the generation only if a third
+        // write came between them. After a size of 0 an API server names nobody for other sizes either: then it may be
+        // this write or another.
         (1, false, _) | (1 | 2, true, SizedBy::Another) => Lost::NotDone,
         _ => Lost::Unknown,
     }
@@ -125,14 +129,14 @@ fn what_became_of(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: Si
 
 impl<'a> Resize<'a> {
     /// Prepares a write for a caller, whose leaving ends it before the first write.
-    pub(super) fn new(work: &'a Work, caller: Option<&'a Caller>) -> Self {
-        let (attempts, writer) = (work.attempts(), SizeWriter::draw());
-        Self { work, attempts, writer, caller, machines: &[], unanswered: None, was_rejected: false }
+    pub(super) fn new(turn: &'a Turn, caller: Option<&'a Caller>) -> Self {
+        let (attempts, writer) = (turn.attempts(), SizeWriter::draw());
+        Self { turn, attempts, writer, caller, machines: &[], unanswered: None, was_rejected: false }
     }
 
     /// Prepares a write for these Machines, which are on their way out. It is repeated for as long as may be.
-    pub(super) fn after(work: &'a Work, machines: &'a [ArcStr]) -> Self {
-        Self { attempts: work.persistent_attempts(), machines, ..Self::new(work, None) }
+    pub(super) fn after(turn: &'a Turn, machines: &'a [ArcStr]) -> Self {
+        Self { attempts: turn.persistent_attempts(), machines, ..Self::new(turn, None) }
     }
 
     /// Writes the size, decided on this version of the group first. Returns `None` if it is as it should be.
@@ -141,10 +145,10 @@ impl<'a> Resize<'a> {
         mut version: GroupVersion,
         mut aim: Aim<'_>,
     ) -> Result<Option<Written>, ScaleError> {
-        let (work, id) = (self.work, &self.work.id);
+        let (turn, id) = (self.turn, &self.turn.id);
         loop {
             let from = version.replicas;
-            let to = aim.of(work, &version).await.map_err(|why| self.unless_written(why))?;
+            let to = aim.of(turn, &version).await.map_err(|why| self.unless_written(why))?;
             if to == from {
                 tracing::info!(group = %id, size = from, "size is left as it is");
                 return Ok(None);
@@ -153,9 +157,9 @@ impl<'a> Resize<'a> {
                 return Err(refusal::abandoned(id));
             }
             let written = {
-                let _writing = work.index().begin_size_write(id);
-                let call = work.api().write_size(id, &version, to, &self.writer, SizeCall::Write);
-                let written = work.write(Write::Size, call).await;
+                let _writing = turn.index().begin_size_write(id);
+                let call = turn.api().write_size(id, &version, to, &self.writer, SizeCall::Write);
+                let written = turn.write(Write::Size, call).await;
                 if let Ok(version) = &written {
                     self.report(from, version);
                 }
@@ -211,12 +215,12 @@ impl<'a> Resize<'a> {
 
     /// Reads the group after a write that failed.
     async fn read(&self) -> Result<GroupState, CallError> {
-        let mut attempts = self.work.attempts();
+        let mut attempts = self.turn.attempts();
         loop {
-            match self.work.api().read_group(&self.work.id).await {
+            match self.turn.api().read_group(&self.turn.id).await {
                 Err(error) if attempts.again(&error).await => {}
                 Ok(seen) => {
-                    self.work.store_version(&seen.version);
+                    self.turn.index().set_known_version(&self.turn.id, seen.version.clone());
                     return Ok(seen);
                 }
                 Err(error) => return Err(error),
@@ -225,8 +229,8 @@ impl<'a> Resize<'a> {
     }
 
     fn report(&self, from: i32, version: &GroupVersion) {
-        let Self { work, attempts, machines, .. } = self;
-        work.wrote(version, SizeWritten { from, machines, attempts: attempts.made(), elapsed: attempts.elapsed() });
+        let Self { turn, attempts, machines, .. } = self;
+        turn.wrote(version, SizeWritten { from, machines, attempts: attempts.made(), elapsed: attempts.elapsed() });
     }
 
     /// Returns the answer for a refusal: while a write has no answer, nothing is refused for good.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use parking_lot::Mutex;
-use rules::writing::CallError;
+use rules::call_error::CallError;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep},
@@ -78,7 +78,7 @@ impl Share {
     }
 
     async fn slot(&self) -> Slot<'_> {
-        // No place is held meanwhile, which reads need too.
+        // No slot is held during the pause.
         let pause = self.pause(Instant::now());
         if !pause.is_zero() {
             sleep(pause).await;

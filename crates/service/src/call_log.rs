@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rules::text::LogLimit;
+use rules::log_limit::LogLimit;
 use tonic::{Code, metadata::MetadataMap};
 
 use super::metrics::Rpc;
@@ -157,7 +157,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use rules::text::PAUSE;
+    use rules::log_limit::PAUSE;
     use testkit::CapturedLog;
 
     const QUICK: Duration = Duration::from_micros(5);

@@ -3,6 +3,7 @@
 //! from memory, without an API call. An unknown Node or group must never cause an error if that error would stop the
 //! caller's whole loop. [`listen`] has the listeners.
 
+mod answers;
 mod call_log;
 mod calls;
 pub mod listen;

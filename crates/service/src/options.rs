@@ -61,9 +61,19 @@ pub(super) fn overrides_anything(defaults: Option<&NodeGroupAutoscalingOptions>,
     !overrides.is_empty() || (knows_startup && overrides.max_node_startup_time.is_some())
 }
 
+/// Returns true if options aren't sent now: a Node of the group is starting, and would count as unready, so that Pods that
+/// wait for it would get another one.
+pub(super) fn must_wait(
+    defaults: Option<&NodeGroupAutoscalingOptions>,
+    overrides: &Overrides,
+    has_starting_node: impl FnOnce() -> bool,
+) -> bool {
+    resets_startup_time(defaults) && can_wait(overrides) && has_starting_node()
+}
+
 /// Returns true if options reset the startup time of the caller's Nodes to zero: Cluster Autoscaler has it since 1.35,
 /// which sends the new fields alone, and no field for it yet (kubernetes/autoscaler#10245).
-pub(super) fn resets_startup_time(defaults: Option<&NodeGroupAutoscalingOptions>) -> bool {
+fn resets_startup_time(defaults: Option<&NodeGroupAutoscalingOptions>) -> bool {
     defaults.is_some_and(|defaults| {
         defaults.scale_down_unneeded_time.is_none() && defaults.max_node_startup_duration.is_none()
     })
@@ -71,7 +81,7 @@ pub(super) fn resets_startup_time(defaults: Option<&NodeGroupAutoscalingOptions>
 
 /// Returns true if nothing is lost while options aren't sent for a moment. Those that keep Nodes from being removed, and
 /// the provision time of Machines that join later, can't wait.
-pub(super) fn can_wait(overrides: &Overrides) -> bool {
+fn can_wait(overrides: &Overrides) -> bool {
     !overrides.is_empty() && !rollout::is_hold(overrides) && overrides.max_node_provision_time.is_none()
 }
 

@@ -181,7 +181,7 @@ impl Copy {
 
     /// Returns the number of groups with commands under way or with remembered state.
     pub(crate) fn lanes(&self) -> usize {
-        self.provider.remembered()
+        self.provider.busy_groups()
     }
 
     /// Returns true if the copy answers a Cluster's caller the size of a group, without a Refresh before.

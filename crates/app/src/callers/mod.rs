@@ -135,8 +135,8 @@ impl Callers {
     }
 
     /// Returns the number of groups of all workload clusters with a command under way or waiting.
-    pub(super) fn remembered(&self) -> usize {
-        self.by_cluster.read().values().map(|tenant| tenant.session.scale().remembered()).sum()
+    pub(super) fn busy_groups(&self) -> usize {
+        self.by_cluster.read().values().map(|tenant| tenant.session.scale().busy_groups()).sum()
     }
 
     /// Returns the Cluster that a caller's certificate names; `None` stands for the only workload cluster.

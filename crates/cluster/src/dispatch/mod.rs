@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rules::{
     GroupId, LabelSelector, PriceList,
     capi::{CLIENT_NOT_BEFORE, Cluster, Machine, Meta, NotBefore, ObjectKey, ScalableKind, ScalableResource, Uid},
-    text::LogLimit,
+    log_limit::LogLimit,
 };
 use shared_informer::{Object, Projection};
 use tokio::{sync::watch, time::Instant};

@@ -2,7 +2,7 @@
 //! is over.
 
 use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use rules::{Overrides, RolloutCause, writing::Ongoing};
+use rules::{Overrides, RolloutCause, rollout::Ongoing};
 use serde_json::{Value, json};
 
 use super::objects::*;

@@ -6,7 +6,7 @@ use k8s_pb::api::core::v1::Node;
 use prost::Message;
 use rstest::rstest;
 use rules::capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind};
-use rules::{Bounds, Exclusion, GroupId, Instance, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
+use rules::{Bounds, Exclusion, GroupId, Instance, ProblemKind, Rules, Scope, ScopeSpec, group_version::NotScalable};
 use serde_json::json;
 use tokio::time::advance;
 
@@ -238,7 +238,7 @@ fn a_copy_has_the_instances_and_sizes_that_are_answered() {
         node("d", &json!({})),
     ]);
     let index = index(changes);
-    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
+    index.set_known_version(&id(WORKERS), written(&index, WORKERS, 6, "2"));
     let snapshot = index.snapshot(None, Detail::Instances);
     assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
     let groups: BTreeMap<_, _> = snapshot.groups.into_iter().map(|it| (it.id.to_string(), it)).collect();

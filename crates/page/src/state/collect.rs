@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use jiff::Timestamp;
 use rules::{
     Excluded, Exclusion, GroupId, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap, capacity,
-    capi::ObjectKey, writing::Ongoing,
+    capi::ObjectKey, rollout::Ongoing,
 };
 use serde::{Serialize, Serializer};
 use shared_informer::Status;

@@ -1,7 +1,7 @@
 //! A Node of the workload cluster: the reference to its Machine, and the labels and resources that a template copies
 //! from it.
 
-mod labels;
+mod other_labels;
 
 use std::{
     borrow::Cow,
@@ -16,13 +16,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Interner, Projection};
 
-use super::{
-    Context, LONGEST_VALUE, Meta, ObjectKey,
-    node::labels::{Names, SharedTexts},
-    wire,
-};
+use super::{Context, LONGEST_VALUE, Meta, ObjectKey, node::other_labels::SharedTexts, wire};
 
-pub use super::node::labels::OtherLabels;
+pub use super::node::other_labels::OtherLabels;
 
 /// The decoded part of a Node.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -150,7 +146,7 @@ impl Node {
             name: context.interner.intern(&wire::value(name)),
         });
         let labels = TemplateLabels::text(|key| metadata.label(key).map(wire::value));
-        let names = Names {
+        let names = crate::node_labels::Names {
             node: &meta.key.name,
             machine: machine.as_ref().map(|machine: &ObjectKey| machine.name.as_str()),
             provider_id: object.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()),
@@ -199,7 +195,8 @@ const SETTLED_MARK: &str = " settled";
 const FEATURES: char = '!';
 
 /// The resources of a Node, as one text: a line `name capacity allocatable` per resource, ordered by name, a line `!` with
-/// the features that its kubelet declares, separated by spaces, if there are any, and last the number of extended resources and huge pages, without those of 0, followed by a mark if the Node is settled.
+/// the features that its kubelet declares, separated by spaces, if there are any, and last the number of extended
+/// resources and huge pages, without those of 0, followed by a mark if the Node is settled.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeResources(ArcStr);
 

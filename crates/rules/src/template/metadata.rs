@@ -1,9 +1,8 @@
 //! Labels and taints of the Node that would join, from the weakest source to the strongest.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
-use thiserror::Error;
 
 use super::{ARCH, Built, Context, OS, REGION};
 use crate::{
@@ -11,7 +10,6 @@ use crate::{
     capacity::{ZONE_FROM_FAILURE_DOMAIN, takes_zone_of_failure_domain},
     capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource},
     labels::{self, LABELS, ZONE},
-    named_enum,
     observed::{ObservedLabels, OtherZone, Values},
     problem::Clipped,
     provenance::put,
@@ -20,10 +18,10 @@ use crate::{
 
 const DEFAULT_OS: &str = "linux";
 
-/// Returns the labels. The sources, from weakest to strongest: defaults; remembered labels; other labels of the group's Nodes; observed Nodes of another group, and deleted
-/// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
-/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. To the Nodes of a
-/// MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
+/// Returns the labels. The sources, from weakest to strongest: defaults; remembered labels; other labels of the group's
+/// Nodes; observed Nodes of another group, and deleted ones of this group; nodeInfo; the failure domain; the zone of
+/// deleted Nodes; synced template labels; OpenShift's labels for Nodes; the annotation; and, while the group has Nodes,
+/// the values on which they agree. To the Nodes of a MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
 pub(super) fn labels(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
@@ -92,8 +90,8 @@ fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String
     format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
 }
 
-/// Adds the labels besides [`crate::capi::Node::TEMPLATE_LABELS`] on which the group's Nodes agree, also those that are deleted. All that
-/// states a label is stronger: these are of anyone's making, and some may change.
+/// Adds the labels besides [`crate::capi::Node::TEMPLATE_LABELS`] on which the group's Nodes agree, also those that are
+/// deleted. All that states a label is stronger: these are of anyone's making, and some may change.
 fn put_others(context: &Context<'_>, labels: &mut SourcedMap<String>) {
     let Some(observed) = context.nodes.observed else { return };
     let (others, first) = observed.others();
@@ -270,67 +268,4 @@ pub(super) fn taints(group: &ScalableResource, built: &mut Built) -> Vec<Sourced
 fn annotation<'a>(group: &'a ScalableResource, name: &str) -> Option<(&'a ArcStr, &'a str)> {
     let (key, text) = group.annotations.get_key_value(format!("{CAPACITY_PREFIX}{name}").as_str())?;
     Some((key, text))
-}
-
-// The architectures that can be the default of a group's future Nodes.
-
-named_enum! {
-    /// An architecture that can be the default, as in the label `kubernetes.io/arch`.
-    #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-    pub enum Architecture {
-        /// x86, 64 bits.
-        #[default]
-        Amd64 = "amd64",
-        /// ARM, 64 bits.
-        Arm64 = "arm64",
-        /// POWER, little-endian.
-        Ppc64le = "ppc64le",
-        /// IBM Z.
-        S390x = "s390x",
-    }
-}
-
-/// The error for a text that is no supported architecture.
-#[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("architecture {0:?} isn't known: it must be amd64, arm64, ppc64le or s390x")]
-pub struct UnknownArchitecture(String);
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Architecture {
-    type Err = UnknownArchitecture;
-
-    fn from_str(text: &str) -> Result<Self, UnknownArchitecture> {
-        Self::ALL
-            .into_iter()
-            .find(|architecture| architecture.as_str() == text)
-            .ok_or_else(|| UnknownArchitecture(text.to_owned()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("amd64", Some(Architecture::Amd64))]
-    #[case("arm64", Some(Architecture::Arm64))]
-    #[case("ppc64le", Some(Architecture::Ppc64le))]
-    #[case("s390x", Some(Architecture::S390x))]
-    #[case("AMD64", None)]
-    #[case("riscv64", None)]
-    #[case("", None)]
-    fn the_default_arch_is_one_of_four(#[case] text: &str, #[case] expected: Option<Architecture>) {
-        assert_eq!(text.parse().ok(), expected);
-        if expected.is_none() {
-            let message = text.parse::<Architecture>().unwrap_err().to_string();
-            assert!(message.contains("amd64, arm64, ppc64le or s390x"), "{message}");
-        }
-    }
 }

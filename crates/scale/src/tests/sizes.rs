@@ -100,7 +100,7 @@ async fn ids_of_no_group_leave_nothing_behind() {
     }
     world.scale.increase(group(), 1).await.unwrap();
     world.scale.drain(LONG).await.unwrap();
-    assert_eq!(world.scale.remembered(), 0);
+    assert_eq!(world.scale.busy_groups(), 0);
 }
 
 /// Each fault of the first size write of an increase by 3 from 2, with the size at the end and the result.

@@ -29,7 +29,7 @@ use hyper_util::{
 };
 use parking_lot::Mutex;
 use prost::bytes::Bytes;
-use rules::text::LogLimit;
+use rules::log_limit::LogLimit;
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},

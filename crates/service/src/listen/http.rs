@@ -27,7 +27,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use rules::text::LogLimit;
+use rules::log_limit::LogLimit;
 use tokio::{
     net::TcpStream,
     sync::OwnedSemaphorePermit,

@@ -217,7 +217,7 @@ fn replay(bounds: Bounds, events: &[Event]) -> Outcome {
             sleep(Duration::from_millis(1)).await;
         }
         let calls = desk.calls.lock().iter().map(|(call, _)| *call).collect();
-        Outcome { calls, is_running: scale.remembered() > 0, ..desk.outcome.lock().clone() }
+        Outcome { calls, is_running: scale.busy_groups() > 0, ..desk.outcome.lock().clone() }
     })
 }
 

@@ -33,7 +33,10 @@ use crate::listen::{
     connections::{Client, Limits, OpenConnections, Place, Source},
     grpc::{Io, Peer},
 };
-use rules::text::{LogLimit, PAUSE, shortened};
+use rules::{
+    log_limit::{LogLimit, PAUSE},
+    text::shortened,
+};
 
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Cluster Autoscaler makes one handshake at a time.

@@ -9,13 +9,13 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use rules::{GroupId, writing};
+use rules::{GroupId, field_manager};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics::UNKNOWN_MANAGER,
-    work::{Shared, Work},
+    turn::{Shared, Turn},
 };
 use index::{Hold, Index, Overwritten};
 
@@ -52,9 +52,9 @@ pub(super) async fn run(
         if !groups.is_empty() {
             let Some(shared) = shared.upgrade() else { return };
             for id in groups {
-                let work = Work::new(Arc::clone(&shared), id);
+                let turn = Turn::new(Arc::clone(&shared), id);
                 // A fleet has a thousand of these tasks, which have nothing to do for most of the time.
-                let done = ended.run_until_cancelled(Box::pin(observe(&work, &mut observed))).await;
+                let done = ended.run_until_cancelled(Box::pin(observe(&turn, &mut observed))).await;
                 if done.is_none() {
                     return;
                 }
@@ -70,20 +70,20 @@ pub(super) async fn run(
     }
 }
 
-async fn observe(work: &Work, observed: &mut Observed) {
-    if let Some(overwritten) = work.index().take_overwritten(&work.id) {
-        observe_overwritten(work, overwritten, observed).await;
+async fn observe(turn: &Turn, observed: &mut Observed) {
+    if let Some(overwritten) = turn.index().take_overwritten(&turn.id) {
+        observe_overwritten(turn, overwritten, observed).await;
     }
-    if let Some(smaller) = work.index().take_smaller(&work.id) {
-        work.report_smaller(&smaller.note);
+    if let Some(smaller) = turn.index().take_smaller(&turn.id) {
+        turn.report_smaller(&smaller.note);
     }
-    match work.index().held_back_own(&work.id) {
+    match turn.index().held_back_own(&turn.id) {
         None => {
-            observed.held_back.remove(&work.id);
+            observed.held_back.remove(&turn.id);
         }
         Some((size, why)) => {
-            if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
-                work.report_held_back(size, &why);
+            if observed.held_back.insert(turn.id.clone(), why.clone()).as_ref() != Some(&why) {
+                turn.report_held_back(size, &why);
             }
         }
     }
@@ -91,27 +91,27 @@ async fn observe(work: &Work, observed: &mut Observed) {
 
 /// Reports a size that somebody has put back. The object's managed fields name the manager; other copies of this
 /// program are ignored.
-async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
-    let manager = match work.api().read_group(&work.id).await {
+async fn observe_overwritten(turn: &Turn, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
+    let manager = match turn.api().read_group(&turn.id).await {
         // The size has changed again, and that write has an observation of its own.
         Ok(seen) if seen.version.replicas != to => return,
-        Ok(seen) => writing::manager(&seen.managed),
+        Ok(seen) => field_manager::manager(&seen.managed),
         Err(error) => {
-            tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
+            tracing::debug!(group = %turn.id, "can't read who has written the size: {error:?}");
             None
         }
     };
-    if manager.as_deref().is_some_and(writing::is_own) {
+    if manager.as_deref().is_some_and(field_manager::is_own) {
         return;
     }
-    let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };
+    let Some(times) = observed.note(&turn.id, to, manager.clone(), Instant::now()) else { return };
     // Cluster Autoscaler backs off a group whose increases are refused, and tries others. Writers that aren't named may
     // be several people.
     if let Some(manager) = &manager {
-        work.index().hold(&work.id, Some(Hold::SizePutBack(manager.clone())));
+        turn.index().hold(&turn.id, Some(Hold::SizePutBack(manager.clone())));
     }
     let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
-    work.report_put_back((from, to), &manager, times);
+    turn.report_put_back((from, to), &manager, times);
 }
 
 impl Observed {
