@@ -50,7 +50,7 @@ fn scale_alone_writes_to_clusters() {
     let expected = [
         "crates/scale/src/api.rs",
         "crates/scale/src/events/mod.rs",
-        "crates/scale/src/remember.rs",
+        "crates/scale/src/remembered.rs",
         "src/cli/check/groups.rs",
         "src/cli/check/rights.rs",
     ];
