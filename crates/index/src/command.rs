@@ -224,6 +224,9 @@ impl Index {
             group.own_size = OwnSize::of(version);
             if version.replicas > from {
                 group.increase = Some(Increase::now());
+                if group.uses_memory() {
+                    group.bought_by_memory = Some(time::Instant::now());
+                }
             }
             // The watch may have been quicker.
             group.check_shown_size();

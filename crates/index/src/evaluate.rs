@@ -164,6 +164,7 @@ impl LiveState {
             && group.templates != templates
         {
             group.templates = templates;
+            group.bought_by_memory = None;
             group.smaller = None;
         }
     }

@@ -63,6 +63,8 @@ pub(super) struct Group {
     pub(super) last_seen: Option<Box<LastSeen>>,
     /// The templates of the last Node that was looked at for volumes and devices, and the day.
     pub(super) looked_at: Option<Box<(Templates, i64)>>,
+    /// The time of the last increase by this process of which a remembered amount may have been the reason.
+    pub(super) bought_by_memory: Option<time::Instant>,
     /// The last Node that was smaller than what was remembered.
     pub(super) smaller: Option<SmallerNode>,
     /// True if that one isn't reported yet.
@@ -104,6 +106,7 @@ impl Default for Group {
             templates: None,
             last_seen: None,
             looked_at: None,
+            bought_by_memory: None,
             smaller: None,
             reports_smaller: false,
             sample: None,
@@ -180,9 +183,13 @@ impl Group {
         self.wants.iter().chain(&self.wants_bootstrap)
     }
 
+    /// Returns true if an amount of its template is remembered.
     pub(super) fn uses_memory(&self) -> bool {
         let template = self.served.as_ref().and_then(|served| served.definition.template.as_ref());
-        matches!(template.and_then(NodeTemplate::source), Some(Source::Remembered(_)))
+        let is_remembered = |template: &NodeTemplate| {
+            template.capacity.iter().any(|(_, amount)| matches!(amount.source, Source::Remembered(_)))
+        };
+        template.is_some_and(is_remembered)
     }
 
     /// Returns true if there is an object, even one that doesn't decode.

@@ -1,7 +1,7 @@
 //! What groups' Nodes are remembered by, and what is remembered for a group: its templates' content leads to both, so that
 //! neither the names of templates nor of groups matter.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
@@ -39,6 +39,10 @@ pub(super) struct Found {
     /// True if all templates of the group are known.
     pub(super) is_whole: bool,
 }
+
+/// The time after an increase in which its Nodes are compared with what was remembered: Machines may be long in coming, and
+/// devices register late.
+const BOUGHT_FOR: Duration = Duration::from_secs(3600);
 
 /// A Node that was smaller than what was remembered when this process raised the size.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -181,7 +185,7 @@ impl LiveState {
         let arch = node.template_label(ARCH).unwrap_or_else(|| self.rules.template.default_arch.as_str());
         let Some(key) = Key::new(&templates, arch) else { return };
         let Some(entry) = Entry::of(node, owner, &id, now) else { return };
-        let was_bought = group.increase.is_some() && group.uses_memory();
+        let was_bought = group.bought_by_memory.is_some_and(|at| at.elapsed() < BOUGHT_FOR);
         let learned = memory.learn(&templates, &key, &entry);
         if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
             let text = remembered::note_of_smaller(&node.meta.key.name, &seen, &smaller);

@@ -52,13 +52,22 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     let sister = create_empty_cluster(testbed, "second").await?;
     let provider = testbed.serve_cluster(&sister, &environment).await?;
     let of_sister = provider.refreshed_ids().await?.into_iter().find(|id| id.contains("second") && id.contains("gpu"));
-    let node = provider.template_node(&of_sister.context("no group of the second Cluster")?).await?;
+    let of_sister = of_sister.context("no group of the second Cluster")?;
+    let node = provider.template_node(&of_sister).await?;
     let labels = node.metadata.context("no metadata")?.labels;
     let capacity = node.status.context("no status")?.capacity;
     ensure!(
         capacity.contains_key(GPU) && labels.get("team").is_some_and(|team| team == "db"),
         "{capacity:?}, {labels:?}"
     );
+    // The first Cluster is at its maximum, so its Node has no GPU left.
+    let mut autoscaling = testbed.autoscale_by(provider, Settings::default()).await?;
+    let mut pod = pod_on(testbed, "train-more", "3", json!({ "team": "db" }));
+    pod["spec"]["containers"][0]["resources"]["limits"] = json!({ GPU: "1" });
+    testbed.workload.create(pod).await?;
+    pods_run(testbed, &mut autoscaling, 2).await?;
+    autoscaling.sizes(&[(&of_sister, 1)]).await?;
+    autoscaling.end().await?;
 
     let neighbour = testbed.neighbour().await?;
     testbed.grant_memory(neighbour.user()).await?;
@@ -66,7 +75,10 @@ pub(crate) async fn what_is_remembered_grows_a_group_from_zero_after_restarts(te
     let cluster = create_empty_cluster(&neighbour, "third").await?;
     let foreign = group(&neighbour, "gpu").await?;
     let provider = neighbour.serve_cluster(&cluster, &environment).await?;
-    eventually("the group without a template", SOON, async || {
+    eventually("what is remembered, and the group without a template", SOON, async || {
+        let metrics = provider.admin("/metrics").await?.1;
+        let read = metrics.lines().filter(|line| line.starts_with("capi_autoscaler_provider_remembered_nodes "));
+        ensure!(read.clone().any(|line| !line.ends_with(" 0")), "{:?}", read.collect::<Vec<_>>());
         let ids = provider.refreshed_ids().await?;
         let state: Value = serde_json::from_str(&provider.admin("/debug/state").await?.1)?;
         ensure!(ids.is_empty() && state.to_string().contains(&foreign.id), "groups {ids:?}, {state}");
@@ -93,7 +105,11 @@ async fn seen_once(testbed: &Testbed, cluster: &str, groups: &[Group], environme
         Ok(())
     })
     .await?;
-    drop(provider);
+    // It restarts too: what it knows of the Nodes is in its memory.
+    let mut autoscaling = testbed.autoscale_by(provider, Settings::default()).await?;
+    autoscaling.wait_for_loops(1).await?;
+    autoscaling.end().await?;
+    drop(autoscaling);
     for group in groups {
         size(group, 0).await?;
     }

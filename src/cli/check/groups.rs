@@ -372,8 +372,13 @@ impl Inspection {
             for why in SetAside::shown(set_aside) {
                 warn(format!("an entry isn't used: {why}"), "delete the key");
             }
-            let by = |group: &&(&GroupSnapshot, &Definition)| group.1.from_zero == Some(FromZero::Remembered);
-            let groups = self.live().collect::<Vec<_>>().iter().filter(by).count();
+            // Several ConfigMaps have a namespace each.
+            let is_its_own =
+                |group: &GroupSnapshot| self.memory.len() == 1 || group.id.key.namespace == config_map.namespace;
+            let groups = self
+                .live()
+                .filter(|(group, definition)| definition.from_zero == Some(FromZero::Remembered) && is_its_own(group))
+                .count();
             let message =
                 format!("{entries} entries about Nodes; {groups} node groups scale from zero by what is remembered");
             findings.ok(CheckId::FromZero, format!("ConfigMap {config_map}"), message);

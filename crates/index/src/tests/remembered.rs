@@ -219,6 +219,46 @@ fn a_smaller_node_counts_at_once_and_is_reported_once() {
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("20Gi")), "the smallest counts");
 }
 
+/// Returns an index whose group has grown from zero by what is remembered.
+fn grown(replicas: i32, more: &Value) -> Index {
+    let index = index_with(&with_one_node().memory(), group_with("workers", 0, "old", more));
+    let version = written(&index, WORKERS, replicas, "2");
+    index.set_own_size(&id(WORKERS), 0, &version);
+    index
+}
+
+#[test]
+fn each_node_of_an_increase_is_compared_with_what_was_remembered() {
+    let index = grown(2, &json!({}));
+    apply(&index, member("b", "30Gi"));
+    assert_eq!(index.take_smaller(&id(WORKERS)), None);
+    apply(&index, member("c", "20Gi"));
+    let smaller = index.take_smaller(&id(WORKERS)).unwrap();
+    assert!(smaller.note.contains("Node c has 20Gi of memory"), "{smaller:?}");
+}
+
+#[test]
+fn a_device_that_is_missing_is_reported_once_the_node_has_settled() {
+    let cpu_by_annotation =
+        json!({"metadata": {"annotations": {"capacity.cluster-autoscaler.kubernetes.io/cpu": "8"}}});
+    let index = grown(1, &cpu_by_annotation);
+    let without = |minutes: u32| {
+        let amounts = json!({"cpu": "8", "memory": "30Gi"});
+        let ready = json!({
+            "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "lastHeartbeatTime": format!("2026-01-01T00:{minutes:02}:00Z"),
+        });
+        let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
+        let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
+        node("b", &json!({"metadata": {"labels": labels}, "status": status}))
+    };
+    apply(&index, [joined("MachineSet/workers-1", "b"), without(1)]);
+    assert_eq!(index.take_smaller(&id(WORKERS)), None, "it may register late");
+    apply(&index, [without(10)]);
+    let smaller = index.take_smaller(&id(WORKERS)).unwrap();
+    assert!(smaller.note.contains("Node b has 0 of nvidia.com/gpu for pods, and 1 was remembered"), "{smaller:?}");
+}
+
 #[test]
 fn a_spec_that_was_changed_in_place_is_another_one() {
     let memory = Stored::default().memory();
