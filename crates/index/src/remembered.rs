@@ -7,6 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rules::{
     capi::ObjectKey,
@@ -150,6 +151,12 @@ impl Memory {
         if known.is_some_and(|known| !merged.is_news(known)) {
             return Learned { changed: false, smaller };
         }
+        if !remembered::fits(&merged) {
+            let node = &merged.seen;
+            tracing::warn!(
+                "what {node} shows is too long to be remembered beyond a restart: its resources alone take more"
+            );
+        }
         let merged = Arc::new(merged);
         place.own.insert(key.clone(), Arc::clone(&merged));
         place.all.insert(key.clone(), merged);
@@ -184,7 +191,7 @@ impl Memory {
             let Some(place) = places.iter().find(|place| place.config_map == *config_map) else { return };
             place.namespace.clone()
         };
-        let content = Content::parse(data, namespace.as_deref());
+        let content = Content::parse(data, namespace.as_deref(), Timestamp::now());
         let mut places = self.places.lock();
         let Some(place) = places.iter_mut().find(|place| place.config_map == *config_map) else { return };
         place.reading = Reading::Read;

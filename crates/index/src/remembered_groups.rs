@@ -9,7 +9,7 @@ use rules::{
     GroupId,
     capi::{
         InfrastructureRef, InfrastructureTemplate, KindRef, Machine, Node, NodeResources, ObjectKey, OtherLabels,
-        ScalableKind, ScalableResource, TemplateLabels,
+        SETTLED_AFTER, ScalableKind, ScalableResource, TemplateLabels,
     },
     labels::ARCH,
     remembered::{self, Bootstrap, Entry, Key, Offers, Templates},
@@ -56,7 +56,8 @@ pub struct SmallerNode {
 pub struct NodeToLookAt {
     /// Its name.
     pub node: ArcStr,
-    key: Key,
+    /// The key of its entry.
+    pub key: Key,
 }
 
 /// Returns the key of an object's bootstrap template. A Secret's data isn't read.
@@ -121,13 +122,23 @@ impl LiveState {
 
     /// Remembers the Node of a Machine after either was added or changed.
     pub(super) fn remember_machine(&mut self, machine: &Machine) {
-        if self.memory.is_none() || machine.deleting {
+        if self.memory.is_none() {
             return;
         }
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
         let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
-        self.remember(&owner, &node, machine.created.time());
+        if machine.deleting && !self.is_bought_in_vain(&owner) {
+            return;
+        }
+        self.remember(&owner, &node, machine.created.time(), machine.deleting);
+    }
+
+    /// Returns true if a Node that goes was bought so long ago that what it lacks would have come. Its kubelet may not have
+    /// said so yet, and without it the next one would be bought for the same.
+    fn is_bought_in_vain(&self, owner: &ScalableResource) -> bool {
+        let bought = self.groups.get(&group_of(owner)).and_then(|group| group.bought_by_memory);
+        bought.is_some_and(|at| (SETTLED_AFTER.unsigned_abs()..BOUGHT_FOR).contains(&at.elapsed()))
     }
 
     /// Remembers the Nodes of a MachineDeployment, MachineSet or MachinePool after it or one of its templates was added or changed.
@@ -151,14 +162,15 @@ impl LiveState {
             ScalableKind::MachinePool => {
                 let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned());
                 for node in nodes.collect::<Vec<_>>() {
-                    self.remember(&owner, &node, None);
+                    self.remember(&owner, &node, None, false);
                 }
             }
         }
     }
 
-    /// Remembers a Node. One that is older than the last change of a template was made from another spec.
-    fn remember(&mut self, owner: &ScalableResource, node: &Node, created: Option<Timestamp>) {
+    /// Remembers a Node. One that is older than the last change of a template was made from another spec; one that goes
+    /// won't show more.
+    fn remember(&mut self, owner: &ScalableResource, node: &Node, created: Option<Timestamp>, goes: bool) {
         let (Some(memory), Some(resources)) = (self.memory.clone(), &node.resources) else { return };
         let Some(templates) = self.templates_of(owner) else { return };
         let changed_at = [template_key(owner), bootstrap_key(owner)].into_iter().flatten();
@@ -178,13 +190,14 @@ impl LiveState {
         let id = group_of(owner);
         let Some(group) = self.groups.get_mut(&id) else { return };
         let is_wanted = group.object.as_deref().is_some_and(|object| remembered::is_wanted(object).unwrap_or(true));
-        if !is_wanted || group.last_seen.as_deref() == Some(&last) {
+        if !is_wanted || (!goes && group.last_seen.as_deref() == Some(&last)) {
             return;
         }
         group.last_seen = Some(Box::new(last));
         let arch = node.template_label(ARCH).unwrap_or_else(|| self.rules.template.default_arch.as_str());
         let Some(key) = Key::new(&templates, arch) else { return };
         let Some(entry) = Entry::of(node, owner, &id, now) else { return };
+        let entry = if goes { entry.settled() } else { entry };
         let was_bought = group.bought_by_memory.is_some_and(|at| at.elapsed() < BOUGHT_FOR);
         let learned = memory.learn(&templates, &key, &entry);
         if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
@@ -195,7 +208,7 @@ impl LiveState {
         }
         // A driver registers its volumes and devices late too. One Node of a group a day is enough.
         let looks_at = Some(Box::new((templates.clone(), day)));
-        if resources.is_settled() && group.looked_at != looks_at {
+        if !goes && resources.is_settled() && group.looked_at != looks_at {
             group.looked_at = looks_at;
             self.nodes_to_look_at.push(NodeToLookAt { node: node.meta.key.name.clone(), key });
         }
@@ -235,11 +248,11 @@ impl Index {
         std::mem::take(&mut self.inner.write().live.nodes_to_look_at)
     }
 
-    /// Remembers the volumes and devices of a Node.
-    pub fn remember_offers(&self, of: &NodeToLookAt, offers: &Offers) {
+    /// Remembers the volumes and devices of a Node in its entry.
+    pub fn remember_offers(&self, key: &Key, offers: &Offers) {
         let memory = self.inner.read().live.memory.clone();
-        if let Some(memory) = memory {
-            memory.learn_offers(&of.key, offers);
+        if let Some(memory) = memory.filter(|_| !offers.is_empty()) {
+            memory.learn_offers(key, offers);
         }
     }
 

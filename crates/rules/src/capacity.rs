@@ -11,7 +11,7 @@ use crate::{
     capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX},
     drivers::{CSI_DRIVER, DRA_DRIVER},
     labels::{self, LABELS},
-    observed::{Amounts, ObservedResources},
+    observed::{Amounts, ObservedResources, Remembered},
     problem::{Clipped, switch},
     provenance::{TemplateName, put},
     remembered::REMEMBER,
@@ -54,9 +54,11 @@ pub(super) fn capacity(
         put_all(&mut capacity, stated);
     }
     if let Some(observed_resources) = context.nodes.same_templates {
-        put_learned(&mut capacity, &observed_resources.resources, context, &observed_resources.source_for(&context.id));
-    } else if let Some(remembered) = &context.nodes.remembered {
-        put_learned(&mut capacity, &remembered.entry.resources, context, &remembered.source());
+        let source = observed_resources.source_for(&context.id);
+        put_learned(&mut capacity, &observed_resources.resources, context, &source, false);
+    } else if let Some(Remembered { entry, .. }) = &context.nodes.remembered {
+        let source = Source::Remembered(Box::new(entry.seen.clone()));
+        put_learned(&mut capacity, &entry.resources, context, &source, entry.is_settled());
     }
     let annotations = &context.group.annotations;
     for (stated, more) in [of_annotations(annotations), of_own_annotations(annotations)] {
@@ -75,15 +77,21 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
     }
 }
 
-/// Adds the resources of an observed or remembered Node. They override `status.capacity`, which includes the memory that the kernel
-/// reserves. An extended resource of 0 doesn't override another amount: the device
-/// plugin may not have started yet.
-fn put_learned(capacity: &mut Capacity, resources: &BTreeMap<ArcStr, Amounts>, context: &Context<'_>, source: &Source) {
+/// Adds the resources of an observed or remembered Node. They override `status.capacity`, which includes the memory that
+/// the kernel reserves. An extended resource of 0 overrides another amount only if the Node is settled: before that, the
+/// device plugin may not have started yet.
+fn put_learned(
+    capacity: &mut Capacity,
+    resources: &BTreeMap<ArcStr, Amounts>,
+    context: &Context<'_>,
+    source: &Source,
+    is_settled: bool,
+) {
     for (resource, Amounts { capacity: seen, .. }) in resources {
         let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
         let stated = capacity.get(resource.as_str()).map(|stated| stated.value);
-        let says_something =
-            if seen.is_zero() { stated.is_none() && !is_never_zero(resource) } else { stated != Some(*seen) };
+        let may_be_zero = || !is_never_zero(resource) && (is_settled || stated.is_none());
+        let says_something = stated != Some(*seen) && (!seen.is_zero() || may_be_zero());
         if wanted && says_something {
             put(capacity, resource, *seen, source.clone());
         }

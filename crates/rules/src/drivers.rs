@@ -34,6 +34,9 @@ pub struct Driver {
     /// What states it.
     #[serde(flatten)]
     pub source: Source,
+    /// The number of pools that the devices are in.
+    #[serde(skip_serializing_if = "is_one")]
+    pub pools: u32,
     /// The numbers of devices that are alike, as what is remembered has them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub alike: BTreeMap<String, u32>,
@@ -101,22 +104,27 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Prob
 
 /// Returns the drivers that are remembered, without those that annotations name.
 pub(super) fn remembered(offers: &Offers, stated: &[Driver], source: &Source) -> Vec<Driver> {
-    let driver = |kind, name: &String, count, alike: &BTreeMap<_, _>| Driver {
+    let of = |kind, name: &String, count| Driver {
         kind,
         name: name.clone(),
         count,
         source: source.clone(),
-        alike: alike.clone(),
+        pools: 1,
+        alike: BTreeMap::new(),
     };
-    let none = BTreeMap::new();
-    let devices = offers.devices.iter().map(|(name, of)| driver(DriverKind::Dra, name, of.count, &of.alike));
-    let volumes = offers.volumes.iter().map(|(name, count)| driver(DriverKind::Csi, name, *count, &none));
+    let devices = offers.devices.iter().flatten().map(|(name, it)| Driver {
+        pools: it.pools,
+        alike: it.alike.clone(),
+        ..of(DriverKind::Dra, name, it.count)
+    });
+    let volumes = offers.volumes.iter().flatten().map(|(name, count)| of(DriverKind::Csi, name, *count));
     let is_stated = |it: &Driver| stated.iter().any(|other| (other.kind, &other.name) == (it.kind, &it.name));
     devices.chain(volumes).filter(|driver| !is_stated(driver)).collect()
 }
 
 fn driver(kind: DriverKind, name: &str, count: u32, key: &ArcStr) -> Driver {
-    Driver { kind, name: name.to_owned(), count, source: Source::Annotation(key.clone()), alike: BTreeMap::new() }
+    let source = Source::Annotation(key.clone());
+    Driver { kind, name: name.to_owned(), count, source, pools: 1, alike: BTreeMap::new() }
 }
 
 /// Returns the number of devices. `None` if it is 0, or invalid: the latter is a problem of `gpu-count`
@@ -168,6 +176,9 @@ const MOST_REMEMBERED: u32 = 4096;
 /// The maximum bytes of what is alike in devices.
 const LONGEST_ALIKE: usize = 1 << 10;
 
+/// The fields of a device that are remembered.
+const SHARED: [&str; 2] = ["attributes", "capacity"];
+
 /// The attributes, without their domains, that are one device's own.
 const OWN: [&str; 16] = [
     "index",
@@ -191,77 +202,130 @@ const OWN: [&str; 16] = [
 /// What the drivers of a Node offer.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Offers {
-    /// The maximum number of volumes of each CSI driver that limits them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub volumes: BTreeMap<String, u32>,
-    /// The devices of each driver of Dynamic Resource Allocation.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub devices: BTreeMap<String, Devices>,
+    /// The maximum number of volumes of each CSI driver that limits them; `None` if no CSINode was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<BTreeMap<String, u32>>,
+    /// The devices of each driver of Dynamic Resource Allocation; `None` if no complete ResourceSlices were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<BTreeMap<String, Devices>>,
 }
 
 /// The devices of a driver.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Devices {
     /// Their number.
     pub count: u32,
+    /// The number of the Node's pools that they are in.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub pools: u32,
     /// The numbers of those with the same attributes and capacity, which are `attributes` and `capacity` of a device in a
     /// ResourceSlice, as JSON, without those that are one device's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub alike: BTreeMap<String, u32>,
 }
 
+const fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+const fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
 impl Offers {
-    /// Returns what a CSINode and the ResourceSlices of its Node offer. What isn't as the API has it is skipped.
+    /// Returns what a CSINode and the ResourceSlices of its Node offer, as far as each was read. What isn't as the API has
+    /// it is skipped.
     #[must_use]
-    pub fn of(csi_node: &Value, slices: &[Value]) -> Self {
-        let drivers = csi_node["spec"]["drivers"].as_array().into_iter().flatten();
-        let limit = |driver: &Value| {
-            let count = driver["allocatable"]["count"].as_u64()?;
-            Some((name(&driver["name"])?, u32::try_from(count).ok().filter(|count| i32::try_from(*count).is_ok())?))
-        };
-        let mut by_driver = BTreeMap::<String, Vec<&Value>>::new();
-        for slice in slices {
-            let Some(driver) = name(&slice["spec"]["driver"]) else { continue };
-            let devices = slice["spec"]["devices"].as_array().into_iter().flatten();
-            by_driver.entry(driver).or_default().extend(devices);
-        }
-        let devices = by_driver.into_iter().map(|(driver, all)| (driver, Devices::of(&all)));
-        Self {
-            volumes: drivers.filter_map(limit).take(MOST_DRIVERS).collect(),
-            devices: devices.filter(|(_, devices)| devices.count > 0).take(MOST_DRIVERS).collect(),
-        }
+    pub fn of(csi_node: Option<&Value>, slices: Option<&[Value]>) -> Self {
+        Self { volumes: csi_node.map(volumes), devices: slices.and_then(devices) }
     }
 
-    /// Returns what both offer, of each the smaller number.
+    /// Returns true if nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns what both offer, of each the smaller number. What is known of one alone counts for both.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
-        let devices = both(&self.devices, &other.devices, |a, b| Devices {
+        let devices = |a: &Devices, b: &Devices| Devices {
             count: a.count.min(b.count),
+            pools: a.pools.min(b.pools),
             alike: both(&a.alike, &b.alike, |a, b| *a.min(b)),
-        });
-        Self { volumes: both(&self.volumes, &other.volumes, |a, b| *a.min(b)), devices }
+        };
+        Self {
+            volumes: known(&self.volumes, &other.volumes, |a, b| both(a, b, |a, b| *a.min(b))),
+            devices: known(&self.devices, &other.devices, |a, b| both(a, b, devices)),
+        }
     }
 
     /// Returns it without what is alike in devices, which is long.
     pub(super) fn without_alike(mut self) -> Self {
-        self.devices.values_mut().for_each(|devices| devices.alike.clear());
+        self.devices.iter_mut().flat_map(BTreeMap::values_mut).for_each(|devices| devices.alike.clear());
         self
     }
 
     /// Returns true if names and numbers are such as [`Offers::of`] returns.
     pub(super) fn is_valid(&self) -> bool {
-        let is_sum = |devices: &Devices| {
-            devices.count <= MOST_REMEMBERED
-                && devices.alike.values().try_fold(0_u32, |sum, count| sum.checked_add(*count)) <= Some(devices.count)
-        };
-        self.volumes.keys().chain(self.devices.keys()).all(|driver| is_driver_name(driver))
-            && self.volumes.values().all(|count| i32::try_from(*count).is_ok())
-            && self.devices.values().all(is_sum)
+        let volumes = || self.volumes.iter().flatten();
+        let devices = || self.devices.iter().flatten();
+        volumes().map(|(driver, _)| driver).chain(devices().map(|(driver, _)| driver)).all(|it| is_driver_name(it))
+            && volumes().all(|(_, count)| i32::try_from(*count).is_ok())
+            && devices().all(|(_, devices)| devices.is_valid())
     }
 }
 
+/// Returns the limits of a CSINode.
+fn volumes(csi_node: &Value) -> BTreeMap<String, u32> {
+    let drivers = csi_node["spec"]["drivers"].as_array().into_iter().flatten();
+    let limit = |driver: &Value| {
+        let count = driver["allocatable"]["count"].as_u64()?;
+        Some((name(&driver["name"])?, u32::try_from(count).ok().filter(|count| i32::try_from(*count).is_ok())?))
+    };
+    drivers.filter_map(limit).take(MOST_DRIVERS).collect()
+}
+
+/// Returns the devices in the newest generation of each pool; `None` if a pool isn't complete. Devices that share counters
+/// aren't remembered: to count each as a whole one would be too much.
+fn devices(slices: &[Value]) -> Option<BTreeMap<String, Devices>> {
+    let mut pools = BTreeMap::<(String, &str), Vec<&Value>>::new();
+    for spec in slices.iter().map(|slice| &slice["spec"]) {
+        let Some(driver) = name(&spec["driver"]) else { continue };
+        pools.entry((driver, spec["pool"]["name"].as_str().unwrap_or_default())).or_default().push(spec);
+    }
+    let has = |value: &Value| value.as_array().is_some_and(|all| !all.is_empty());
+    let mut drivers = BTreeMap::<String, Option<(u32, Vec<&Value>)>>::new();
+    for ((driver, _), mut slices) in pools {
+        let generation = |spec: &&Value| spec["pool"]["generation"].as_i64().unwrap_or_default();
+        let newest = slices.iter().map(generation).max();
+        slices.retain(|spec| Some(generation(spec)) == newest);
+        let wanted = slices.iter().filter_map(|spec| spec["pool"]["resourceSliceCount"].as_u64()).max();
+        if wanted.is_some_and(|wanted| wanted > slices.len() as u64) {
+            return None;
+        }
+        let devices: Vec<_> = slices.iter().flat_map(|spec| spec["devices"].as_array().into_iter().flatten()).collect();
+        let shares_counters = slices.iter().any(|spec| has(&spec["sharedCounters"]))
+            || devices.iter().any(|device| has(&device["consumesCounters"]));
+        let known = drivers.entry(driver).or_insert_with(|| Some((0, Vec::new())));
+        match known {
+            Some((pools, all)) if !shares_counters => {
+                *pools += u32::from(!devices.is_empty());
+                all.extend(devices);
+            }
+            Some(_) | None => *known = None,
+        }
+    }
+    let of_driver = |(driver, found): (String, Option<(u32, Vec<&Value>)>)| {
+        let (pools, devices) = found.filter(|(_, devices)| !devices.is_empty())?;
+        Some((driver, Devices::of(pools, &devices)))
+    };
+    Some(drivers.into_iter().filter_map(of_driver).take(MOST_DRIVERS).collect())
+}
+
 impl Devices {
-    fn of(devices: &[&Value]) -> Self {
+    fn of(pools: u32, devices: &[&Value]) -> Self {
         let mut alike = BTreeMap::new();
         for device in devices.iter().take(MOST_REMEMBERED as usize) {
             let text = shared(device).to_string();
@@ -269,14 +333,23 @@ impl Devices {
                 *alike.entry(text).or_default() += 1;
             }
         }
-        Self { count: u32::try_from(devices.len()).unwrap_or(MOST_REMEMBERED).min(MOST_REMEMBERED), alike }
+        let count = u32::try_from(devices.len()).unwrap_or(MOST_REMEMBERED).min(MOST_REMEMBERED);
+        Self { count, pools: pools.clamp(1, count), alike }
+    }
+
+    fn is_valid(&self) -> bool {
+        let sum = self.alike.values().try_fold(0_u32, |sum, count| sum.checked_add(*count));
+        self.count <= MOST_REMEMBERED
+            && (1..=self.count).contains(&self.pools)
+            && sum.is_some_and(|sum| sum <= self.count)
+            && self.alike.keys().all(|text| is_shared(text))
     }
 }
 
 /// Returns what other devices of this type have too.
 fn shared(device: &Value) -> Value {
     let mut shared = serde_json::Map::new();
-    for field in ["attributes", "capacity"] {
+    for field in SHARED {
         let Some(mut values) = device[field].as_object().cloned() else { continue };
         values.retain(|name, _| !OWN.contains(&name.rsplit('/').next().unwrap_or_default()));
         if !values.is_empty() {
@@ -284,6 +357,22 @@ fn shared(device: &Value) -> Value {
         }
     }
     shared.into()
+}
+
+/// Returns true for such a text as [`shared`] makes.
+fn is_shared(text: &str) -> bool {
+    let is_field = |(field, values): (&String, &Value)| SHARED.contains(&field.as_str()) && values.is_object();
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => fields.iter().all(is_field),
+        Ok(_) | Err(_) => false,
+    }
+}
+
+fn known<T: Clone>(a: &Option<T>, b: &Option<T>, of: impl Fn(&T, &T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(of(a, b)),
+        (one, None) | (None, one) => one.clone(),
+    }
 }
 
 fn name(value: &Value) -> Option<String> {

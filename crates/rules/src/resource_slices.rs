@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::{Driver, DriverKind, Source, drivers::MOST_DEVICES};
 
-/// Returns the ResourceSlices of a Node with this name: for each driver of devices a pool of the Node's name, and for those
-/// of an annotation the devices that Cluster Autoscaler's own provider makes.
+/// Returns the ResourceSlices of a Node with this name: for each driver of devices a pool of the Node's name, or as many
+/// as its Nodes have, and for those of an annotation the devices that Cluster Autoscaler's own provider makes.
 #[must_use]
 pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
     let of_devices = drivers.iter().filter(|driver| driver.kind == DriverKind::Dra && driver.count > 0);
@@ -21,27 +21,32 @@ pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
 
 fn slices_of(driver: &Driver, node: &str) -> Vec<ResourceSlice> {
     let devices = devices(driver);
-    let slices = devices.chunks(usize::try_from(MOST_DEVICES).unwrap_or(usize::MAX));
-    let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
-    let name = |number: usize| match number {
-        0 => format!("{node}-{}", driver.name),
-        more => format!("{node}-{}-{more}", driver.name),
-    };
-    let slice = |(number, devices): (usize, &[Device])| ResourceSlice {
-        metadata: Some(ObjectMeta { name: Some(name(number)), ..ObjectMeta::default() }),
+    let of_pool = devices.len().div_ceil(usize::try_from(driver.pools.max(1)).unwrap_or(1)).max(1);
+    let pools = devices.chunks(of_pool).enumerate().map(|(number, devices)| (numbered(node, number), devices));
+    let slices = pools.flat_map(|(pool, devices)| {
+        let slices = devices.chunks(usize::try_from(MOST_DEVICES).unwrap_or(usize::MAX));
+        let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
+        slices.map(move |devices| (pool.clone(), count, devices))
+    });
+    let slice = |(number, (pool, count, devices)): (usize, (String, i64, &[Device]))| ResourceSlice {
+        metadata: Some(ObjectMeta {
+            name: Some(numbered(&format!("{node}-{}", driver.name), number)),
+            ..ObjectMeta::default()
+        }),
         spec: Some(ResourceSliceSpec {
             driver: Some(driver.name.clone()),
             node_name: Some(node.to_owned()),
-            pool: Some(ResourcePool {
-                name: Some(node.to_owned()),
-                generation: None,
-                resource_slice_count: Some(count),
-            }),
+            pool: Some(ResourcePool { name: Some(pool), generation: None, resource_slice_count: Some(count) }),
             devices: devices.to_vec(),
             ..ResourceSliceSpec::default()
         }),
     };
     slices.enumerate().map(slice).collect()
+}
+
+/// Returns the name of the first as it is, and those of more with their numbers.
+fn numbered(name: &str, number: usize) -> String {
+    if number == 0 { name.to_owned() } else { format!("{name}-{number}") }
 }
 
 fn devices(driver: &Driver) -> Vec<Device> {
@@ -109,12 +114,25 @@ mod tests {
         assert_eq!(devices, [("gpu-0".to_owned(), "gpu".to_owned()), ("gpu-1".to_owned(), "gpu".to_owned())]);
     }
 
+    fn remembered(count: u32, pools: u32) -> Driver {
+        let name = "gpu.example.com".to_owned();
+        Driver { kind: DriverKind::Dra, name, count, source: Source::Default, pools, alike: BTreeMap::new() }
+    }
+
+    #[test]
+    fn devices_are_in_as_many_pools_as_they_were() {
+        let slices = resource_slices(&[remembered(5, 2)], "node");
+        let of = |slice: &ResourceSlice| {
+            let spec = slice.spec.as_ref().unwrap();
+            let pool = spec.pool.as_ref().unwrap();
+            (pool.name.clone().unwrap(), pool.resource_slice_count.unwrap(), spec.devices.len())
+        };
+        assert_eq!(slices.iter().map(of).collect::<Vec<_>>(), [("node".to_owned(), 1, 3), ("node-1".to_owned(), 1, 2)]);
+    }
+
     #[test]
     fn a_driver_with_many_devices_has_several_slices() {
-        let name = "gpu.example.com".to_owned();
-        let driver =
-            Driver { kind: DriverKind::Dra, name, count: 300, source: Source::Default, alike: BTreeMap::new() };
-        let slices = resource_slices(&[driver], "node");
+        let slices = resource_slices(&[remembered(300, 1)], "node");
         let sizes: Vec<_> = slices.iter().map(|slice| slice.spec.as_ref().unwrap().devices.len()).collect();
         assert_eq!(sizes, [128, 128, 44]);
         let names: BTreeSet<_> = slices.iter().map(|slice| slice.metadata.as_ref().unwrap().name.clone()).collect();

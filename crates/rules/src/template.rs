@@ -65,10 +65,8 @@ pub fn build(
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
-    if let Some(remembered) = &context.nodes.remembered
-        && let Some(offers) = &remembered.entry.offers
-    {
-        let of_nodes = drivers::remembered(offers, &built.drivers, &remembered.source());
+    if let Some(remembered) = &context.nodes.remembered {
+        let of_nodes = drivers::remembered(&remembered.entry.offers, &built.drivers, &remembered.source());
         built.drivers.extend(of_nodes);
     }
     let labels = metadata::labels(&context, infrastructure, &mut built);

@@ -115,7 +115,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
     scenario!(
         "remembered",
         places::remembered,
-        [],
+        ["kubermatic/machine-controller#1618"],
         "a node group whose capacity nothing states has had a Node, and scales from zero after a restart"
     ),
     scenario!("integer-capacity", faults::integer_capacity, [], "`status.capacity` with an integer scales from zero"),
@@ -209,7 +209,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
     scenario!(
         "forms-of-provider-id",
         removals::forms_of_provider_id,
-        [],
+        ["kubernetes-sigs/cluster-api-provider-azure#1292"],
         "a busy Node stays although its Machine's providerID has another slash, and goes when it is idle"
     ),
     scenario!(
@@ -223,7 +223,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
     scenario!(
         "size-put-back",
         places::size_put_back,
-        [],
+        ["kubernetes-sigs/cluster-api#7293"],
         "a size that somebody keeps putting back stops no other node group"
     ),
     scenario!(

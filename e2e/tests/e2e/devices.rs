@@ -43,8 +43,8 @@ pub(crate) async fn slices_that_are_made_are_decoded_and_valid(world: &World) ->
     });
     let published = post(world, "application/json", published.to_string().into_bytes()).await?;
 
-    let offers = Offers::of(&Value::Null, &[published]);
-    let devices = &offers.devices["gpu.example.com"];
+    let offers = Offers::of(None, Some(&[published]));
+    let devices = &offers.devices.context("the slices aren't complete")?["gpu.example.com"];
     let remembered = driver("gpu.example.com", devices.count, Source::Default, devices.alike.clone());
     let annotation = Source::Annotation("capacity.cluster-autoscaler.kubernetes.io/dra-driver".into());
     let stated = driver("stated.example.com", 2, annotation, BTreeMap::new());
@@ -79,7 +79,7 @@ pub(crate) async fn slices_that_are_made_are_decoded_and_valid(world: &World) ->
 }
 
 fn driver(name: &str, count: u32, source: Source, alike: BTreeMap<String, u32>) -> Driver {
-    Driver { kind: DriverKind::Dra, name: name.to_owned(), count, source, alike }
+    Driver { kind: DriverKind::Dra, name: name.to_owned(), count, source, pools: 1, alike }
 }
 
 /// Creates a ResourceSlice, and returns it as the API server has it.

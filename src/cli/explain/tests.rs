@@ -7,6 +7,10 @@ use std::fs;
 
 use clap::Parser as _;
 use rstest::rstest;
+use rules::{
+    capi::{InfrastructureRef, SpecDigest},
+    remembered::{Bootstrap, Key, Templates},
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -102,6 +106,34 @@ fn a_group_by_annotations() {
         ("cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold", "0.4"),
     ]);
     insta::assert_snapshot!(text_of(&[deployment("gpus", 1, &annotations), known_template()], &[]));
+}
+
+#[test]
+fn a_group_of_a_remembered_node() {
+    let reference = InfrastructureRef {
+        group: "infrastructure.cluster.x-k8s.io".into(),
+        kind: "DevMachineTemplate".into(),
+        name: "workers".into(),
+    };
+    let templates = Templates::new(&"team-a".into(), (&reference, SpecDigest::default()), Bootstrap::None);
+    let entry = json!({
+        "node": "workers-x2v9k", "group": "MachineDeployment/team-a/old", "cluster": "first", "settled": true,
+        "seen": "2026-01-01T00:00:00Z", "kubernetes": "1.35",
+        "capacity": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
+        "allocatable": {"cpu": "7800m", "memory": "30Gi", "nvidia.com/gpu": "1"},
+        "labels": {"team": "db", "rack": null}, "declaredFeatures": ["GuaranteedQoSPodCPUResize"],
+        "offers": {
+            "volumes": {"ebs.csi.aws.com": 25},
+            "devices": {"nic.example.com": {"count": 2, "alike": {"{\"attributes\":{\"speed\":{\"int\":100}}}": 2}}},
+        },
+    });
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "remembered-nodes", "namespace": "team-a"},
+        "data": {Key::new(&templates, "amd64").unwrap().to_string(): entry.to_string(), "README": "hello"},
+    });
+    let objects = [deployment("workers", 0, &[(MIN, "0")]), template(&json!({})), config_map];
+    let age = regex::Regex::new(r"\(\d+d ago\)").unwrap();
+    insta::assert_snapshot!(age.replace_all(&text_of(&objects, &[]), "(… ago)"));
 }
 
 #[test]

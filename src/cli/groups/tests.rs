@@ -169,6 +169,16 @@ fn the_wide_table_has_more_columns() {
 }
 
 #[test]
+fn the_narrow_table_says_which_groups_scale_from_zero_by_remembered_nodes() {
+    let mut state = fleet();
+    assert!(!table(&state, View::default()).contains("FROM ZERO"));
+    state.groups[0].from_zero = Some("remembered".to_owned());
+    let text = table(&state, View::default());
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains("FROM ZERO") && lines[1].contains("remembered"), "{text}");
+}
+
+#[test]
 fn instances_problems_and_what_is_left_out_follow_below() {
     insta::assert_snapshot!(table(&fleet(), View { all: true, instances: true, ..View::default() }));
 }

@@ -1,5 +1,6 @@
 //! Tests of the ConfigMap in which Nodes are remembered: it blocks nothing, and is followed.
 
+use rstest::rstest;
 use rules::{
     capi::{InfrastructureRef, ObjectKey, SpecDigest},
     remembered::{Bootstrap, Key, Templates},
@@ -117,19 +118,18 @@ fn entry(world: &World) -> String {
     write.into_iter().flat_map(|write| write.data.into_values()).flatten().collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
+/// The path of the CSINode of the Node `a`.
+const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/a";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// Returns an API with a settled Node, its CSINode and its ResourceSlice.
+fn api_with_drivers() -> FakeApi {
     let api = api();
     api.put("configmaps", "remembered-nodes", &json!({}));
     put_settled_node(&api, "workers", "a", "8Gi");
     let drivers =
         json!([{"name": "ebs.csi.aws.com", "nodeID": "i-0", "topologyKeys": [], "allocatable": {"count": 25}}]);
-    answer(
-        &api,
-        "/apis/storage.k8s.io/v1/csinodes/a",
-        200,
-        &json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}}),
-    );
+    answer(&api, CSI_NODE, 200, &json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}}));
     let slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
         "spec": {"driver": "gpu.nvidia.com", "devices": [{"name": "gpu-0"}]},
@@ -137,37 +137,66 @@ async fn the_volumes_and_devices_of_a_settled_node_are_remembered() {
     let list =
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [slice]});
     let list = list.to_string();
-    api.answer_by("/apis/resource.k8s.io/v1/resourceslices", move |uri| {
+    api.answer_by(SLICES, move |uri| {
         let is_of_node = uri.query().is_some_and(|query| query.contains("fieldSelector=spec.nodeName%3Da"));
         is_of_node.then(|| http::Response::new(axum::body::Body::from(list.clone())))
     });
+    api
+}
+
+const VOLUMES: &str = r#""ebs.csi.aws.com":25"#;
+const DEVICES: &str = r#""gpu.nvidia.com":{"count":1"#;
+
+/// Takes the right to one of both away.
+#[rstest]
+#[case::to_none(None, true, true)]
+#[case::to_volumes(Some(CSI_NODE), false, true)]
+#[case::to_devices(Some(SLICES), true, false)]
+#[tokio::test(start_paused = true)]
+async fn the_volumes_and_devices_of_a_settled_node_are_remembered(
+    #[case] forbidden: Option<&str>,
+    #[case] volumes: bool,
+    #[case] devices: bool,
+) {
+    let api = api_with_drivers();
+    if let Some(path) = forbidden {
+        answer(&api, path, 403, &forbidding());
+    }
     let world = world(&api);
     world.until("offers", |world| entry(world).contains("offers")).await;
     let found = entry(&world);
-    for part in [r#""ebs.csi.aws.com":25"#, r#""gpu.nvidia.com":{"count":1"#] {
-        assert!(found.contains(part), "{part} isn't in {found}");
-    }
+    assert_eq!((found.contains(VOLUMES), found.contains(DEVICES)), (volumes, devices), "{found}");
     world.shutdown().await;
 }
 
+fn forbidding() -> Value {
+    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403})
+}
+
 #[tokio::test(start_paused = true)]
-async fn without_the_right_volumes_and_devices_are_asked_for_once() {
+async fn without_the_rights_volumes_and_devices_are_asked_for_once_an_hour() {
     let api = api();
     api.put("configmaps", "remembered-nodes", &json!({}));
     put_settled_node(&api, "workers", "a", "8Gi");
-    let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403});
-    answer(&api, "/apis/storage.k8s.io/v1/csinodes/a", 403, &status);
+    answer(&api, CSI_NODE, 403, &forbidding());
+    answer(&api, SLICES, 403, &forbidding());
     let world = world(&api);
     world.until("an entry", |world| entry(world).contains("8Gi")).await;
-    world.until("a request", |_| api.was_asked("/apis/storage.k8s.io/v1/csinodes/a")).await;
-    api.put("machinedeployments", "others", &naming(GROUP, KIND, &json!({})));
-    put_settled_node(&api, "others", "b", "7Gi");
-    world.until("the other group's Node", |world| entry(world).contains("7Gi")).await;
-    // The clock goes on only when no task has anything to do.
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert_eq!(api.asks("/apis/storage.k8s.io/v1/csinodes/a"), 1);
+    world.until("both requests", |_| api.was_asked(CSI_NODE) && api.was_asked(SLICES)).await;
+    let add = async |group: &str, node: &str, memory: &str| {
+        api.put("machinedeployments", group, &naming(GROUP, KIND, &json!({})));
+        put_settled_node(&api, group, node, memory);
+        world.until("another group's Node", |world| entry(world).contains(memory)).await;
+        // The clock goes on only when no task has anything to do.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    };
+    add("others", "b", "7Gi").await;
+    assert_eq!((api.asks(CSI_NODE), api.asks(SLICES)), (1, 1));
     assert!(!api.was_asked("/apis/storage.k8s.io/v1/csinodes/b"));
-    assert!(!api.was_asked("/apis/resource.k8s.io/v1/resourceslices"));
     assert!(world.is_ready() && !entry(&world).contains("offers"));
+    tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+    add("more", "c", "6Gi").await;
+    assert!(api.was_asked("/apis/storage.k8s.io/v1/csinodes/c"));
+    assert_eq!(api.asks(SLICES), 2);
     world.shutdown().await;
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
+use rules::capi::ObjectKey;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{Change, GroupMetrics, GroupSeries, Index};
+use crate::{Change, GroupMetrics, GroupSeries, Index, Memory, MemoryMetrics};
 
 fn text(index: Index, series: GroupSeries) -> String {
     let mut registry = Registry::default();
@@ -98,6 +99,27 @@ fn a_template_has_its_cpu_and_memory_from(#[case] changes: Vec<Change>, #[case] 
     let text = text(index(changes.into_iter().chain([capacity])), GroupSeries::Each);
     let line = format!("node_group_template_source{{group=\"{WORKERS}\",source=\"{source}\"}} 1");
     assert_lines(&text, &[&line, &format!("node_groups_by_template_source{{source=\"{source}\"}} 1")]);
+}
+
+/// Of two groups without Nodes, one has another's remembered Node.
+#[test]
+fn remembered_nodes_and_the_groups_that_live_by_them_are_counted() {
+    let config_map = ObjectKey::new("capi", "remembered-nodes");
+    let memory = Arc::new(Memory::new(std::slice::from_ref(&config_map)));
+    memory.set_content(&config_map, "1", [("README", "hello")]);
+    let (using, nothing) = (using_template("small"), template("small", &json!({})));
+    let sister = [deployment("sister", 0, ("0", "9"), &using), deployment("other", 1, ("0", "9"), &json!({}))];
+    let index = Index::new(rules()).remembering(Some(Arc::clone(&memory)));
+    apply(&index, std::iter::once(nothing).chain(learned_from_a_node()).chain(sister));
+    assert_lines(
+        &text(index, GroupSeries::SumsOnly),
+        &["node_groups_from_zero{by=\"remembered\"} 2", "node_groups_from_zero{by=\"none\"} 1"],
+    );
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(MemoryMetrics::new(Some(memory))));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    assert_lines(&text, &["remembered_nodes 1", "remembered_nodes_set_aside 1"]);
 }
 
 fn fleet(groups: usize) -> Index {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -257,6 +258,34 @@ fn a_device_that_is_missing_is_reported_once_the_node_has_settled() {
     apply(&index, [without(10)]);
     let smaller = index.take_smaller(&id(WORKERS)).unwrap();
     assert!(smaller.note.contains("Node b has 0 of nvidia.com/gpu for pods, and 1 was remembered"), "{smaller:?}");
+}
+
+/// A Node whose device plugin never came is removed as unneeded, perhaps before its kubelet says how long it was ready.
+#[rstest]
+#[case::it_may_have_come_yet(9, true)]
+#[case::it_never_came(11, false)]
+#[case::of_another_increase(61, true)]
+#[tokio::test(start_paused = true)]
+async fn devices_that_were_missing_until_the_node_went_do_not_buy_another(
+    #[case] minutes: u64,
+    #[case] expected: bool,
+) {
+    let index = grown(1, &json!({}));
+    let amounts = json!({"cpu": "8", "memory": "30Gi"});
+    let ready = json!({"type": "Ready", "status": "True"});
+    let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
+    let without = node("b", &json!({"metadata": {"labels": labels}, "status": status}));
+    apply(&index, [joined("MachineSet/workers-1", "b"), without]);
+    tokio::time::advance(Duration::from_secs(60 * minutes)).await;
+    let deleting = json!({
+        "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {"providerID": "cloud:///zone/b"},
+        "status": {"phase": "Deleting", "nodeRef": {"name": "b"}},
+    });
+    index.apply_quietly(machine("MachineSet/workers-1", "b", &deleting));
+    apply(&index, gone("b"));
+    assert_eq!(served(&index, WORKERS).unwrap().capacity.contains_key(GPU), expected);
 }
 
 #[test]

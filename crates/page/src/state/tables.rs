@@ -73,12 +73,17 @@ fn groups(state: &State, view: View) -> String {
         column("GPU", |group| group.template.as_ref().map_or_else(none, gpus)),
         column("ARCH", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.arch))),
     ];
+    let from_zero = || column("FROM ZERO", |group: &Group| group.from_zero.as_deref().map_or_else(none, shown));
+    // Where Nodes are remembered, it says which groups live by them.
+    if !view.wide && state.groups.iter().any(|group| group.from_zero.as_deref() == Some("remembered")) {
+        columns.push(from_zero());
+    }
     if view.wide {
         columns.extend([
             column("OS", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.os))),
             number("PODS", |group| resource(group, PODS).map_or_else(none, shown)),
             number("DISK CAPACITY", |group| resource(group, DISK).map_or_else(none, bytes)),
-            column("FROM ZERO", |group| group.from_zero.as_deref().map_or_else(none, shown)),
+            from_zero(),
             column("CLUSTER", |group| or_none(shown(&group.cluster))),
             column("TAINTS", |group| group.template.as_ref().map_or_else(none, taints)),
         ]);

@@ -23,7 +23,7 @@ pub use keys::{
     REPLICAS_MANAGED_BY, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME, TOPOLOGY_POOL_NAME,
 };
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase, Rare};
-pub use node::{Node, NodeResources, OtherLabels, TemplateLabels};
+pub use node::{Node, NodeResources, OtherLabels, SETTLED_AFTER, TemplateLabels};
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
 pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 pub use template::{InfrastructureTemplate, SpecDigest};

@@ -186,7 +186,7 @@ impl Node {
 
 /// The time for which a Node must be ready before its extended resources count as complete: device plugins start after
 /// the kubelet.
-const SETTLED: SignedDuration = SignedDuration::from_mins(10);
+pub const SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// The mark of a Node that is settled.
 const SETTLED_MARK: &str = " settled";
@@ -222,11 +222,11 @@ struct Condition<'a> {
 }
 
 impl Condition<'_> {
-    /// Returns true if the condition had kept its status for [`SETTLED`] when the kubelet last wrote it.
+    /// Returns true if the condition had kept its status for [`SETTLED_AFTER`] when the kubelet last wrote it.
     fn is_settled(&self) -> bool {
         let time = |text: &Option<wire::Text<'_>>| wire::time(text.as_ref()?);
         match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
-            (Some(since), Some(seen)) => seen.duration_since(since) >= SETTLED,
+            (Some(since), Some(seen)) => seen.duration_since(since) >= SETTLED_AFTER,
             (Some(_) | None, Some(_) | None) => false,
         }
     }

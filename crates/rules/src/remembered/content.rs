@@ -7,7 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Key, Minor, Offers, Seen, Several, Templates};
@@ -26,6 +26,8 @@ pub const MOST_ENTRIES: usize = 500;
 pub const MOST_BYTES: usize = 700 << 10;
 /// The maximum bytes of an entry.
 pub const LONGEST_ENTRY: usize = 8 << 10;
+/// The time by which the clock of another replica may be ahead.
+const AHEAD: SignedDuration = SignedDuration::from_hours(1);
 /// The maximum number of entries that are reported as set aside.
 const MOST_REPORTED: usize = 10;
 
@@ -59,10 +61,14 @@ impl SetAside {
 impl Content {
     /// Reads the data of a ConfigMap. With a namespace, only entries for groups there count.
     #[must_use]
-    pub fn parse<'a>(data: impl IntoIterator<Item = (&'a str, &'a str)>, namespace: Option<&str>) -> Self {
+    pub fn parse<'a>(
+        data: impl IntoIterator<Item = (&'a str, &'a str)>,
+        namespace: Option<&str>,
+        now: Timestamp,
+    ) -> Self {
         let mut content = Self::default();
         for (name, value) in data {
-            let entry = parse(name, value, namespace).and_then(|found| {
+            let entry = parse(name, value, namespace, now).and_then(|found| {
                 let is_full = content.entries.len() >= MOST_ENTRIES;
                 if is_full { Err(format!("there are more than {MOST_ENTRIES} entries")) } else { Ok(found) }
             });
@@ -79,7 +85,7 @@ impl Content {
     }
 }
 
-fn parse(name: &str, value: &str, namespace: Option<&str>) -> Result<(Key, Entry), String> {
+fn parse(name: &str, value: &str, namespace: Option<&str>, now: Timestamp) -> Result<(Key, Entry), String> {
     let key = Key::parse(name).ok_or("its key isn't namespace.architecture.digest")?;
     if namespace.is_some_and(|only| only != key.templates.namespace) {
         return Err("it is for another namespace than that of the ConfigMap".to_owned());
@@ -91,6 +97,10 @@ fn parse(name: &str, value: &str, namespace: Option<&str>) -> Result<(Key, Entry
     let entry = stored.read()?;
     if entry.seen.group.key.namespace != key.templates.namespace {
         return Err("its group is in another namespace".to_owned());
+    }
+    // It would be the last of all to go.
+    if entry.seen.at.duration_since(now) > AHEAD {
+        return Err(format!("its Node is said to have been seen in the future, at {}", entry.seen.at));
     }
     Ok((key, entry))
 }
@@ -121,8 +131,8 @@ struct Stored {
     labels: BTreeMap<String, Option<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     declared_features: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    offers: Option<Offers>,
+    #[serde(default, skip_serializing_if = "Offers::is_empty")]
+    offers: Offers,
 }
 
 /// Returns an entry as it is stored.
@@ -149,6 +159,12 @@ pub(super) fn print(entry: &Entry) -> String {
     };
     // Maps with text keys, numbers and texts are always written.
     serde_json::to_string(&stored).unwrap_or_default()
+}
+
+/// Returns true if an entry can be stored.
+#[must_use]
+pub fn fits(entry: &Entry) -> bool {
+    bounded(entry).is_some()
 }
 
 /// Returns an entry as it is stored, without what would make it too long: what is alike in devices, then labels. `None` if
@@ -178,7 +194,7 @@ impl Stored {
         if !has(CPU) || !has(MEMORY) {
             return Err("it must have cpu and memory".to_owned());
         }
-        if self.offers.as_ref().is_some_and(|offers| !offers.is_valid()) {
+        if !self.offers.is_valid() {
             return Err("offers must have names of drivers, and numbers of volumes and devices".to_owned());
         }
         let labels = self.labels.into_iter().map(|(key, value)| {

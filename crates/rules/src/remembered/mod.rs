@@ -16,7 +16,7 @@ use std::{
 use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::content::{Content, LONGEST_ENTRY, MOST_BYTES, MOST_ENTRIES, SetAside, plan};
+pub use self::content::{Content, LONGEST_ENTRY, MOST_BYTES, MOST_ENTRIES, SetAside, fits, plan};
 pub use super::drivers::{Devices, Offers};
 use super::{
     Amounts, GroupId, ObservedResources, Quantity,
@@ -179,8 +179,8 @@ pub struct Entry {
     labels: BTreeMap<ArcStr, Option<ArcStr>>,
     /// The features that all kubelets of the newest minor version declare, in order.
     pub declared_features: Vec<String>,
-    /// The volumes and devices, if they were read.
-    pub offers: Option<Offers>,
+    /// The volumes and devices, as far as they were read.
+    pub offers: Offers,
     /// The newest minor version of Kubernetes.
     pub version: Option<Minor>,
     /// True if one of them had long been ready, so that no further devices and labels are expected.
@@ -234,7 +234,7 @@ impl Entry {
             resources: shown.resources,
             labels,
             declared_features: shown.declared_features,
-            offers: None,
+            offers: Offers::default(),
             version: owner.version.as_deref().and_then(Minor::parse),
             settled,
             shared: false,
@@ -243,7 +243,7 @@ impl Entry {
     }
 
     /// Returns what both show: the smallest amount of what both have, and the labels on which they agree. What a Node
-    /// gets only after a while counts as missing only of one that has long been ready.
+    /// gets only after a while counts as missing only of one that is settled.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let (version, declared_features) = features(self, other);
@@ -252,10 +252,7 @@ impl Entry {
             resources: resources(self, other),
             labels: merged_labels(self, other),
             declared_features,
-            offers: match (&self.offers, &other.offers) {
-                (Some(a), Some(b)) => Some(a.merge(b)),
-                (one, None) | (None, one) => one.clone(),
-            },
+            offers: self.offers.merge(&other.offers),
             version,
             settled: self.settled || other.settled,
             shared: self.shared || other.shared || self.seen.group != other.seen.group,
@@ -277,7 +274,7 @@ impl Entry {
     /// Returns the first resource of which a Node has clearly less than is remembered.
     #[must_use]
     pub fn smaller(&self, node: &Self) -> Option<Smaller> {
-        self.resources.iter().filter(|(name, _)| node.settled || !is_extended(name)).find_map(|(name, amounts)| {
+        self.resources.iter().filter(|(name, _)| node.is_final(name)).find_map(|(name, amounts)| {
             let now = node.resources.get(name).map_or(Quantity::ZERO, |amounts| amounts.allocatable);
             let remembered = amounts.allocatable;
             let is_less = now < remembered && (remembered - now).is_more_than_percent(TOLERANCE, remembered);
@@ -310,12 +307,29 @@ impl Entry {
     /// Returns the entry with these volumes and devices too.
     #[must_use]
     pub fn offering(&self, offers: &Offers) -> Self {
-        self.merge(&Self { offers: Some(offers.clone()), ..self.clone() })
+        self.merge(&Self { offers: offers.clone(), ..self.clone() })
+    }
+
+    /// Returns the entry of a Node that won't show more.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { settled: true, ..self }
+    }
+
+    /// Returns true if the Nodes had been ready for so long that what they lack won't come.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Returns true if the amount of a resource is final, or that there is none. A device plugin registers its devices some
+    /// time after the Node.
+    fn is_final(&self, resource: &str) -> bool {
+        self.settled || !is_extended(resource)
     }
 
     /// Returns the entry without what is alike in devices.
     fn without_alike(mut self) -> Self {
-        self.offers = self.offers.map(Offers::without_alike);
+        self.offers = self.offers.without_alike();
         self
     }
 
@@ -345,17 +359,15 @@ fn resources(a: &Entry, b: &Entry) -> BTreeMap<ArcStr, Amounts> {
     let names: BTreeSet<_> = a.resources.keys().chain(b.resources.keys()).collect();
     let amounts = |name: &ArcStr| {
         let (of_a, of_b) = (a.resources.get(name), b.resources.get(name));
-        if is_extended(name) && !(a.settled && b.settled) {
-            return match (a.settled, b.settled) {
-                (true, _) => of_a.copied(),
-                (false, true) => of_b.copied(),
-                (false, false) => match (of_a, of_b) {
-                    (Some(a), Some(b)) => Some(by(Ord::max, a, b)),
-                    (one, None) | (None, one) => one.copied(),
-                },
-            };
+        match (a.is_final(name), b.is_final(name)) {
+            (true, true) => Some(by(Ord::min, of_a?, of_b?)),
+            (true, false) => of_a.copied(),
+            (false, true) => of_b.copied(),
+            (false, false) => match (of_a, of_b) {
+                (Some(a), Some(b)) => Some(by(Ord::max, a, b)),
+                (one, None) | (None, one) => one.copied(),
+            },
         }
-        Some(by(Ord::min, of_a?, of_b?))
     };
     names.into_iter().filter_map(|name| Some((name.clone(), amounts(name)?))).collect()
 }

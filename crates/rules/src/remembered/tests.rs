@@ -40,6 +40,9 @@ fn workers() -> GroupId {
     GroupId::parse("MachineDeployment/team-a/workers").unwrap()
 }
 
+/// The time at which entries are read: after all of them were seen.
+const NOW: Timestamp = Timestamp::constant(365 * 24 * 3600, 0);
+
 fn at(hours: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours)
 }
@@ -51,7 +54,7 @@ fn entry(text: &str) -> Entry {
         resources: BTreeMap::new(),
         labels: BTreeMap::new(),
         declared_features: Vec::new(),
-        offers: None,
+        offers: Offers::default(),
         version: Minor::parse("v1.35.1"),
         settled: false,
         shared: false,
@@ -215,6 +218,34 @@ fn what_is_remembered_is_between_the_status_and_annotations(
     }
 }
 
+/// The GPUs of the template of a group whose `status.capacity` has one.
+#[rstest]
+#[case::the_device_plugin_may_come("nvidia.com/gpu=0", "1")]
+#[case::none_works("nvidia.com/gpu=0 settled", "0")]
+#[case::more_than_stated("nvidia.com/gpu=2 settled", "2")]
+#[case::it_was_never_listed("settled", "1")]
+fn no_devices_are_remembered_once_a_node_is_settled(#[case] remembered: &str, #[case] expected: &str) {
+    let entry = entry(remembered);
+    let remembered = Remembered { entry: &entry, arch: "amd64", is_whole: true };
+    let nodes = RealNodes { remembered: Some(remembered), ..RealNodes::default() };
+    let template = infrastructure(&[("cpu", "2"), (GPU, "1")]);
+    let rules = Rules::new(Scope::All);
+    let found = evaluate(&bounded(), None, InfrastructureState::Known(&template), nodes, &rules).unwrap();
+    assert_eq!(found.template.unwrap().capacity[GPU].value.to_string(), expected);
+}
+
+#[test]
+fn a_remembered_operating_system_is_stronger_than_node_info() {
+    let entry = entry("kubernetes.io/os=windows");
+    let remembered = Remembered { entry: &entry, arch: "amd64", is_whole: true };
+    let nodes = RealNodes { remembered: Some(remembered), ..RealNodes::default() };
+    let mut template = infrastructure(&[("cpu", "2")]);
+    template.operating_system = Some("linux".into());
+    let rules = Rules::new(Scope::All);
+    let found = evaluate(&bounded(), None, InfrastructureState::Known(&template), nodes, &rules).unwrap();
+    assert_eq!(found.template.unwrap().labels["kubernetes.io/os"].value, "windows");
+}
+
 #[test]
 fn a_node_is_remembered_without_what_its_group_states_itself() {
     let mut owner = deployment("workers");
@@ -264,23 +295,67 @@ fn csi_node(limit: u32) -> Value {
 
 #[test]
 fn the_volumes_and_devices_of_a_node_are_remembered_without_what_is_its_own() {
-    let offers = Offers::of(&csi_node(25), &[slice("a")]);
-    assert_eq!(offers.volumes, BTreeMap::from([("ebs.csi.aws.com".to_owned(), 25)]));
-    let devices = &offers.devices["gpu.nvidia.com"];
+    let offers = Offers::of(Some(&csi_node(25)), Some(&[slice("a")]));
+    assert_eq!(offers.volumes, Some(BTreeMap::from([("ebs.csi.aws.com".to_owned(), 25)])));
+    let devices = &offers.devices.as_ref().unwrap()["gpu.nvidia.com"];
     let alike: Vec<_> = devices.alike.iter().map(|(text, count)| (text.as_str(), *count)).collect();
     let expected = concat!(
         r#"{"attributes":{"driverVersion":{"version":"550.54.15"},"productName":{"string":"NVIDIA L4"}},"#,
         r#""capacity":{"memory":{"value":"23034Mi"}}}"#
     );
-    assert_eq!((devices.count, alike), (2, vec![(expected, 2)]));
-    assert_eq!(offers.merge(&Offers::of(&csi_node(25), &[slice("b")])), offers, "Nodes of one type offer the same");
-    assert_eq!(Offers::of(&json!(null), &[json!({"spec": 1})]), Offers::default());
+    assert_eq!((devices.count, devices.pools, alike), (2, 1, vec![(expected, 2)]));
+    assert_eq!(
+        offers.merge(&Offers::of(Some(&csi_node(25)), Some(&[slice("b")]))),
+        offers,
+        "Nodes of one type offer the same"
+    );
+    let of_nonsense = Offers::of(Some(&json!(null)), Some(&[json!({"spec": 1})]));
+    assert_eq!(of_nonsense, Offers { volumes: Some(BTreeMap::new()), devices: Some(BTreeMap::new()) });
+}
+
+/// Returns the slice of a pool in this generation, of which there are `of` slices.
+fn slice_of(pool: &str, generation: i64, of: u32, device: &Value) -> Value {
+    json!({"spec": {
+        "driver": "gpu.nvidia.com", "devices": [device],
+        "pool": {"name": pool, "generation": generation, "resourceSliceCount": of},
+    }})
+}
+
+#[test]
+fn only_whole_pools_of_the_newest_generation_are_counted() {
+    let device = json!({"name": "gpu-0"});
+    let count = |slices: &[Value]| {
+        let devices = Offers::of(None, Some(slices)).devices?;
+        Some(devices.get("gpu.nvidia.com").map(|devices| (devices.count, devices.pools)))
+    };
+    let (old, new, other) = (slice_of("a", 1, 1, &device), slice_of("a", 2, 1, &device), slice_of("b", 1, 1, &device));
+    assert_eq!(count(&[old, new.clone()]), Some(Some((1, 1))), "a driver is about to delete the old one");
+    assert_eq!(count(&[new.clone(), other]), Some(Some((2, 2))));
+    assert_eq!(count(&[new, slice_of("b", 1, 2, &device)]), None, "another slice of this pool is to come");
+    assert_eq!(count(&[]), Some(None));
+}
+
+#[test]
+fn devices_that_share_counters_are_not_remembered() {
+    let part = json!({"name": "gpu-0-part-0", "consumesCounters": [{"counterSet": "gpu-0", "counters": {}}]});
+    let other = json!({"spec": {"driver": "nic.example.com", "devices": [{"name": "nic-0"}]}});
+    let devices = Offers::of(None, Some(&[slice("a"), slice_of("b", 1, 1, &part), other])).devices.unwrap();
+    assert_eq!(devices.keys().collect::<Vec<_>>(), ["nic.example.com"]);
+}
+
+#[test]
+fn what_was_read_of_one_node_alone_counts() {
+    let volumes = Offers::of(Some(&csi_node(25)), None);
+    let devices = Offers::of(None, Some(&[slice("a")]));
+    let both = volumes.merge(&devices);
+    assert_eq!(both, Offers::of(Some(&csi_node(25)), Some(&[slice("a")])));
+    assert_eq!(both.merge(&volumes), both, "without the right to read slices, nothing is forgotten");
 }
 
 #[test]
 fn a_group_has_the_volumes_and_devices_that_are_remembered_unless_an_annotation_states_them() {
     let mut group = bounded();
-    let entry = entry("settled").offering(&Offers::of(&csi_node(25), &[slice("a")]));
+    let entry = entry("settled").offering(&Offers::of(Some(&csi_node(25)), Some(&[slice("a")])));
     let remembered = Remembered { entry: &entry, arch: "amd64", is_whole: true };
     let nodes = RealNodes { remembered: Some(remembered), ..RealNodes::default() };
     let found = evaluate(&group, None, InfrastructureState::None, nodes, &Rules::new(Scope::All)).unwrap();
@@ -307,6 +382,11 @@ fn a_group_has_the_volumes_and_devices_that_are_remembered_unless_an_annotation_
     json!({"offers": {"devices": {"gpu.example.com": {"count": 1, "alike": {"{}": 2}}}}}),
     "offers must have"
 )]
+#[case::alike_that_is_no_device(
+    json!({"offers": {"devices": {"gpu.example.com": {"count": 1, "alike": {"[1]": 1}}}}}),
+    "offers must have"
+)]
+#[case::seen_in_the_future(json!({"seen": "1999-01-01T00:00:00Z"}), "in the future")]
 #[case::a_name(json!({"node": ""}), "must be names")]
 fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] replaced: Value, #[case] why: &str) {
     let (good, name) = (print(&entry("team=db")), key("a").to_string());
@@ -316,7 +396,8 @@ fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] replaced: Value, #[cas
     }
     let broken = if replaced.is_null() { "{".to_owned() } else { broken.to_string() };
     let bad = key("b").to_string();
-    let content = Content::parse([(name.as_str(), good.as_str()), (bad.as_str(), broken.as_str())], Some("team-a"));
+    let content =
+        Content::parse([(name.as_str(), good.as_str()), (bad.as_str(), broken.as_str())], Some("team-a"), NOW);
     assert_eq!(content.entries.values().map(|it| (**it).clone()).collect::<Vec<_>>(), [entry("team=db")]);
     let [set_aside] = content.set_aside.as_slice() else { panic!("{content:?}") };
     assert!(set_aside.why.contains(why), "{set_aside:?}");
@@ -327,14 +408,14 @@ fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] replaced: Value, #[cas
 #[case::an_odd_digest("team-a.amd64.xyz", "isn't namespace")]
 #[case::a_readme("README", "isn't namespace")]
 fn a_key_that_is_none_is_set_aside(#[case] name: &str, #[case] why: &str) {
-    let content = Content::parse([(name, print(&entry("")).as_str())], None);
+    let content = Content::parse([(name, print(&entry("")).as_str())], None, NOW);
     assert!(content.entries.is_empty() && content.set_aside[0].why.contains(why), "{content:?}");
 }
 
 #[test]
 fn a_config_map_of_a_namespace_holds_entries_of_no_other() {
     let (name, text) = (key("a").to_string(), print(&entry("")));
-    let parse = |namespace| Content::parse([(name.as_str(), text.as_str())], namespace);
+    let parse = |namespace| Content::parse([(name.as_str(), text.as_str())], namespace, NOW);
     assert_eq!(parse(Some("team-b")).set_aside.len(), 1);
     assert_eq!((parse(Some("team-a")).entries.len(), parse(None).entries.len()), (1, 1));
 }
@@ -350,7 +431,7 @@ fn written(data: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option
 }
 
 fn content(data: &BTreeMap<String, String>) -> Content {
-    Content::parse(data.iter().map(|(name, value)| (name.as_str(), value.as_str())), None)
+    Content::parse(data.iter().map(|(name, value)| (name.as_str(), value.as_str())), None, NOW)
 }
 
 fn bytes(data: &BTreeMap<String, String>) -> usize {
@@ -392,8 +473,8 @@ fn what_was_set_aside_makes_room_before_entries_do() {
 fn an_entry_that_is_too_long_loses_what_is_alike_in_devices_and_then_its_labels() {
     let alike =
         (0..20).map(|number| (format!("{{\"attributes\":{{\"a\":{{\"string\":\"{number:0600}\"}}}}}}"), 1)).collect();
-    let devices = BTreeMap::from([("gpu.example.com".to_owned(), Devices { count: 20, alike })]);
-    let offers = Some(Offers { devices, ..Offers::default() });
+    let devices = BTreeMap::from([("gpu.example.com".to_owned(), Devices { count: 20, pools: 1, alike })]);
+    let offers = Offers { devices: Some(devices), ..Offers::default() };
     let labels: Vec<_> = (0..200).map(|number| format!("label-{number}={}", "v".repeat(60))).collect();
     let labels = format!("kubernetes.io/os=linux {}", labels.join(" "));
     for (labels, expected) in [("kubernetes.io/os=linux team=db", 2), (labels.as_str(), 1)] {
@@ -402,7 +483,7 @@ fn an_entry_that_is_too_long_loses_what_is_alike_in_devices_and_then_its_labels(
         written(&mut data, plan(&Content::default(), &own, &BTreeSet::new()));
         let found = content(&data);
         let entry = &found.entries[&key("a")];
-        let devices = &entry.offers.as_ref().unwrap().devices["gpu.example.com"];
+        let devices = &entry.offers.devices.as_ref().unwrap()["gpu.example.com"];
         assert_eq!((devices.count, devices.alike.len(), entry.labels.len()), (20, 0, expected));
         assert!(entry.labels.contains_key("kubernetes.io/os"));
         assert!(plan(&found, &own, &BTreeSet::new()).is_empty(), "it isn't written again");
@@ -424,9 +505,12 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         }
         let mut entry = entry(&format!("{text} {} F{minor} F{zone}", if settled { "settled" } else { "" }));
         entry.seen.group = GroupId::parse(&format!("MachineDeployment/team-a/g{group}")).unwrap();
-        if gpu > 0 {
-            entry.offers = Some(Offers::of(&csi_node(u32::from(team)), &vec![slice("n"); usize::from(zone)]));
-        }
+        let slices = vec![slice("n"); usize::from(zone.min(1))];
+        entry.offers = match gpu {
+            0 => Offers::default(),
+            1 => Offers::of(Some(&csi_node(u32::from(team))), None),
+            _ => Offers::of(Some(&csi_node(u32::from(team))), Some(&slices)),
+        };
         entry
     })
 }
@@ -456,7 +540,7 @@ proptest! {
     fn an_entry_is_read_as_it_is_written(one in any_entry(), other in any_entry()) {
         for entry in [one.merge(&other), one] {
             let (name, text) = (key("a").to_string(), print(&entry));
-            let content = Content::parse([(name.as_str(), text.as_str())], Some("team-a"));
+            let content = Content::parse([(name.as_str(), text.as_str())], Some("team-a"), NOW);
             prop_assert_eq!(&content.set_aside, &[]);
             prop_assert_eq!(&*content.entries[&key("a")], &entry);
         }
@@ -501,7 +585,7 @@ proptest! {
     fn no_content_panics(data in prop::collection::btree_map(any::<String>(), any::<String>(), 0..5), text in any::<String>()) {
         let named = key("a").to_string();
         let _ = content(&data);
-        let _ = Content::parse([(named.as_str(), text.as_str())], None);
+        let _ = Content::parse([(named.as_str(), text.as_str())], None, NOW);
     }
 }
 

@@ -23,7 +23,7 @@ pub use self::api::{FakeApi, Fault, status};
 pub(crate) use self::api::{Path, answer};
 use crate::{Api, EventRecorder, MayWrite, NodeName, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use connect::discovery::CoreResources;
-use index::{Change, Index, objects};
+use index::{Change, Index, Memory, objects};
 use rules::{
     CapacityWords, GroupId, Rules,
     capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
@@ -46,6 +46,8 @@ pub struct Setup {
     /// The Cluster, if it is one of many.
     pub tenant: Option<Arc<dyn MayWrite>>,
     pub events: EventRecorder,
+    /// What it remembers of Nodes.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// One copy of the program, on the API of a world. Its watches are updated when a test says so.
@@ -60,11 +62,11 @@ pub struct Copy {
 
 impl Copy {
     fn start(api: &FakeApi, setup: &Setup) -> Self {
-        let index = Arc::new(empty_index());
+        let index = Arc::new(empty_index().remembering(setup.memory.clone()));
         let served = api.clone();
         let client = Client::new(tower::service_fn(move |request| served.clone().serve(request)), "default");
         let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
-        let Setup { keys, options, tenant, events } = setup;
+        let Setup { keys, options, tenant, events, .. } = setup;
         let calls = Api::new(client, resources, keys.clone());
         let calls = match tenant {
             Some(tenant) => calls.of_tenant(Arc::clone(tenant), &WriteBudget::default()),

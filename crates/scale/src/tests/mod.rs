@@ -15,6 +15,7 @@ mod replacements;
 mod rollouts;
 mod search;
 mod sizes;
+mod smaller;
 mod tenants;
 mod traceable;
 

@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use jiff::Timestamp;
 use rules::capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
 };
@@ -65,7 +66,7 @@ fn memory(manifests: &Manifests, remember: &[ObjectKey]) -> (Option<Arc<Memory>>
             let data = object.value.get("data")?.as_object()?;
             let data: Vec<_> = data.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
             let is_one = if remember.is_empty() {
-                !Content::parse(data.iter().copied(), None).entries.is_empty()
+                !Content::parse(data.iter().copied(), None, Timestamp::now()).entries.is_empty()
             } else {
                 remember.contains(&identity.key)
             };
