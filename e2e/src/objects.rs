@@ -91,7 +91,7 @@ impl Place {
             "ConfigMap" | "Namespace" | "Node" | "Pod" | "PodTemplate" | "Secret" | "Service" | "ServiceAccount" => {
                 ("", "v1")
             }
-            "Deployment" => ("apps", "v1"),
+            "Deployment" | "ReplicaSet" => ("apps", "v1"),
             "Job" => ("batch", "v1"),
             "Event" => ("events.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),

@@ -1,6 +1,6 @@
 //! Compares `whatif` with reality: generated clusters, each on real API servers with Cluster API's core, kube-scheduler
-//! and an unmodified Cluster Autoscaler, and its dump in `whatif` with the same Cluster Autoscaler. The sizes of the node
-//! groups and the Pods without a Node must be the same.
+//! and an unmodified Cluster Autoscaler, and its dump in `whatif` with the same Cluster Autoscaler. Some Pods run before,
+//! of which some go, and others come. The sizes of the node groups and the Pods without a Node must be the same.
 
 // A scenario of its own that needs a part of the stage.
 #[allow(dead_code, reason = "the scenarios of side-by-side use the rest")]
@@ -8,8 +8,8 @@
 mod stage;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
+    collections::BTreeMap,
+    fmt, fs,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -26,10 +26,13 @@ use e2e::{
     program,
 };
 use fastrand::Rng;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use stage::{Side, Stage};
 use whatif::{Change, Options, Player};
 
+/// The begin of the names of ReplicaSets, and of their Pods.
+const OLD: &str = "old-";
 /// The label of Nodes, which Cluster API propagates to them.
 const POOL: &str = "node.cluster.x-k8s.io/pool";
 /// The CPUs that a Node may have. No two groups of a cluster have the same: Cluster Autoscaler chooses at random then.
@@ -60,6 +63,9 @@ struct Args {
     /// The number of seeds
     #[arg(long, default_value_t = 10)]
     seeds: u64,
+    /// Compare this many at once
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    at_once: usize,
     /// Let `whatif` use kube-scheduler too
     #[arg(long)]
     kube_scheduler: bool,
@@ -75,7 +81,20 @@ struct Args {
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct End {
     sizes: BTreeMap<String, i64>,
-    pending: BTreeSet<String>,
+    /// The Pods without a Node: those of a ReplicaSet are counted by its name, and any other by its own.
+    pending: BTreeMap<String, usize>,
+}
+
+/// A ReplicaSet whose Pods run on Nodes of one group before the comparison. kube-controller-manager doesn't run, so that
+/// its Pods are made here.
+#[derive(Clone, Debug)]
+struct Old {
+    name: String,
+    group: String,
+    milli_cpus: u32,
+    replicas: usize,
+    /// True if it is deleted before Cluster Autoscaler starts.
+    goes: bool,
 }
 
 fn main() -> ExitCode {
@@ -95,21 +114,27 @@ fn run(args: &Args) -> Result<bool> {
     let components = Arc::new(go::components()?);
     let program = args.program.clone().map_or_else(program::build, Ok)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let mut differences = 0;
-    for seed in args.seed..args.seed + args.seeds {
-        let logs = args.logs.join(seed.to_string());
-        let compared = compare(seed, &logs, (&components, &program, &binary), args.kube_scheduler);
-        let (real, answered) = runtime.block_on(compared).with_context(|| format!("seed {seed}"))?;
-        let is_same = real == answered;
-        differences += u32::from(!is_same);
-        println!("seed {seed}: {}", if is_same { "the same" } else { "DIFFERENT" });
-        println!("  real   {:?}, without a Node: {:?}", real.sizes, real.pending);
-        if !is_same {
-            println!("  whatif {:?}, without a Node: {:?}", answered.sizes, answered.pending);
+    let seeds = args.seed..args.seed + args.seeds;
+    let environment = (&components, &*program, &binary);
+    let compared = stream::iter(seeds).map(async |seed| {
+        let found = compare(seed, &args.logs.join(seed.to_string()), environment, args.kube_scheduler).await;
+        match &found {
+            Ok((real, answered)) if real == answered => println!("seed {seed}: the same, {real}"),
+            Ok((real, answered)) => println!("seed {seed}: DIFFERENT\n  real   {real}\n  whatif {answered}"),
+            Err(error) => println!("seed {seed}: FAILED, {error:#}"),
         }
+        found.is_ok_and(|(real, answered)| real == answered)
+    });
+    let same = compared.buffer_unordered(args.at_once).filter(|is_same| std::future::ready(*is_same)).count();
+    let same = runtime.block_on(same) as u64;
+    println!("{same} of {} clusters ended the same", args.seeds);
+    Ok(same == args.seeds)
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, without a Node: {:?}", self.sizes, self.pending)
     }
-    println!("{differences} of {} clusters ended otherwise", args.seeds);
-    Ok(differences == 0)
 }
 
 async fn compare(
@@ -126,15 +151,20 @@ async fn compare(
     let autoscaler = Autoscaler::Binary(binary.clone());
     let stage = Stage::set(Arc::clone(components), program.to_owned(), logs.clone(), Side::Here, autoscaler).await?;
     let mut rng = Rng::with_seed(seed);
-    let groups = create_groups(&stage, &mut rng).await?;
+    let (groups, olds) = create_groups(&stage, &mut rng).await?;
+    create_olds(&stage, &olds).await?;
     let dump = dump(&stage, &logs).await?;
-    let pods = pods(&mut rng, stage.testbed.workload.namespace(), groups.len());
+    let namespace = stage.testbed.workload.namespace();
+    let pods = pods(&mut rng, namespace, groups.len());
     let added = logs.join("pods.yaml");
     fs::write(&added, json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string())?;
-    let real = really(&stage, &groups, pods).await?;
+    let removed = olds.iter().filter(|old| old.goes);
+    let removed = removed.map(|old| Change::remove(&format!("replicaset/{namespace}/{}", old.name)));
+    let changes = removed.chain([Ok(Change::add(&added.display().to_string()))]).collect::<Result<_>>()?;
+    let real = really(&stage, &groups, &olds, pods).await?;
     let options = Options {
         manifests: vec![dump.display().to_string()],
-        changes: vec![Change::add(&added.display().to_string())],
+        changes,
         cluster: None,
         prices: None,
         until: Duration::from_secs(7200),
@@ -148,18 +178,28 @@ async fn compare(
     let report = whatif::run(&options, &mut |_| {}).await?;
     fs::write(logs.join("report.json"), serde_json::to_string_pretty(&report)?)?;
     let sizes = report.groups.iter().map(|group| (name_of(&group.id), group.after)).collect();
-    let pending = report.pending.iter().flat_map(|pending| pending.pods.iter().map(|pod| name_of(pod))).collect();
-    Ok((real, End { sizes, pending }))
+    let pending = report.pending.iter().flat_map(|pending| &pending.pods);
+    Ok((real, End { sizes, pending: counted(pending.map(|pod| name_of(pod))) }))
+}
+
+fn counted(pods: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for pod in pods {
+        let owner = if pod.starts_with(OLD) { pod.rsplit_once('-').map(|(set, _)| set.to_owned()) } else { None };
+        *counts.entry(owner.unwrap_or(pod)).or_default() += 1;
+    }
+    counts
 }
 
 fn name_of(id: &str) -> String {
     id.rsplit('/').next().unwrap_or(id).to_owned()
 }
 
-async fn create_groups(stage: &Stage, rng: &mut Rng) -> Result<Vec<Group>> {
+/// Creates the groups, waits for their Nodes, and returns the ReplicaSets that are to run there.
+async fn create_groups(stage: &Stage, rng: &mut Rng) -> Result<(Vec<Group>, Vec<Old>)> {
     let mut cpus = CPUS.to_vec();
     rng.shuffle(&mut cpus);
-    let mut groups = Vec::new();
+    let (mut groups, mut olds) = (Vec::new(), Vec::new());
     let mut replicas = 0;
     for (number, cpu) in cpus.into_iter().take(rng.usize(2..5)).enumerate() {
         let name = format!("group-{number}");
@@ -173,6 +213,16 @@ async fn create_groups(stage: &Stage, rng: &mut Rng) -> Result<Vec<Group>> {
             workers = workers.taint("dedicated", &name, "NoSchedule");
         }
         groups.push(workers.create(&stage.testbed).await?);
+        if let Ok(nodes @ 1..) = usize::try_from(size) {
+            // Less than half a Node each, so that all fit.
+            olds.push(Old {
+                name: format!("{OLD}{number}"),
+                group: name,
+                milli_cpus: 10 * cpu * rng.u32(5..45),
+                replicas: rng.usize(0..=nodes),
+                goes: rng.u8(0..4) == 0,
+            });
+        }
     }
     let began = Instant::now();
     loop {
@@ -185,11 +235,86 @@ async fn create_groups(stage: &Stage, rng: &mut Rng) -> Result<Vec<Group>> {
                 && conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
         });
         if ready.count() == usize::try_from(replicas)? {
-            return Ok(groups);
+            return Ok((groups, olds));
         }
         ensure!(began.elapsed() < LONGEST, "{} of {replicas} Nodes", nodes.len());
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
+}
+
+/// Creates the ReplicaSets, and waits for their Pods to run.
+async fn create_olds(stage: &Stage, olds: &[Old]) -> Result<()> {
+    let workload = &stage.testbed.workload;
+    for old in olds {
+        let labels = json!({ "app": old.name });
+        workload
+            .create(json!({
+                "kind": "ReplicaSet",
+                "metadata": { "name": old.name },
+                "spec": {
+                    "replicas": old.replicas,
+                    "selector": { "matchLabels": labels },
+                    "template": { "metadata": { "labels": labels }, "spec": old.pod_spec() },
+                },
+            }))
+            .await?;
+    }
+    refill(workload, olds, &mut 0).await?;
+    let began = Instant::now();
+    loop {
+        let pods = workload.list("Pod", "").await?;
+        if pods.iter().all(|pod| pod.data["status"]["phase"] == "Running") {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < LONGEST, "the Pods of ReplicaSets don't all run");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+impl Old {
+    fn pod_spec(&self) -> Value {
+        json!({
+            "terminationGracePeriodSeconds": 1,
+            "nodeSelector": { POOL: self.group },
+            "tolerations": [{ "key": "dedicated", "operator": "Exists" }],
+            "containers": [{
+                "name": "a",
+                "image": "registry.k8s.io/pause:3.10.2",
+                "resources": { "requests": { "cpu": format!("{}m", self.milli_cpus), "memory": "16Mi" } },
+            }],
+        })
+    }
+}
+
+/// Makes the Pods that ReplicaSets lack, as their controller does.
+async fn refill(workload: &Objects, olds: &[Old], made: &mut usize) -> Result<()> {
+    for old in olds {
+        let Some(set) = workload.find("ReplicaSet", &old.name).await? else { continue };
+        let pods = workload.list("Pod", &format!("app={}", old.name)).await?;
+        let there = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+        for _ in there..old.replicas {
+            *made += 1;
+            let owner = json!({
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": old.name, "uid": set.metadata.uid, "controller": true,
+            });
+            let metadata = json!({
+                "name": format!("{}-{made}", old.name), "labels": { "app": old.name }, "ownerReferences": [owner],
+            });
+            workload.create(json!({ "kind": "Pod", "metadata": metadata, "spec": old.pod_spec() })).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the ReplicaSets that go, with their Pods.
+async fn remove(workload: &Objects, olds: &[Old]) -> Result<()> {
+    for old in olds.iter().filter(|old| old.goes) {
+        workload.remove("ReplicaSet", &old.name).await?;
+        for pod in workload.list("Pod", &format!("app={}", old.name)).await? {
+            workload.remove("Pod", &pod.metadata.name.unwrap_or_default()).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes what kubectl would of both clusters.
@@ -199,7 +324,9 @@ async fn dump(stage: &Stage, logs: &Path) -> Result<PathBuf> {
     for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine", "LoopbackMachineTemplate"] {
         items.extend(listed(management, kind).await?);
     }
-    items.extend(listed(&stage.testbed.workload, "Node").await?);
+    for kind in ["Node", "ReplicaSet", "Pod"] {
+        items.extend(listed(&stage.testbed.workload, kind).await?);
+    }
     let path = logs.join("dump.yaml");
     fs::write(&path, json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string())?;
     Ok(path)
@@ -246,10 +373,32 @@ fn pods(rng: &mut Rng, namespace: &str, groups: usize) -> Vec<Value> {
 }
 
 /// Lets Cluster Autoscaler act on the real clusters until nothing moves.
-async fn really(stage: &Stage, groups: &[Group], pods: Vec<Value>) -> Result<End> {
+async fn really(stage: &Stage, groups: &[Group], olds: &[Old], pods: Vec<Value>) -> Result<End> {
+    let workload = &stage.testbed.workload;
+    remove(workload, olds).await?;
     for pod in pods {
-        stage.testbed.workload.create(pod).await?;
+        workload.create(pod).await?;
     }
+    tokio::select! {
+        ended = settle(stage, groups) => ended,
+        failed = keep_filled(workload, olds) => Err(failed),
+    }
+}
+
+/// Fills ReplicaSets until it fails.
+async fn keep_filled(workload: &Objects, olds: &[Old]) -> anyhow::Error {
+    // Names that were made before aren't made again.
+    let mut made = 1000;
+    loop {
+        if let Err(error) = refill(workload, olds, &mut made).await {
+            return error;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Waits until nothing moves.
+async fn settle(stage: &Stage, groups: &[Group]) -> Result<End> {
     let flags = ["--scale-down-unneeded-time=2s"];
     let mut run = stage.start(&stage.access(), Settings::default(), &flags).await?;
     run.wait_for_loops(2, LONGEST).await?;
@@ -277,7 +426,7 @@ async fn seen(stage: &Stage, groups: &[Group]) -> Result<(End, usize, usize)> {
     }
     let pods = stage.testbed.workload.list("Pod", "").await?;
     let pending = pods.iter().filter(|pod| pod.data["spec"]["nodeName"].is_null());
-    let pending = pending.filter_map(|pod| pod.metadata.name.clone()).collect();
+    let pending = counted(pending.filter_map(|pod| pod.metadata.name.clone()));
     let machines = stage.testbed.objects.list("Machine", "").await?.len();
     let nodes = stage.testbed.workload.list("Node", "").await?.len();
     Ok((End { sizes, pending }, machines, nodes))

@@ -11,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use prost::bytes::Bytes;
 use rules::capi::{KindRef, Node, ObjectKey, ScalableResource};
 use rules::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Instance, MachineView, NodeTemplate, Overrides,
-    Problem, Shortage, Source, group_version::GroupVersion, placeholder, remembered::Templates, replacement::Replaced,
-    rollout, rollout::Ongoing,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, FromZero, Instance, MachineView, NodeTemplate,
+    Overrides, Problem, Shortage, Source, group_version::GroupVersion, placeholder, remembered::Templates,
+    replacement::Replaced, rollout, rollout::Ongoing,
 };
 use tokio::time;
 
@@ -207,6 +207,11 @@ impl Group {
             (None, Some(served)) => &served.definition.problems,
             (None, None) => &[],
         }
+    }
+
+    /// Returns what lets it scale from zero.
+    pub(super) fn from_zero(&self) -> Option<FromZero> {
+        self.served.as_ref()?.definition.from_zero
     }
 
     /// Returns true if it is a group with problems, or excluded because of an error.

@@ -12,7 +12,7 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::capi::{ObjectKey, ScalableKind, ScalableResource};
 use rules::{
-    DeleteConditions, Excluded, Exclusion, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance,
+    DeleteConditions, Excluded, Exclusion, FromZero, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance,
     rollout::Ongoing, topology,
 };
 use serde::{Deserialize, Serialize};
@@ -310,6 +310,8 @@ pub struct Sizes {
     pub groups: u64,
     /// The number of node groups with problems, and of objects that are left out because of an error.
     pub in_need: u64,
+    /// The number of node groups that scale from zero by a remembered Node.
+    pub remembered: u64,
     /// The number of Machines.
     pub machines: u64,
     /// The number of Nodes.
@@ -326,6 +328,7 @@ impl Index {
         for group in live.groups.values() {
             sizes.groups += u64::from(group.is_live());
             sizes.in_need += u64::from(group.is_in_need());
+            sizes.remembered += u64::from(group.is_live() && group.from_zero() == Some(FromZero::Remembered));
         }
         sizes
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, process::Command, time::Duration};
 
 use rstest::rstest;
 use serde_json::Value;
@@ -111,4 +111,30 @@ async fn what_cannot_be_simulated_is_an_error_that_says_what_to_add() {
     let error = run(&options, &mut |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("lack the Node general-a of Machine team-a/general-7d5-a, and 2 others"), "{error}");
     assert!(error.contains("kubectl get nodes"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_cost_what_the_price_file_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let prices = folder.path().join("prices.yaml");
+    std::fs::write(&prices, "resources: {cpu: 0.1, memory: 0.0125}\n").unwrap();
+    let without = r#"md/team-a/general={"metadata":{"annotations":{"capacity.capi-autoscaler-provider.io/price-per-hour":null}}}"#;
+    let options = Options { prices: Some(prices), ..options(vec![Change::patch(without).unwrap()]) };
+    let report = run(&options, &mut |_| {}).await.unwrap();
+    let price = |name: &str| report.groups.iter().find(|group| group.id.ends_with(name)).unwrap().price_per_hour;
+    assert!((price("/general").unwrap() - 0.6).abs() < 1e-9, "4 CPUs and 16 GiB: {report:#?}");
+    assert_eq!(price("/batch"), Some(0.35), "its annotation is stronger");
+}
+
+#[test]
+fn a_ci_system_reads_which_pods_have_no_node() {
+    let (dump, huge) = (example("dump.yaml"), example("huge.yaml"));
+    let flags = ["--driver", "-f", &dump, "--remove", "daemonset/kube-system/log-agent", "--add", &huge];
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_whatif")).args(flags).args(["--speed=600", "-ojunit"]).output().unwrap();
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["tests=\"2\" failures=\"1\"", "name=\"Pod shop/huge\"", "3 Insufficient cpu", "shop/huge</failure>"] {
+        assert!(text.contains(part), "{part} isn't in {text}");
+    }
 }

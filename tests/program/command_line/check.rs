@@ -12,6 +12,10 @@ use capi_autoscaler_provider::cli::needed_rights::{Needs, Right, Side};
 use connect::SecretRef;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rstest::rstest;
+use rules::{
+    capi::{InfrastructureRef, InfrastructureTemplate, Meta, ObjectKey},
+    remembered::{Bootstrap, Key, Templates},
+};
 use sandbox::{
     Sandbox, SandboxOptions,
     api::{PatchKind, Resource, Selection, Subresource},
@@ -76,6 +80,74 @@ async fn a_line_reports_each_group_of_checks_and_on_demand_each_check() {
     let kubeconfig = sandbox.management_kubeconfig().display().to_string();
     let text = printed(&output).replace(&kubeconfig, "KUBECONFIG");
     insta::assert_snapshot!("all_is_well", text);
+    sandbox.stop().await;
+}
+
+/// Returns a group without Nodes and annotations, with an infrastructure template of this instance type.
+fn bare_group(name: &str, instance_type: &str) -> [Value; 2] {
+    let reference =
+        json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachineTemplate", "name": name });
+    let deployment = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "annotations": { "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "5" },
+        },
+        "spec": {
+            "clusterName": "prod",
+            "replicas": 0,
+            "selector": { "matchLabels": { "pool": name } },
+            "template": {
+                "metadata": { "labels": { "pool": name } },
+                "spec": { "clusterName": "prod", "infrastructureRef": reference },
+            },
+        },
+    });
+    let template = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",
+        "kind": "AWSMachineTemplate",
+        "metadata": { "name": name, "namespace": "team-a" },
+        "spec": { "template": { "spec": { "instanceType": instance_type } } },
+    });
+    [deployment, template]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_that_scale_from_zero_by_remembered_nodes_are_counted_and_the_others_named() {
+    let [deployment, template] = bare_group("bare", "m5.large");
+    let reference = InfrastructureRef {
+        group: "infrastructure.cluster.x-k8s.io".into(),
+        kind: "AWSMachineTemplate".into(),
+        name: "bare".into(),
+    };
+    let meta = Meta { key: ObjectKey::new("team-a", "bare"), uid: "".into(), resource_version: "1".into() };
+    let spec = InfrastructureTemplate::decode(meta, &template).unwrap().spec;
+    let key = Key::new(&Templates::new(&"team-a".into(), (&reference, spec), Bootstrap::None), "amd64").unwrap();
+    let amounts = json!({ "cpu": "2", "memory": "8Gi" });
+    let entry = json!({
+        "node": "bare-1", "group": "MachineDeployment/team-a/bare", "seen": "2026-01-01T00:00:00Z",
+        "capacity": amounts, "allocatable": amounts,
+    });
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "remembered-nodes", "namespace": "team-a" },
+        "data": { key.to_string(): entry.to_string(), "README": "hello" },
+    });
+    let more = [deployment, template].into_iter().chain(bare_group("unknown", "m5.xlarge")).chain([config_map]);
+    let sandbox = world(more.collect()).await;
+    let output = check_prod(&sandbox, &["--remember-in=team-a/remembered-nodes", "-o", "json"]).await;
+    let report = report(&output);
+    let from_zero = lines(&report, CheckId::FromZero);
+    let expected = [
+        "warn an entry isn't used: \"README\": its key isn't namespace.architecture.digest",
+        "ok 1 entries about Nodes; 1 node groups scale from zero by what is remembered",
+    ];
+    assert_eq!(from_zero, expected);
+    let of_unknown = lines(&report, CheckId::NodeGroup);
+    assert!(of_unknown.iter().any(|line| line.starts_with("warn excluded: ")), "{of_unknown:?}");
+    let missing = report["checks"].as_array().unwrap().iter().filter(|finding| finding["status"] == "warn");
+    assert!(missing.map(|it| &it["subject"]).any(|it| it == "MachineDeployment/team-a/unknown"), "{report:#}");
     sandbox.stop().await;
 }
 

@@ -34,6 +34,7 @@ struct Row {
     nodes_synced: bool,
     groups: i64,
     problems: i64,
+    remembered: i64,
     denied: u64,
     foreign: u64,
     last_refresh: Option<i64>,
@@ -82,6 +83,7 @@ impl Row {
             nodes_synced: sync.nodes.is_none(),
             groups: count(sizes.groups),
             problems: count(sizes.in_need),
+            remembered: count(sizes.remembered),
             denied: *denied,
             foreign: *foreign,
             last_refresh: calls.last_refresh().map(|last| now.in_unix_time(last.at)),
@@ -110,7 +112,7 @@ impl Collector for FleetMetrics {
             encode_groups(served.iter().map(|served| &**served.cluster.index()), encoder)?;
         }
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
-        let gauges: [Gauge; 6] = [
+        let gauges: [Gauge; 7] = [
             ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {
                 Some(i64::from(row.synced))
             }),
@@ -123,6 +125,11 @@ impl Collector for FleetMetrics {
             ("fleet_cluster_node_groups_with_problem", "Node groups of a Cluster that have a problem", |row| {
                 Some(row.problems)
             }),
+            (
+                "fleet_cluster_node_groups_from_remembered_nodes",
+                "Node groups of a Cluster that scale from zero by a remembered Node",
+                |row| Some(row.remembered),
+            ),
             (
                 "fleet_cluster_last_refresh_timestamp_seconds",
                 "When Refresh of a Cluster was last answered, in Unix time",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use rules::capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind};
-use rules::{GroupId, InstanceCounts, InstanceState};
+use rules::{FromZero, GroupId, InstanceCounts, InstanceState};
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -318,6 +318,8 @@ fn miscounted(index: &Index) -> Option<String> {
         };
         sizes.groups += u64::from(is_served);
         sizes.in_need += u64::from(is_in_need);
+        let from_zero = group.served().and_then(|served| served.definition.from_zero);
+        sizes.remembered += u64::from(from_zero == Some(FromZero::Remembered));
         if group.counts != counts {
             found = Some(format!("{}: {:?}, but {counts:?}", group.id, group.counts));
         }

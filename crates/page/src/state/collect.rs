@@ -365,7 +365,7 @@ impl Source {
 fn converted(served: &ServedCluster, core: Option<&str>, now: Instant) -> FleetCluster {
     let ServedCluster { cluster, calls, denied, foreign, last_unexpected, history: _ } = served;
     let sync = cluster.sync(core.is_none());
-    let Sizes { groups, in_need, machines, nodes } = cluster.index().sizes();
+    let Sizes { groups, in_need, machines, nodes, .. } = cluster.index().sizes();
     let name = cluster.cluster_in_scope();
     FleetCluster {
         namespace: name.as_ref().map(|name| name.namespace.to_string()).unwrap_or_default(),
