@@ -25,7 +25,6 @@ impl Authority {
     }
 
     /// Returns its certificate as PEM.
-    #[must_use]
     pub fn certificate(&self) -> &str {
         &self.pem
     }

@@ -57,13 +57,11 @@ impl Environment {
     }
 
     /// Returns access to the objects of a namespace of the management cluster.
-    #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         self.management.objects(namespace)
     }
 
     /// Returns the log files of its processes, by name.
-    #[must_use]
     pub fn logs(&self) -> Vec<(&'static str, &Path)> {
         self.managers.logs()
     }
@@ -214,7 +212,6 @@ impl Managers {
     }
 
     /// Returns their log files, by name.
-    #[must_use]
     pub fn logs(&self) -> Vec<(&'static str, &Path)> {
         vec![
             ("cluster-api", self.core.log()),

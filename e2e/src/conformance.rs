@@ -40,7 +40,6 @@ pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
 
 /// Runs the trials that the command line selects, like libtest.
-#[must_use]
 pub fn run(sessions: &[Scenario<Use>]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let trial = |name: String, run: Run| {

@@ -134,13 +134,11 @@ impl ControlPlane {
     }
 
     /// Returns access to the objects of a namespace as administrator.
-    #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         Objects::new(self.client.clone(), self.contract, namespace)
     }
 
     /// Returns a kubeconfig for a user of this API server.
-    #[must_use]
     pub fn kubeconfig(&self, user: &User) -> Value {
         user.kubeconfig(&self.settings.address(), &self.authority)
     }
@@ -164,13 +162,11 @@ impl ControlPlane {
     }
 
     /// Returns a kubeconfig for a user that goes through a proxy.
-    #[must_use]
     pub fn kubeconfig_through(&self, proxy: &Proxy, user: &User) -> Value {
         user.kubeconfig(&proxy.server(), &self.authority)
     }
 
     /// Returns the directory in which scenarios keep their files.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         self.settings.directory.path()
     }
@@ -190,13 +186,11 @@ impl ControlPlane {
     }
 
     /// Returns the API server's port on 127.0.0.1.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.settings.port
     }
 
     /// Returns the URL of its etcd.
-    #[must_use]
     pub fn etcd(&self) -> &str {
         &self.settings.etcd
     }

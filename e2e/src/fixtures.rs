@@ -80,7 +80,6 @@ impl Recorded {
     }
 
     /// Returns the name or id here of a recorded one.
-    #[must_use]
     pub fn name(&self, recorded: &str) -> String {
         self.names.iter().fold(recorded.to_owned(), |text, (recorded, here)| text.replace(recorded, here))
     }

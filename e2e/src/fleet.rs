@@ -101,7 +101,6 @@ impl Service {
     }
 
     /// Returns its port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }

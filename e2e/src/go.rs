@@ -32,7 +32,6 @@ pub struct Components {
 
 impl Components {
     /// Returns the directory of Cluster API's CRDs.
-    #[must_use]
     pub fn crds(&self) -> PathBuf {
         self.manifests.join("crd/bases")
     }

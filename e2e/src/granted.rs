@@ -40,7 +40,6 @@ struct Role {
 
 impl Grant {
     /// Returns the namespace that it is granted in, or `None` for all.
-    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.role.namespace.as_deref()
     }

@@ -130,14 +130,12 @@ pub struct Values {
 
 impl Values {
     /// Creates a release with these values in this namespace.
-    #[must_use]
     pub fn new(namespace: &str, values: Value) -> Self {
         let (release, chart) = (RELEASE.to_owned(), CHART.to_owned());
         Self { release, chart, namespace: namespace.to_owned(), content: values }
     }
 
     /// Creates a release of the chart for a Cluster, with these values in this namespace.
-    #[must_use]
     pub fn of_cluster(release: &str, namespace: &str, values: Value) -> Self {
         let (release, chart) = (release.to_owned(), CLUSTER_CHART.to_owned());
         Self { release, chart, namespace: namespace.to_owned(), content: values }
@@ -160,7 +158,6 @@ impl Values {
     }
 
     /// Sets a value at a path such as `rbac.clusterScoped`.
-    #[must_use]
     pub fn set(mut self, path: &str, value: Value) -> Self {
         let place = path.split('.').fold(&mut self.content, |place, key| &mut place[key]);
         *place = value;
@@ -168,7 +165,6 @@ impl Values {
     }
 
     /// Uses another chart than the project's.
-    #[must_use]
     pub fn of_chart(self, chart: &Path) -> Self {
         Self { chart: chart.display().to_string(), ..self }
     }

@@ -36,7 +36,6 @@ const AT_ONCE: usize = 8;
 pub type Run = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, Result<()>>;
 
 /// Runs the promises that the command line selects, like libtest: each with streamed and with paged lists.
-#[must_use]
 pub fn run(promises: &[Scenario<Run>]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let each = promises.iter().flat_map(|&promise| Lists::ALL.map(|lists| (promise, lists)));
@@ -82,7 +81,6 @@ impl Lists {
     pub const ALL: [Self; 2] = [Self::Streamed, Self::Paged];
 
     /// Returns the form as part of a test's name.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Streamed => "streamed",
@@ -220,13 +218,11 @@ impl Setup {
     }
 
     /// Returns the query for all Widgets of the setup.
-    #[must_use]
     pub fn all(&self) -> Query {
         Query::namespaced(self.kind.clone(), [self.namespace.as_str()])
     }
 
     /// Returns the number of informers' requests so far whose query contains this part.
-    #[must_use]
     pub fn asked(&self, part: &str) -> usize {
         self.proxy.asked().iter().filter(|target| target.contains(part)).count()
     }

@@ -179,7 +179,6 @@ impl Prepared {
     }
 
     /// Returns the flags of the program, except those that a test chooses.
-    #[must_use]
     pub fn flags(&self) -> &[String] {
         &self.flags
     }

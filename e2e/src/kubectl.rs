@@ -50,7 +50,6 @@ impl Kubectl {
     }
 
     /// Returns its default namespace.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -102,7 +101,6 @@ impl Kubectl {
 }
 
 /// Splits a printed table into cells. Columns are at least two spaces apart, so that a heading may contain one.
-#[must_use]
 pub fn cells(table: &str) -> Vec<Vec<String>> {
     let row = |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
     table.lines().map(row).collect()

@@ -29,7 +29,6 @@ impl Contract {
     pub const ALL: [Self; 2] = [Self::V1Beta1, Self::V1Beta2];
 
     /// Returns the version as in names of files and tests.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1Beta1 => "v1beta1",
@@ -39,7 +38,6 @@ impl Contract {
     }
 
     /// Returns the API group of the kinds that the program reads.
-    #[must_use]
     pub fn group(self) -> &'static str {
         match self {
             Self::V1Beta1 | Self::V1Beta2 => CAPI_GROUP,
@@ -48,7 +46,6 @@ impl Contract {
     }
 
     /// Returns their version, as in `apiVersion`.
-    #[must_use]
     pub fn version(self) -> &'static str {
         match self {
             Self::V1Beta1 | Self::MachineApi => "v1beta1",
@@ -85,7 +82,6 @@ pub struct Place {
 
 impl Place {
     /// Returns the resource of one of the kinds that these tests use.
-    #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
             "ConfigMap" | "Namespace" | "Node" | "Pod" | "PodTemplate" | "Secret" | "Service" | "ServiceAccount" => {
@@ -152,25 +148,21 @@ pub struct Objects {
 
 impl Objects {
     /// Creates access to the objects in `namespace`.
-    #[must_use]
     pub fn new(client: Client, contract: Contract, namespace: &str) -> Self {
         Self { client, contract, namespace: namespace.to_owned() }
     }
 
     /// Returns its client.
-    #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Returns the version of Cluster API's contract that it writes.
-    #[must_use]
     pub fn contract(&self) -> Contract {
         self.contract
     }
 
     /// Returns its namespace.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -352,7 +344,6 @@ impl Objects {
 }
 
 /// Returns a reference to an infrastructure object.
-#[must_use]
 pub(crate) fn infrastructure_reference(kind: &str, name: &str) -> Value {
     json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
 }

@@ -32,7 +32,6 @@ pub enum Scalable {
 
 impl Scalable {
     /// Returns the kind, as in ids.
-    #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
             Self::MachineDeployment => "MachineDeployment",
@@ -81,7 +80,6 @@ pub struct Group {
 
 impl Pool {
     /// Creates a `MachineDeployment` with bounds 0 to 10 and no Machine.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -98,74 +96,63 @@ impl Pool {
     }
 
     /// Makes it another kind of group.
-    #[must_use]
     pub fn of(mut self, scalable: Scalable) -> Self {
         self.scalable = scalable;
         self
     }
 
     /// Sets the bounds in its annotations.
-    #[must_use]
     pub fn bounds(self, min: i32, max: i32) -> Self {
         self.annotate(MIN, &min.to_string()).annotate(MAX, &max.to_string())
     }
 
     /// Adds an annotation.
-    #[must_use]
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
         self
     }
 
     /// Adds a capacity annotation, such as `cpu`.
-    #[must_use]
     pub fn capacity(self, name: &str, value: &str) -> Self {
         self.annotate(&format!("{CAPACITY}/{name}"), value)
     }
 
     /// Adds capacity annotations that are enough to scale from zero.
-    #[must_use]
     pub fn sized(self) -> Self {
         self.capacity("cpu", "4").capacity("memory", "16Gi")
     }
 
     /// Names the infrastructure template.
-    #[must_use]
     pub fn template(mut self, kind: &str, name: &str) -> Self {
         self.template = (kind.to_owned(), name.to_owned());
         self
     }
 
     /// Sets the number of replicas, all with a Machine and a ready Node.
-    #[must_use]
     pub fn running(mut self, count: usize) -> Self {
         self.running = count;
         self.pending(count)
     }
 
     /// Gives a `MachinePool` Machines.
-    #[must_use]
     pub fn with_machines(mut self) -> Self {
         self.has_machines = true;
         self
     }
 
     /// Adds replicas that have a Machine without a Node.
-    #[must_use]
     pub fn pending(mut self, count: usize) -> Self {
         self.machines += count;
         self.missing(count)
     }
 
     /// Adds replicas that have no Machine yet.
-    #[must_use]
     pub fn missing(mut self, count: usize) -> Self {
         self.replicas += count;
         self
     }
 
     /// Keeps Pods off its Nodes, where a scheduler runs.
-    #[must_use]
     pub fn unschedulable(mut self) -> Self {
         self.unschedulable = true;
         self

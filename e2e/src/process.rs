@@ -54,19 +54,16 @@ impl Process {
     }
 
     /// Returns the path of its log.
-    #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
     /// Returns its process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns its output so far.
-    #[must_use]
     pub fn output(&self) -> String {
         text(&self.log)
     }
@@ -149,14 +146,12 @@ fn words(command: &Command) -> String {
 }
 
 /// Returns the content of a log file.
-#[must_use]
 pub fn text(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Returns the last lines of a log file, for messages.
-#[must_use]
 pub fn tail(log: &Path) -> String {
     const LINES: usize = 40;
     let text = text(log);

@@ -58,19 +58,16 @@ pub struct Programs {
 
 impl Programs {
     /// Creates the runner of this binary, which keeps its files in a directory.
-    #[must_use]
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self { program, directory, logs: Arc::default() }
     }
 
     /// Returns the path of the binary.
-    #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
     /// Returns the directory of their files.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -128,13 +125,11 @@ impl Programs {
     }
 
     /// Returns their log files.
-    #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the end of their logs, for a report of a failure.
-    #[must_use]
     pub fn log_tails(&self) -> String {
         let ends = self
             .logs()

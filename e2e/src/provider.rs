@@ -61,19 +61,16 @@ impl Provider {
     }
 
     /// Replaces the connection to its gRPC port.
-    #[must_use]
     pub(crate) fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
     /// Returns another kind of connection to its gRPC port.
-    #[must_use]
     pub(crate) fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
         Caller::by(channel(self.grpc))
     }
 
     /// Returns its gRPC port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.grpc
     }
@@ -127,20 +124,17 @@ impl Caller {
     }
 
     /// Calls over a channel of any kind.
-    #[must_use]
     pub fn by(channel: Channel) -> Self {
         let caller = sandbox::autoscaler::Caller::new(channel.clone());
         Self { channel, caller }
     }
 
     /// Returns the channel.
-    #[must_use]
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
     /// Returns a client for calls that no method here covers.
-    #[must_use]
     pub fn client(&self) -> CloudProviderClient<Channel> {
         CloudProviderClient::new(self.channel())
     }

@@ -96,7 +96,6 @@ impl Proxy {
     }
 
     /// Returns its URL, for a kubeconfig.
-    #[must_use]
     pub fn server(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -142,7 +141,6 @@ impl Proxy {
     }
 
     /// Returns the number of requests that were answered with 429.
-    #[must_use]
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::Relaxed)
     }
@@ -165,7 +163,6 @@ impl Proxy {
     }
 
     /// Returns the paths and queries of the received requests.
-    #[must_use]
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

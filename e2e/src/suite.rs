@@ -37,7 +37,6 @@ pub struct Play {
 }
 
 /// Runs the scenarios that the command line selects, like libtest.
-#[must_use]
 pub fn run(plays: &[Play]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let mut trials = Vec::new();

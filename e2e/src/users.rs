@@ -28,14 +28,12 @@ pub struct User {
 
 impl User {
     /// Returns the administrator, who may do everything.
-    #[must_use]
     pub fn administrator() -> Self {
         Self { name: "administrator".to_owned() }
     }
 
     /// Returns a user with the program's rights. Each scenario has one of its own, so that the audit log distinguishes
     /// them.
-    #[must_use]
     pub fn provider(number: usize) -> Self {
         Self { name: format!("provider-{number}") }
     }
@@ -45,7 +43,6 @@ impl User {
     }
 
     /// Returns a kubeconfig with inline data, like Cluster API's.
-    #[must_use]
     pub fn kubeconfig(&self, server: &str, authority: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -59,7 +56,6 @@ impl User {
 }
 
 /// Returns a kubeconfig without credentials.
-#[must_use]
 pub fn plain_kubeconfig(server: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -72,7 +68,6 @@ pub fn plain_kubeconfig(server: &str) -> Value {
 }
 
 /// Returns the API server's token file.
-#[must_use]
 pub fn token_file() -> String {
     let mut lines = line(&User::administrator(), "system:masters");
     for number in 0..USERS {
@@ -111,26 +106,22 @@ pub fn rules(contract: Contract) -> Result<[Value; 2]> {
 }
 
 /// Returns a binding that gives a user the same rights.
-#[must_use]
 pub fn bind_role(user: &User) -> Value {
     bind(user, &user.name, ("ClusterRole", GROUP))
 }
 
 /// Returns a binding of a user to a role, by its kind and name.
-#[must_use]
 pub fn bind(user: &User, name: &str, role: (&str, &str)) -> Value {
     binding(name, role, ("User", &user.name))
 }
 
 /// Returns a Role or ClusterRole with one rule, and its binding to a user under the same name.
-#[must_use]
 pub fn grant(user: &User, kind: &str, name: &str, rule: &Value) -> [Value; 2] {
     let granting = json!({ "kind": kind, "metadata": { "name": name }, "rules": [rule] });
     [granting, bind(user, name, (kind, name))]
 }
 
 /// Returns a Role by which a user may read one Secret, and its binding.
-#[must_use]
 pub fn may_read_secret(user: &User, secret: &str) -> [Value; 2] {
     let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"] });
     grant(user, "Role", secret, &rule)
@@ -146,7 +137,6 @@ fn binding(name: &str, (kind, role): (&str, &str), (subject_kind, subject): (&st
 }
 
 /// Returns the Secret in which Cluster API keeps a Cluster's kubeconfig.
-#[must_use]
 pub fn kubeconfig_secret(cluster: &str, kubeconfig: &str) -> Value {
     json!({
         "kind": "Secret",
@@ -160,7 +150,6 @@ pub fn kubeconfig_secret(cluster: &str, kubeconfig: &str) -> Value {
 }
 
 /// Encodes bytes as standard base64 with padding.
-#[must_use]
 pub fn base64(bytes: &[u8]) -> String {
     // A ByteString is encoded as base64 in JSON.
     let encoded = json!(k8s_openapi::ByteString(bytes.to_vec()));

@@ -47,7 +47,6 @@ impl Webhook {
     }
 
     /// Returns the `clientConfig` by which an API server reaches it.
-    #[must_use]
     pub fn client_config(&self) -> Value {
         json!({ "url": format!("https://127.0.0.1:{}/", self.port), "caBundle": base64(self.authority.as_bytes()) })
     }

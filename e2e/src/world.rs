@@ -54,13 +54,11 @@ impl World {
     }
 
     /// Returns the flag that limits the program to the scenario's namespace.
-    #[must_use]
     pub fn scope(&self) -> String {
         format!("--node-group-auto-discovery=clusterapi:namespace={}", self.namespace)
     }
 
     /// Returns the flag that limits the program to the scenario's Cluster.
-    #[must_use]
     pub fn only_cluster(&self) -> String {
         format!("--cluster={}/{}", self.namespace, self.cluster)
     }
@@ -147,7 +145,6 @@ impl World {
     }
 
     /// Returns the end of the logs of the scenario's programs, for a report of its failure.
-    #[must_use]
     pub fn log_tails(&self) -> String {
         self.programs.log_tails()
     }

@@ -147,7 +147,6 @@ impl Cli {
 impl CliError {
     /// Reports the error, and returns the exit code: 2 for a wrong call, as clap does, and for an `explain` that can't
     /// read its input; else 1.
-    #[must_use]
     pub fn report(&self) -> ExitCode {
         match self {
             Self::ServerFailed(_) => tracing::error!("{self}"),

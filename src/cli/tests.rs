@@ -1,8 +1,6 @@
 //! Tests of the flags of `serve`, alone and together. Environment variables are tested with the binary, in
 //! `tests/program/command_line`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use clap::{Arg, CommandFactory, Parser};

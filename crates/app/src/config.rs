@@ -114,7 +114,6 @@ impl Config {
     pub const ADMIN_LISTEN_FLAG: &str = "--admin-listen";
 
     /// Returns the configuration that `serve` has for this index if all flags have their defaults.
-    #[must_use]
     pub fn new(index: IndexConfig) -> Self {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
@@ -146,7 +145,6 @@ impl Config {
     }
 
     /// Returns the same configuration, with each listener on a free port of loopback.
-    #[must_use]
     pub fn on_free_ports(self) -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
@@ -159,7 +157,6 @@ impl Config {
     }
 
     /// Returns the part from which the index is built.
-    #[must_use]
     pub fn index(&self) -> IndexConfig {
         IndexConfig {
             management: self.management.clone(),
@@ -199,7 +196,6 @@ impl Config {
 impl IndexConfig {
     /// Returns the configuration of an index with these rules: the default kubeconfig, and a management cluster that is
     /// also the workload cluster.
-    #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
             management: Source::default(),

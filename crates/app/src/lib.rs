@@ -115,31 +115,26 @@ impl App {
     }
 
     /// Returns the address of gRPC.
-    #[must_use]
     pub fn grpc_address(&self) -> &GrpcAddress {
         self.serving.grpc.address()
     }
 
     /// Returns the address of probes and metrics.
-    #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.serving.addresses.http
     }
 
     /// Returns the address of the debug state; `None` if there is none.
-    #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.serving.addresses.admin
     }
 
     /// Returns the live state, as the admin listener shows it.
-    #[must_use]
     pub fn state(&self) -> &Source {
         &self.state
     }
 
     /// Returns the workload clusters that are served.
-    #[must_use]
     pub fn fleet(&self) -> &Fleet {
         &self.provider.fleet
     }

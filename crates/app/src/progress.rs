@@ -69,7 +69,6 @@ impl Progress {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use testkit::CapturedLog;

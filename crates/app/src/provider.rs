@@ -53,7 +53,6 @@ pub struct Provider {
 
 impl Provider {
     /// Starts everything in the background, adds its metrics to `registry`, and returns at once.
-    #[must_use]
     pub fn start(
         management: Clients,
         options: ProviderOptions,
@@ -108,7 +107,6 @@ impl Provider {
     }
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.
-    #[must_use]
     pub fn busy_groups(&self) -> usize {
         self.callers.busy_groups()
     }
@@ -124,7 +122,6 @@ impl Provider {
 
 /// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index always counts as
 /// fresh. `client` writes nothing, since the kinds of Cluster API aren't discovered.
-#[must_use]
 pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
     let (index, registry) = (Arc::new(index), &mut Registry::default());
     let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());

@@ -80,7 +80,6 @@ pub enum Serve {
 
 impl FleetOptions {
     /// Returns the options of one workload cluster, with the preferred version of Cluster API.
-    #[must_use]
     pub fn of_one(rules: Rules, max_staleness: Duration) -> Self {
         let shared_limit = Some(SharedLimit::new("all objects", MAX_BYTES));
         let informers = Settings { shared_limit, ..Settings::default() };
@@ -88,7 +87,6 @@ impl FleetOptions {
     }
 
     /// Returns the options of many workload clusters, with the preferred version of Cluster API.
-    #[must_use]
     pub fn of_many(rules: Rules, max_staleness: Duration) -> Self {
         let informers = Settings::of_many_tenants();
         Self { rules, capi_version: None, max_staleness, informers, remember: Vec::new() }
@@ -99,7 +97,6 @@ impl FleetOptions {
     }
 
     /// Returns the options of the management cluster.
-    #[must_use]
     pub fn management(&self) -> ManagementOptions {
         ManagementOptions {
             group: self.rules.keys.group.clone(),
@@ -138,7 +135,6 @@ struct Inner {
 
 impl Fleet {
     /// Starts to follow the workload clusters in the background, and returns at once.
-    #[must_use]
     pub fn start(
         management: Management,
         serve: Serve,
@@ -166,7 +162,6 @@ impl Fleet {
     }
 
     /// Starts to follow one workload cluster that no autoscaler asks for, and its management cluster.
-    #[must_use]
     pub fn start_one(
         clients: Clients,
         source: WorkloadSource,
@@ -322,7 +317,6 @@ impl Fleet {
     }
 
     /// Returns true once all Clusters are known. Until then a Cluster that isn't selected may be.
-    #[must_use]
     pub fn knows_clusters(&self) -> bool {
         let are_known = &self.inner.knows_clusters;
         if are_known.load(Ordering::Relaxed) {
@@ -334,13 +328,11 @@ impl Fleet {
     }
 
     /// Returns true if there is one workload cluster, and no choice by a selector.
-    #[must_use]
     pub fn is_one(&self) -> bool {
         matches!(self.inner.common.core.sink(), Dispatch::One(_))
     }
 
     /// Returns true if the selector matches a Cluster.
-    #[must_use]
     pub fn is_selected(&self, cluster: &ObjectKey) -> bool {
         match self.inner.common.core.sink() {
             Dispatch::One(_) => false,
@@ -349,25 +341,21 @@ impl Fleet {
     }
 
     /// Returns the workload clusters that are served, by their Clusters.
-    #[must_use]
     pub fn clusters(&self) -> Vec<WorkloadCluster> {
         self.inner.clusters.lock().values().cloned().collect()
     }
 
     /// Returns the only workload cluster, if there is one.
-    #[must_use]
     pub fn only(&self) -> Option<WorkloadCluster> {
         self.inner.clusters.lock().get(&None).cloned()
     }
 
     /// Returns what is remembered of Nodes, if anything is.
-    #[must_use]
     pub fn memory(&self) -> Option<&Arc<Memory>> {
         self.inner.common.templates.memory()
     }
 
     /// Returns the templates of all groups, which need what is remembered of them.
-    #[must_use]
     pub fn used_templates(&self) -> BTreeSet<rules::remembered::Templates> {
         self.inner.common.templates.used_templates()
     }
@@ -378,7 +366,6 @@ impl Fleet {
     }
 
     /// Returns the reason why the kinds that all Clusters need aren't in sync.
-    #[must_use]
     pub fn core_problem(&self) -> Option<String> {
         let problems = self.inner.common.core.problems(Vec::new).into_iter();
         let problems: Vec<_> = problems.filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
@@ -387,7 +374,6 @@ impl Fleet {
 
     /// Returns the statuses of the informers with the cluster they watch: those of the management cluster, and of the
     /// only workload cluster.
-    #[must_use]
     pub fn informers(&self) -> Vec<(&'static str, Status)> {
         self.only().map_or_else(
             || {
@@ -584,7 +570,6 @@ impl Standing {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod limits_tests {
     use super::*;
     use rules::Scope;

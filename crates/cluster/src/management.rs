@@ -55,7 +55,6 @@ struct Inner {
 
 impl Management {
     /// Starts discovery in the background, and returns at once.
-    #[must_use]
     pub fn start(clients: Clients, options: ManagementOptions, runtime: impl Into<Spawner>) -> Self {
         let runtime = runtime.into();
         let context = Context::new(&options.group);
@@ -134,7 +133,6 @@ impl Management {
     }
 
     /// Returns the core kinds, for writes.
-    #[must_use]
     pub fn resources(&self) -> Arc<ArcSwapOption<CoreResources>> {
         Arc::clone(&self.inner.resources)
     }
@@ -146,19 +144,16 @@ impl Management {
     }
 
     /// Returns the clients.
-    #[must_use]
     pub fn clients(&self) -> &Clients {
         &self.inner.clients
     }
 
     /// Returns the annotation keys in force, and the interner.
-    #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }
 
     /// Returns the factory of the informers.
-    #[must_use]
     pub fn factory(&self) -> &Factory {
         &self.inner.factory
     }

@@ -59,7 +59,6 @@ pub struct InformerMetrics(Fleet);
 
 impl InformerMetrics {
     /// Creates the collector.
-    #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self(fleet)
     }

@@ -76,7 +76,6 @@ fn forbidden_for_long(scope: &ScopeStatus, patience: Patience, now: Instant) -> 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use rstest::rstest;
 

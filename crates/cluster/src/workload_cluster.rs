@@ -208,13 +208,11 @@ impl WorkloadCluster {
     }
 
     /// Returns its Cluster, if a selector chose it. The only workload cluster may have groups of several.
-    #[must_use]
     pub fn cluster(&self) -> Option<&ObjectKey> {
         self.inner.selected.as_ref().map(|selected| &selected.cluster)
     }
 
     /// Returns its Cluster; that of the only workload cluster is the one whose groups are the scope.
-    #[must_use]
     pub fn cluster_in_scope(&self) -> Option<ObjectKey> {
         let of_scope = || match &self.inner.common.rules.scope {
             Scope::Specs(specs) => match &specs[..] {
@@ -229,44 +227,37 @@ impl WorkloadCluster {
     }
 
     /// Returns the uid of its Cluster.
-    #[must_use]
     pub fn uid(&self) -> Option<&Uid> {
         self.inner.selected.as_ref().map(|selected| &selected.uid)
     }
 
     /// Returns the index.
-    #[must_use]
     pub fn index(&self) -> &Arc<Index> {
         &self.inner.index
     }
 
     /// Returns its management cluster.
-    #[must_use]
     pub fn management(&self) -> &Management {
         self.inner.common.core.management()
     }
 
     /// Returns the reason why it isn't served any more; `None` while it is.
-    #[must_use]
     pub fn left(&self) -> Option<Left> {
         self.inner.selected.as_ref()?.standing.left()
     }
 
     /// Returns the annotation keys in force.
-    #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.inner.common.rules.keys
     }
 
     /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, whether it is this one, another one or
     /// one that isn't served. The only workload cluster knows none.
-    #[must_use]
     pub fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
         self.inner.selected.as_ref()?.sink.cluster_of(group)
     }
 
     /// Returns the statuses of the informers that feed its index, with the cluster they watch.
-    #[must_use]
     pub fn informers(&self) -> Vec<(&'static str, Status)> {
         let management = self.inner.common.core.management().factory().statuses();
         let management = management.into_iter().map(|status| ("management", status));
@@ -275,13 +266,11 @@ impl WorkloadCluster {
     }
 
     /// Returns true unless its Nodes are left out on purpose.
-    #[must_use]
     pub fn reads_nodes(&self) -> bool {
         !self.inner.nodes.are_off()
     }
 
     /// Returns the sync of its own parts. Its own problem is known once the core kinds are in sync.
-    #[must_use]
     pub fn sync(&self, is_core_in_sync: bool) -> ClusterSync {
         let Inner { nodes, selected, .. } = &*self.inner;
         let is_connected = nodes.are_off() || nodes.health().is_ok();
@@ -325,7 +314,6 @@ impl WorkloadCluster {
     }
 
     /// Returns the checks of its Refresh.
-    #[must_use]
     pub fn checks(&self) -> Vec<Check> {
         let mut checks = self.inner.common.core.checks(|| self.required_nodes());
         if self.inner.selected.is_none() {
@@ -368,7 +356,6 @@ impl WorkloadCluster {
     }
 
     /// Returns the certificates that its autoscaler may have; `None` if any will do.
-    #[must_use]
     pub fn client_not_before(&self) -> Option<NotBefore> {
         self.inner.selected.as_ref()?.standing.client_not_before()
     }

@@ -250,7 +250,6 @@ struct NotSent(Method);
 
 impl Clients {
     /// Returns the same clients, limited to requests that read.
-    #[must_use]
     pub fn read_only(&self) -> Self {
         Self { watches: read_only(&self.watches), writes: read_only(&self.writes) }
     }

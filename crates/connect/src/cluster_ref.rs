@@ -42,13 +42,11 @@ impl ClusterRef {
     }
 
     /// The namespace of the Cluster and of its Secret.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// The name of the Cluster.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -126,7 +124,6 @@ impl fmt::Display for SecretName {
 
 impl SecretName {
     /// Returns the Secret of a Cluster, in the Cluster's namespace.
-    #[must_use]
     pub fn of(&self, cluster: &ClusterRef) -> SecretRef {
         SecretRef {
             namespace: cluster.namespace().to_owned(),
@@ -144,19 +141,16 @@ pub struct SecretRef {
 
 impl SecretRef {
     /// Returns the Secret in which Cluster API keeps a Cluster's kubeconfig.
-    #[must_use]
     pub fn of(cluster: &ClusterRef) -> Self {
         SecretName::default().of(cluster)
     }
 
     /// Returns its namespace, which is the Cluster's.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// Returns its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -39,7 +39,6 @@ pub struct CoreResources {
 
 impl CoreResources {
     /// Returns the resource of a kind that can be a node group, if it is served.
-    #[must_use]
     pub fn scalable(&self, kind: ScalableKind) -> Option<&ApiResource> {
         match kind {
             ScalableKind::MachineDeployment => self.machine_deployment.as_ref(),
@@ -49,7 +48,6 @@ impl CoreResources {
     }
 
     /// Returns the kinds that this program can read but the API group doesn't serve.
-    #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let optional = [
             ("Cluster", &self.cluster),
@@ -60,7 +58,6 @@ impl CoreResources {
     }
 
     /// Returns the group and version of all resources, except perhaps MachinePool's.
-    #[must_use]
     pub fn api_version(&self) -> &str {
         &self.machine_set.api_version
     }
@@ -92,7 +89,6 @@ impl LookupError {
     }
 
     /// Returns the reason, or the cause of a request that failed, in one line.
-    #[must_use]
     pub fn reason(&self) -> String {
         match self {
             Self::NotServed(why) => why.clone(),

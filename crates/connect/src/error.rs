@@ -44,7 +44,6 @@ const LONGEST: usize = 4096;
 /// chain of a connection's error.
 ///
 /// The text holds the words of the API server or the operating system, and nothing of a request's credentials.
-#[must_use]
 pub fn cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.message.is_empty() => {

@@ -47,7 +47,6 @@ pub struct Place(Option<OwnedSemaphorePermit>);
 
 impl Place {
     /// Returns true if others may wait for it.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.0.is_some()
     }
@@ -55,14 +54,12 @@ impl Place {
 
 impl Pace {
     /// Returns the pace of many workload clusters, of which each has [its own](Pace::of_another).
-    #[must_use]
     pub fn of_many() -> Self {
         let places = Places { all: Arc::new(Semaphore::new(AT_ONCE)), without_a_caller: Semaphore::new(1) };
         Self { places: Some(Arc::new(places)), called: Arc::default() }
     }
 
     /// Returns the pace of another cluster among these.
-    #[must_use]
     pub fn of_another(&self) -> Self {
         Self { places: self.places.clone(), called: Arc::default() }
     }
@@ -115,7 +112,6 @@ impl Pace {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use futures::FutureExt as _;
 

@@ -132,7 +132,6 @@ fn parse(variable: &'static str, url: &str) -> Result<Intercept, WrongProxy> {
 }
 
 /// Returns true if a host as a URL has it is this machine.
-#[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or(host == "localhost", |address| address.to_canonical().is_loopback())
@@ -217,7 +216,6 @@ fn with_port(server: Uri) -> Uri {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

@@ -126,7 +126,6 @@ impl Access {
     }
 
     /// Returns clients. They stay valid when the configuration behind them changes.
-    #[must_use]
     pub fn clients(&self) -> Clients {
         match &self.0 {
             Configuration::Others(clients) => clients.clone(),
@@ -138,7 +137,6 @@ impl Access {
     }
 
     /// Returns a client like [`Clients::watches`] alone.
-    #[must_use]
     pub fn watches(&self) -> Client {
         match &self.0 {
             Configuration::Others(clients) => clients.watches.clone(),

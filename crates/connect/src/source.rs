@@ -153,7 +153,6 @@ impl WorkloadSource {
     }
 
     /// Returns the Secret that is read.
-    #[must_use]
     pub fn secret(&self) -> Option<&SecretRef> {
         match self {
             Self::Management | Self::Own(_) | Self::None | Self::Made(..) => None,
@@ -162,7 +161,6 @@ impl WorkloadSource {
     }
 
     /// Returns true if the clients can be built without an API server, so that a failure at start is the operator's.
-    #[must_use]
     pub fn connects_at_once(&self) -> bool {
         match self {
             Self::Management | Self::Own(_) | Self::Made(..) => true,
@@ -325,7 +323,6 @@ impl FromStr for NodeAccess {
 
 impl NodeAccess {
     /// Returns the source of the clients of a Cluster's workload cluster.
-    #[must_use]
     pub fn of(&self, cluster: &ClusterRef) -> WorkloadSource {
         match self {
             Self::Secret(name) => WorkloadSource::Secret(name.of(cluster)),
@@ -341,7 +338,6 @@ pub struct ClientMaker(Arc<dyn Fn(&ClusterRef) -> Clients + Send + Sync>);
 
 impl ClientMaker {
     /// Returns a maker that calls a function.
-    #[must_use]
     pub fn new(make: impl Fn(&ClusterRef) -> Clients + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }

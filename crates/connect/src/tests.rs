@@ -1,7 +1,5 @@
 //! Tests of the messages for broken Secrets and kubeconfig files, and of the two clients' behavior on a connection.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod policies;
 mod rotation;
 mod secrets;

@@ -26,7 +26,6 @@ const STARTING_LOOKED_AT: usize = 256;
 
 impl Index {
     /// Returns true once a Refresh, or a NodeGroups before the first one, has pinned the membership.
-    #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.inner.read().pinned.is_some()
     }
@@ -42,7 +41,6 @@ impl Index {
     }
 
     /// Returns the pinned groups, ordered by id. Pins them if there was no Refresh yet.
-    #[must_use]
     pub fn groups(&self) -> Arc<[PinnedGroup]> {
         if let Some(pinned) = &self.inner.read().pinned {
             return Arc::clone(&pinned.groups);
@@ -52,7 +50,6 @@ impl Index {
     }
 
     /// Returns the pinned group of a Node; `None` if it belongs to none.
-    #[must_use]
     pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
         let inner = self.inner.read();
         let id = inner.live.group_of_node(query)?;
@@ -60,34 +57,29 @@ impl Index {
     }
 
     /// Returns the Machine or group that a Node stands for.
-    #[must_use]
     pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         self.inner.read().live.resolve(query)
     }
 
     /// Returns the groups, also those that aren't served, of the Machine, Node or instance that people mean by a text:
     /// the name of a Machine or a Node, or a providerID or its part after the last `/`.
-    #[must_use]
     pub fn groups_of_name(&self, text: &str) -> BTreeSet<GroupId> {
         self.inner.read().live.groups_of_name(text)
     }
 
     /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
-    #[must_use]
     pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
         self.inner.read().live.lists(pool, provider_id)
     }
 
     /// Returns the served values of a group: the current ones, or the last ones if it has stopped being a group since
     /// the last Refresh.
-    #[must_use]
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
         self.inner.read().live.groups.get(id)?.served.clone()
     }
 
     /// Returns the options for Cluster Autoscaler: the served ones, or those that keep the Nodes of a group that is
     /// left alone from being chosen.
-    #[must_use]
     pub fn options(&self, id: &GroupId) -> Option<Overrides> {
         let inner = self.inner.read();
         let group = inner.live.groups.get(id)?;
@@ -97,7 +89,6 @@ impl Index {
     }
 
     /// Returns true if a Node of a group was created within Cluster Autoscaler's default startup time and isn't ready.
-    #[must_use]
     pub fn has_starting_node(&self, id: &GroupId) -> bool {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -108,7 +99,6 @@ impl Index {
     }
 
     /// Returns the desired size, including own writes; `None` if there is no such group.
-    #[must_use]
     pub fn target_size(&self, id: &GroupId) -> Option<i32> {
         let inner = self.inner.read();
         Some(inner.answering(id)?.size(Instant::now()))
@@ -116,7 +106,6 @@ impl Index {
 
     /// Returns the instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each
     /// missing replica. The instances of a recent increase have temporary ids. `None` if there is no such group.
-    #[must_use]
     pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -144,7 +133,6 @@ impl Index {
     }
 
     /// Returns the GPU types of all templates: the values of their GPU label.
-    #[must_use]
     pub fn gpu_types(&self) -> BTreeSet<String> {
         let inner = self.inner.read();
         let served = inner.live.groups.values().filter_map(|group| group.served.as_deref());

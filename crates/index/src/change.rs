@@ -50,7 +50,6 @@ pub enum Change {
 
 impl Change {
     /// Returns the template that was added or updated, or the error for which it doesn't decode.
-    #[must_use]
     pub fn template(&self) -> Option<Template> {
         if let Self::Template(_, template) = self {
             Some(Ok(Arc::clone(template)))

@@ -78,20 +78,17 @@ impl Index {
     }
 
     /// Returns the uid of a group's object; `None` if it was deleted.
-    #[must_use]
     pub fn uid(&self, id: &GroupId) -> Option<Uid> {
         Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
     /// Returns the Machines of a group with their Nodes, including those that are being deleted.
-    #[must_use]
     pub fn members(&self, id: &GroupId) -> Vec<Member> {
         let inner = self.inner.read();
         inner.live.copy_members(id)
     }
 
     /// Returns true if a known Node leads to a Machine with this key and providerID, as the API server has them.
-    #[must_use]
     pub fn knows_node_of(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
         self.inner.read().live.node_that_leads_to(key, provider_id).is_some()
     }
@@ -132,19 +129,16 @@ impl Index {
     }
 
     /// Returns the reason why a group is left alone now.
-    #[must_use]
     pub fn held(&self, id: &GroupId) -> Option<Hold> {
         self.inner.read().live.groups.get(id)?.held.as_ref()?.why().cloned()
     }
 
     /// Returns true if the API server has refused to delete Machines of a group lately.
-    #[must_use]
     pub fn are_deletes_refused(&self, id: &GroupId) -> bool {
         matches!(self.held(id), Some(Hold::DeletesRefused(_)))
     }
 
     /// Returns the MachineSets or the MachinePool that own the Machines of a group, by kind and name.
-    #[must_use]
     pub fn owners(&self, id: &GroupId) -> Vec<(ScalableKind, ArcStr)> {
         match id.kind {
             ScalableKind::MachineDeployment => {
@@ -236,26 +230,22 @@ impl Index {
     }
 
     /// Returns a receiver that is notified when [`Index::take_written_sizes`] has groups to return.
-    #[must_use]
     pub fn written_sizes(&self) -> watch::Receiver<()> {
         self.written_sizes.subscribe()
     }
 
     /// Returns the groups whose size was written, overwritten or held back since the last call.
-    #[must_use]
     pub fn take_written_sizes(&self) -> BTreeSet<GroupId> {
         std::mem::take(&mut self.inner.write().live.sizes_to_observe)
     }
 
     /// Takes the size with which another writer has replaced this process's.
-    #[must_use]
     pub fn take_overwritten(&self, id: &GroupId) -> Option<Overwritten> {
         self.inner.write().live.groups.get_mut(id)?.overwritten.take()
     }
 
     /// Returns the size that this process wrote and that is still in force, with the reason for which no Machine is
     /// created for it.
-    #[must_use]
     pub fn held_back_own(&self, id: &GroupId) -> Option<(i32, String)> {
         let inner = self.inner.read();
         let own = inner.live.groups.get(id)?.own_size.as_ref()?;

@@ -31,7 +31,6 @@ pub(super) const AT_ONCE: usize = 4;
 
 impl Index {
     /// Returns the template kinds that groups in scope reference, with the namespaces of these groups.
-    #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         let mut wanted = BTreeMap::<KindRef, BTreeSet<ArcStr>>::new();
         for (id, group) in &self.inner.read().live.groups {
@@ -43,7 +42,6 @@ impl Index {
     }
 
     /// Returns true if groups refer to a kind as that of their bootstrap template alone.
-    #[must_use]
     pub fn is_bootstrap(&self, kind: &KindRef) -> bool {
         let inner = self.inner.read();
         let groups = || inner.live.groups.values();
@@ -52,20 +50,17 @@ impl Index {
     }
 
     /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] may have changed.
-    #[must_use]
     pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.wanted.subscribe()
     }
 
     /// Returns the state of an infrastructure template kind.
-    #[must_use]
     pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
         self.inner.read().live.kinds.get(kind).cloned()
     }
 
     /// Returns true if the first list of every referenced template kind has completed or failed, what is remembered has been
     /// read or can't be, and all groups are evaluated.
-    #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
         let state = |kind| inner.live.kinds.get(kind);

@@ -9,7 +9,6 @@ use prometheus_client::{
 };
 
 /// Converts a count to the value of a gauge; a count that is too large becomes the maximum.
-#[must_use]
 pub fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -25,7 +25,6 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
     /// Returns the change for an object that doesn't decode. `None` keeps its last state, since an existing Machine
     /// must not count as a missing one, nor a paused Cluster as an unpaused one.
-    #[must_use]
     fn undecodable(_: &Self::Kind, _: ObjectKey, _: ArcStr) -> Option<Change> {
         None
     }
@@ -46,13 +45,11 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
 
     /// Returns the Cluster of an object. Nodes have none: they are of one cluster as a whole. Nor have infrastructure
     /// templates, which groups of several Clusters may share.
-    #[must_use]
     fn tag(_: &Self) -> Tag<'_> {
         Tag::None
     }
 
     /// Returns the Cluster of an object as it was read. One that doesn't decode may name it nevertheless.
-    #[must_use]
     fn tag_of(object: &Object<Self>) -> Tag<'_> {
         match &object.content {
             Ok(content) => Self::tag(content),
@@ -86,7 +83,6 @@ impl<'a> Tag<'a> {
     }
 
     /// Returns true if the object may belong to this Cluster of its namespace, by itself or by an owner.
-    #[must_use]
     pub fn may_be(self, cluster: &ArcStr) -> bool {
         match self {
             Self::Cluster(name) => name == cluster,
@@ -149,7 +145,6 @@ pub struct FedKeys<T: IndexFeed, S = Index> {
 impl<T: IndexFeed, S: Sink<T>> FedKeys<T, S> {
     /// Ends the feed, and returns its keys, including leftovers of an earlier feed. Returns nothing if the feed has
     /// already ended.
-    #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
             Some(_) => self.sink.keys(&self.kind),
@@ -160,14 +155,12 @@ impl<T: IndexFeed, S: Sink<T>> FedKeys<T, S> {
 
 impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     /// Creates a feed that replaces one with these `leftovers`.
-    #[must_use]
     pub fn new(sink: Arc<S>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
         let undecodable = Mutex::new(LogLimit::new(UNDECODABLE));
         Self { sink, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))), undecodable }
     }
 
     /// Returns the keys of the objects from this feed, for a later feed.
-    #[must_use]
     pub fn keys(&self) -> FedKeys<T, S> {
         FedKeys { sink: Arc::clone(&self.sink), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
     }

@@ -346,7 +346,6 @@ impl Hold {
     }
 
     /// Returns the reason, for people.
-    #[must_use]
     pub fn reason(&self) -> String {
         match self {
             Self::DeletesRefused(why) => {

@@ -131,7 +131,6 @@ pub(super) struct FirstSync {
 impl Index {
     /// Returns the index in a first sync, which lasts until [`Index::end_first_sync`]: changes of groups are
     /// summarized in the log.
-    #[must_use]
     pub fn in_first_sync(self) -> Self {
         *self.first_sync.lock() = Some(FirstSync { changed: BTreeSet::new(), summed_up: Instant::now() });
         self

@@ -134,20 +134,17 @@ pub struct Member {
 
 impl Member {
     /// Returns true if it has joined, by its nodeRef or a known Node.
-    #[must_use]
     pub fn has_node(&self) -> bool {
         self.machine.node_name.is_some() || self.node.is_some()
     }
 
     /// Returns the member by reference, for the rules of instances.
-    #[must_use]
     pub fn view(&self) -> MachineView<'_> {
         let Self { machine, node, shortage, undeletable } = self;
         MachineView { machine, node: node.as_deref(), shortage: *shortage, undeletable: *undeletable }
     }
 
     /// Returns the name of its Node, for people.
-    #[must_use]
     pub fn node_name(&self) -> Option<&ArcStr> {
         self.machine.node_name.as_ref().or_else(|| Some(&self.node.as_ref()?.meta.key.name))
     }
@@ -155,14 +152,12 @@ impl Member {
 
 impl Index {
     /// Returns true if the workload cluster has the Node of a Machine.
-    #[must_use]
     pub fn shows_node_of(&self, machine: &Machine) -> bool {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
     /// Returns true if the workload cluster has the Node of an instance of a MachinePool, with its providerID in
     /// whatever form. One that differs in case is found by the pool's nodeRefs.
-    #[must_use]
     pub fn shows_node_of_instance(&self, pool: &GroupId, provider_id: &str) -> bool {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -174,7 +169,6 @@ impl Index {
     }
 
     /// Returns true if a Machine with that uid is gone, or Cluster API shows that it sees it being deleted.
-    #[must_use]
     pub fn shows_deletion_of(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
         let machine = inner.live.machine(key).filter(|machine| machine.meta.uid == *uid);
@@ -183,7 +177,6 @@ impl Index {
 
     /// Returns a Machine whose nodeRef names a Node, while neither it nor a known Node has a providerID: its instance
     /// has another id than Cluster Autoscaler's Node.
-    #[must_use]
     pub fn unidentified_machine(&self) -> Option<ObjectKey> {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -195,7 +188,6 @@ impl Index {
     }
 
     /// Returns true if a Machine with that uid has a Node, by its nodeRef or a known Node that leads to it.
-    #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
         let machine = inner.live.machine(key).filter(|machine| machine.meta.uid == *uid);

@@ -36,7 +36,6 @@ pub struct GroupMetrics {
 
 impl GroupMetrics {
     /// Creates the collector of an index.
-    #[must_use]
     pub fn new(index: Arc<Index>, series: GroupSeries) -> Self {
         Self { index, series }
     }
@@ -78,7 +77,6 @@ pub struct MemoryMetrics(Option<Arc<Memory>>);
 
 impl MemoryMetrics {
     /// Creates the collector of a memory, if there is one.
-    #[must_use]
     pub fn new(memory: Option<Arc<Memory>>) -> Self {
         Self(memory)
     }

@@ -1,11 +1,5 @@
 //! Builders of objects, and of changes with them, for tests.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::missing_panics_doc,
-    clippy::must_use_candidate
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -98,7 +98,6 @@ pub(super) struct Learned {
 impl Memory {
     /// Returns a memory in these ConfigMaps. A single one is for the groups of all namespaces; one of several only for those
     /// of its own, so that whoever may write it can't change what other namespaces get.
-    #[must_use]
     pub fn new(config_maps: &[ObjectKey]) -> Self {
         let of_one = config_maps.len() > 1;
         let place = |config_map: &ObjectKey| Place {
@@ -119,7 +118,6 @@ impl Memory {
     }
 
     /// Returns the ConfigMaps.
-    #[must_use]
     pub fn config_maps(&self) -> Vec<ObjectKey> {
         self.places.lock().iter().map(|place| place.config_map.clone()).collect()
     }
@@ -234,14 +232,12 @@ impl Memory {
     }
 
     /// Returns true if each ConfigMap has been read, or can't be.
-    #[must_use]
     pub fn has_settled(&self) -> bool {
         self.places.lock().iter().all(|place| place.reading != Reading::Pending)
     }
 
     /// Returns the write that a ConfigMap needs; `None` if nothing has to be stored, or it can't be read. `used` are the
     /// templates of all groups.
-    #[must_use]
     pub fn write(&self, config_map: &ObjectKey, used: &BTreeSet<Templates>) -> Option<MemoryWrite> {
         // Planned without the lock, for which evaluations wait.
         let (Stored { content, version }, own) = {
@@ -257,7 +253,6 @@ impl Memory {
     }
 
     /// Returns the ConfigMaps with their states.
-    #[must_use]
     pub fn view(&self) -> Vec<PlaceView> {
         let places = self.places.lock();
         let view = |place: &Place| PlaceView {
@@ -276,13 +271,11 @@ impl Memory {
     }
 
     /// Returns a receiver that is notified when [`Memory::take_changed`] has more.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.notify.subscribe()
     }
 
     /// Returns a receiver that is notified when [`Memory::write`] may have something.
-    #[must_use]
     pub fn to_store(&self) -> watch::Receiver<()> {
         self.to_store.subscribe()
     }

@@ -237,13 +237,11 @@ impl Index {
     }
 
     /// Returns a receiver that is notified when [`Index::take_nodes_to_look_at`] has one to return.
-    #[must_use]
     pub fn nodes_to_look_at(&self) -> watch::Receiver<()> {
         self.nodes_to_look_at.subscribe()
     }
 
     /// Takes the Nodes whose volumes and devices are to be remembered by [`Index::remember_offers`].
-    #[must_use]
     pub fn take_nodes_to_look_at(&self) -> Vec<NodeToLookAt> {
         std::mem::take(&mut self.inner.write().live.nodes_to_look_at)
     }

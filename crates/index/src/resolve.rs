@@ -43,7 +43,6 @@ pub enum Resolved {
 
 impl Resolved {
     /// Returns the group, if there is one.
-    #[must_use]
     pub fn group(self) -> Option<GroupId> {
         match self {
             Self::Machine(_, group) => group,

@@ -59,7 +59,6 @@ pub(super) struct Inner {
 
 impl Index {
     /// Creates an empty index with these rules.
-    #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
             inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
@@ -72,7 +71,6 @@ impl Index {
     }
 
     /// Shares the templates with other indexes. Changes of templates then only say that they were stored there.
-    #[must_use]
     pub fn sharing(mut self, templates: Arc<SharedTemplates>) -> Self {
         let live = &mut self.inner.get_mut().live;
         (live.templates, live.shares_templates) = (templates, true);
@@ -80,7 +78,6 @@ impl Index {
     }
 
     /// Remembers Nodes, and uses what is remembered.
-    #[must_use]
     pub fn remembering(mut self, memory: Option<Arc<Memory>>) -> Self {
         self.inner.get_mut().live.memory = memory;
         self

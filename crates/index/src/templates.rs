@@ -60,7 +60,6 @@ impl SharedTemplates {
     }
 
     /// Returns the keys of the templates of a kind.
-    #[must_use]
     pub fn keys(&self, kind: &KindRef) -> HashSet<ObjectKey> {
         self.0.read().keys().filter(|(of, _)| of == kind).map(|(_, key)| key.clone()).collect()
     }
@@ -79,7 +78,6 @@ impl SharedTemplates {
     /// Returns true if nothing is kept.
     #[cfg(any(test, feature = "test-support"))]
     #[doc(hidden)]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.read().is_empty()
     }

@@ -131,7 +131,6 @@ impl OwnSize {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

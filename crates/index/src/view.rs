@@ -128,7 +128,6 @@ impl InstanceView {
 
 impl Index {
     /// Returns a copy of the index, or of only one group if `only` is set. A missing object isn't in the copy.
-    #[must_use]
     pub fn snapshot(&self, only: Option<&GroupId>, detail: Detail) -> Snapshot {
         let now = Instant::now();
         let inner = self.inner.read();
@@ -147,7 +146,6 @@ impl Index {
     }
 
     /// Returns the known Clusters, by name.
-    #[must_use]
     pub fn clusters(&self) -> BTreeSet<ObjectKey> {
         self.inner.read().live.clusters.keys().cloned().collect()
     }
@@ -208,13 +206,11 @@ impl Inner {
 
 impl GroupSnapshot {
     /// Returns the answers of a live group.
-    #[must_use]
     pub fn served(&self) -> Option<&Served> {
         self.standing.as_deref().ok()
     }
 
     /// Returns a note on a temporary state that is no problem of the group, for people.
-    #[must_use]
     pub fn note(&self) -> Option<String> {
         let held_back = self.held_back.as_ref();
         let held_back =
@@ -224,7 +220,6 @@ impl GroupSnapshot {
 
     /// Returns its instances in the order of [`Index::instances`], placeholders last; `None` if they weren't copied.
     /// `has_nodes` is true if the Nodes of the workload cluster are in sync.
-    #[must_use]
     pub fn instances(&self, has_nodes: bool) -> Option<impl Iterator<Item = InstanceView>> {
         let Parts { members, pool, conditions } = self.parts.as_ref()?;
         let size = if self.standing.is_ok() { self.size } else { 0 };
@@ -320,7 +315,6 @@ pub struct Sizes {
 
 impl Index {
     /// Returns the numbers of objects, at the cost of one visit to every group.
-    #[must_use]
     pub fn sizes(&self) -> Sizes {
         let live = &self.inner.read().live;
         let (machines, nodes) = (live.machines.len() as u64, live.nodes.len() as u64);
@@ -334,7 +328,6 @@ impl Index {
     }
 
     /// Returns statistics for metrics, at the cost of one visit to every group.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         let inner = self.inner.read();
         let live = &inner.live;

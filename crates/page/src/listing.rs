@@ -154,7 +154,6 @@ fn contains_text(row: &Row<'_>, text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

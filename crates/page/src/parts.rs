@@ -188,7 +188,6 @@ fn number(value: f64) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

@@ -1,7 +1,5 @@
 //! The pages of a state, and the texts that they must escape.
 
-#![allow(clippy::unwrap_used)]
-
 mod clusters;
 
 use std::collections::BTreeMap;

@@ -283,7 +283,6 @@ fn refresh(text: &str) -> Result<u32, WrongQuery> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

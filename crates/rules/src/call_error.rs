@@ -60,19 +60,16 @@ impl CallError {
     ];
 
     /// Returns true if nothing was done, and the object isn't known to have changed: the same call may succeed later.
-    #[must_use]
     pub fn is_not_now(&self) -> bool {
         matches!(self, Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered)
     }
 
     /// Returns true if the call was made.
-    #[must_use]
     pub fn was_sent(&self) -> bool {
         !matches!(self, Self::NotServed(_) | Self::Abandoned | Self::NotDiscovered)
     }
 
     /// Returns the class as a metric label.
-    #[must_use]
     pub fn label(&self) -> &'static str {
         let [
             rejected,

@@ -146,7 +146,6 @@ pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
 /// Returns the capacity in `status.capacity`. An amount of 0 of cpu, memory, ephemeral-storage or pods is skipped:
 /// every Node has some. OpenStack reports its root disk as `storage`, which becomes ephemeral-storage if the status
 /// lists no ephemeral-storage.
-#[must_use]
 pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();
     let mut problems = Vec::new();
@@ -240,7 +239,6 @@ const KNOWN: [&str; 10] =
 /// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice,
 /// which the protocol can't carry yet (kubernetes/autoscaler#10277); without a `gpu-type` it then adds no resource.
 /// [`drivers`](crate::drivers) reads `dra-driver` and `csi-driver`.
-#[must_use]
 pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };
     reader.read(CPU, CPU, quantity);
@@ -359,7 +357,6 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
 
 /// Returns the resources in the annotation `resources`, which is for resources without a dedicated annotation. An
 /// amount of 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typo.
-#[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();
     let mut problems = Vec::new();

@@ -54,7 +54,6 @@ pub enum DriverKind {
 
 impl Driver {
     /// Returns a note that Cluster Autoscaler isn't informed of it.
-    #[must_use]
     pub fn note(&self) -> String {
         let Self { kind, name, count, source, .. } = self;
         match kind {
@@ -72,7 +71,6 @@ impl Driver {
 
 /// Returns the drivers that the annotations name, and a problem for every entry that is invalid. Empty values are
 /// skipped.
-#[must_use]
 pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Vec<Driver>, Vec<Problem>) {
     let mut problems = Vec::new();
     let get = |name: &str| {
@@ -236,19 +234,16 @@ const fn is_one(number: &u32) -> bool {
 impl Offers {
     /// Returns what a CSINode and the ResourceSlices of its Node offer, as far as each was read. What isn't as the API has
     /// it is skipped.
-    #[must_use]
     pub fn of(csi_node: Option<&Value>, slices: Option<&[Value]>) -> Self {
         Self { volumes: csi_node.map(volumes), devices: slices.and_then(devices) }
     }
 
     /// Returns true if nothing is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns what both offer, of each the smaller number. What is known of one alone counts for both.
-    #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let devices = |a: &Devices, b: &Devices| Devices {
             count: a.count.min(b.count),

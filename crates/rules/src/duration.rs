@@ -19,13 +19,11 @@ pub struct DurationError;
 
 impl GoDuration {
     /// Returns a duration of this many nanoseconds.
-    #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
     /// Returns the number of nanoseconds.
-    #[must_use]
     pub const fn as_nanos(self) -> i64 {
         self.0
     }

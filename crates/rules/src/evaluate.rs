@@ -37,7 +37,6 @@ pub struct Rules {
 
 impl Rules {
     /// Returns the rules of a scope with nothing else chosen.
-    #[must_use]
     pub fn new(scope: Scope) -> Self {
         Self {
             keys: Keys::default(),
@@ -292,7 +291,6 @@ named_enum! {
 
 impl Exclusion {
     /// Returns true if someone has to fix something, false if the object is left out on purpose or for now.
-    #[must_use]
     pub fn is_error(self) -> bool {
         match self {
             Self::InvalidBounds | Self::NoScaleFromZero | Self::NamespaceForbidden | Self::Undecodable => true,
@@ -309,7 +307,6 @@ impl Exclusion {
     }
 
     /// Returns true if the object is meant to be a group, and isn't one for now.
-    #[must_use]
     pub fn is_meant_as_group(self) -> bool {
         match self {
             Self::InvalidBounds
@@ -329,7 +326,6 @@ impl Exclusion {
     }
 
     /// Returns true if the template of the object matters: it would be a group by its template alone.
-    #[must_use]
     pub fn needs_template(self) -> bool {
         match self {
             Self::NoScaleFromZero | Self::WaitingForTemplate | Self::Paused | Self::HandedOver => true,
@@ -357,7 +353,6 @@ pub struct Excluded {
 
 impl Excluded {
     /// Creates one with a single problem, which is the cause.
-    #[must_use]
     pub fn by(reason: Exclusion, problem: Problem) -> Self {
         Self { reason, problems: vec![problem] }
     }

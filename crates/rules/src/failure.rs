@@ -55,7 +55,6 @@ const fn terminal(provider: &'static str, text: &'static str, source: &'static s
 /// reason or message; these texts alone don't count, since bare metal sets them during provisioning. Cluster API 1.11
 /// and later don't set the phase, so the condition InfrastructureReady counts: the infrastructure is gone, or its
 /// provider gives a reason of [`TERMINAL`].
-#[must_use]
 pub fn has_failed(machine: &Machine) -> bool {
     let infrastructure = machine.infrastructure_not_ready().filter(|_| !machine.deleting);
     let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
@@ -70,7 +69,6 @@ pub fn has_failed(machine: &Machine) -> bool {
 /// clears it, whatever becomes of the infrastructure. Bare metal, which sets such texts while a host is being prepared, has
 /// no pools. The reason `Deleted` doesn't count: Cluster API doesn't set it on pools, and Azure's conditions have it for
 /// parts that a pool has no more.
-#[must_use]
 pub fn pool_has_failed(pool: &ScalableResource) -> bool {
     let infrastructure = pool.infrastructure_not_ready.as_ref();
     infrastructure.is_some_and(|condition| pool.failure.is_some() || is_terminal(condition))
@@ -266,7 +264,6 @@ const THROTTLING: [&str; 6] =
     ["ratelimitexceeded", "rate limit", "per minute", "per second", "throttling", "too many requests"];
 
 /// Returns the lack that a reason or message reports; `None` if it reports none. `Lasts` wins if it reports both.
-#[must_use]
 pub fn lack(text: &str) -> Option<Lack> {
     let found = CAUSES.iter().filter(|cause| has_words(text, cause.text, cause.form == Form::Phrase));
     let lack = found.map(|cause| if cause.heals { Lack::Heals } else { Lack::Lasts }).max()?;
@@ -337,7 +334,6 @@ impl Grace {
     }
 
     /// Returns true if a lack of capacity that began at `since` is an error at `now`.
-    #[must_use]
     pub fn is_over(self, since: Timestamp, now: Timestamp) -> bool {
         match self {
             Self::For(grace) => now.duration_since(since) >= SignedDuration::from_nanos(grace.as_nanos()),

@@ -33,14 +33,12 @@ pub struct SizeWriter(String);
 
 impl SizeWriter {
     /// Creates a random name that no other command has.
-    #[must_use]
     pub fn draw() -> Self {
         // Each `RandomState` has keys of its own, the first of which the operating system drew.
         Self(format!("{PROGRAM}-{:016x}", RandomState::new().hash_one(0_u8)))
     }
 
     /// Returns the last writer of the size: this command, another writer, or nobody known.
-    #[must_use]
     pub fn of(&self, entries: &[ManagedFieldsEntry]) -> SizedBy {
         let mut sized_by = SizedBy::Nobody;
         for entry in entries.iter().filter(|entry| has_size(entry)) {
@@ -63,7 +61,6 @@ impl fmt::Display for SizeWriter {
 
 /// Returns the field manager that has written the size last, if the object names it. Of several owners of the value,
 /// the one with the latest entry counts.
-#[must_use]
 pub fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
     let last =
         entries.iter().filter(|entry| has_size(entry)).max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
@@ -71,7 +68,6 @@ pub fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
 }
 
 /// Returns true if a field manager is a copy of this program.
-#[must_use]
 pub fn is_own(manager: &str) -> bool {
     manager.strip_prefix(PROGRAM).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -81,7 +77,6 @@ fn has_size(entry: &ManagedFieldsEntry) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};

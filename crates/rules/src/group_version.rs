@@ -22,7 +22,6 @@ pub struct GroupVersion {
 
 impl GroupVersion {
     /// Creates the version of an object.
-    #[must_use]
     pub fn of(object: &ScalableResource) -> Self {
         Self {
             uid: object.meta.uid.clone(),

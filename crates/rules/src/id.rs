@@ -16,19 +16,16 @@ pub struct GroupId {
 
 impl GroupId {
     /// Returns the id of an object.
-    #[must_use]
     pub fn new(kind: ScalableKind, key: ObjectKey) -> Self {
         Self { kind, key }
     }
 
     /// Returns the id of the object with this identity.
-    #[must_use]
     pub fn of(kind: ScalableKind, meta: &Meta) -> Self {
         Self::new(kind, meta.key.clone())
     }
 
     /// Parses an id. `None` unless the text has three parts, each as a name of an object may be, and a known kind.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);

@@ -121,7 +121,6 @@ pub struct PoolView<'a> {
 
 impl PoolView<'_> {
     /// Returns true if the pool reports a failure or a lack of capacity.
-    #[must_use]
     pub fn has_error(&self) -> bool {
         self.shortage.is_some() || pool_has_failed(self.pool)
     }
@@ -141,7 +140,6 @@ impl Shortage {
     /// is its shortage at the last observation, and `seen_before` is true if there was one. Only at the first
     /// observation, such as after a restart, it counts from the condition's own time, at which the infrastructure became
     /// unready.
-    #[must_use]
     pub fn by(
         words: &CapacityWords,
         condition: Option<&Condition>,
@@ -156,7 +154,6 @@ impl Shortage {
     }
 
     /// Returns true if the shortage is an error at `now`.
-    #[must_use]
     pub fn is_error(self, grace: Grace, now: Timestamp) -> bool {
         match self.lack {
             Lack::Lasts => true,
@@ -181,7 +178,6 @@ pub struct InstanceCounts {
 
 impl InstanceCounts {
     /// Returns the counts of a group of this size with these Machines, as [`of_group`] has them.
-    #[must_use]
     pub fn of_machines<'a>(size: i32, members: impl Iterator<Item = MachineView<'a>>) -> Self {
         let (mut counts, mut holding) = (Self::default(), 0);
         for member in members {
@@ -199,7 +195,6 @@ impl InstanceCounts {
     }
 
     /// Returns the counts of a MachinePool of this size, whose list has this many provider ids.
-    #[must_use]
     pub fn of_provider_ids(size: i32, listed: usize, has_error: bool) -> Self {
         let creating = missing(size, listed).into();
         let failed = if has_error { creating } else { 0 };
@@ -425,7 +420,6 @@ fn state_of(member: MachineView<'_>) -> (InstanceState, bool) {
 ///
 /// A Machine whose Node has no provider id keeps its `pending-machine` id and counts as creating, since Cluster
 /// Autoscaler couldn't recognize the Node.
-#[must_use]
 pub fn of_machine(member: MachineView<'_>) -> Instance {
     let MachineView { machine, shortage, .. } = member;
     let key = &machine.meta.key;
@@ -449,13 +443,11 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
 }
 
 /// Returns an instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
-#[must_use]
 pub fn of_provider_id(id: &str) -> Instance {
     Instance { id: id.to_owned(), state: InstanceState::Running, error: None }
 }
 
 /// Returns the placeholder of a replica that has no Machine yet; `index` counts from 0 within the group.
-#[must_use]
 pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
     Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None }
 }

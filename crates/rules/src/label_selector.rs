@@ -33,7 +33,6 @@ pub enum LabelSelectorError {
 
 impl LabelSelector {
     /// Returns true if an object's labels match.
-    #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         let labels = object["metadata"]["labels"].as_object();
         let labels: BTreeMap<String, String> = labels
@@ -45,13 +44,11 @@ impl LabelSelector {
     }
 
     /// Returns true if these labels match.
-    #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector.matches(labels)
     }
 
     /// Returns the selector itself, for labels that belong to no object.
-    #[must_use]
     pub fn into_selector(self) -> Selector {
         self.selector
     }

@@ -27,7 +27,6 @@ const NODE_MANAGED: &str = "node.cluster.x-k8s.io";
 /// Returns true if Cluster API syncs a Machine's label to its Node: its domain is `node-role.kubernetes.io`, is or ends
 /// in `node-restriction.kubernetes.io` or `node.cluster.x-k8s.io`, or one of `additional` matches the key. These are
 /// the expressions of Cluster API's flag `--additional-sync-machine-labels`; they aren't anchored.
-#[must_use]
 pub(crate) fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
     let within = |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
@@ -38,7 +37,6 @@ pub(crate) fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
 }
 
 /// Parses the labels of an annotation `key=value,…`. The last of equal keys counts; an invalid entry is a problem.
-#[must_use]
 pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Problem>) {
     let (labels, problems) = parse_list((ProblemKind::Labels, annotation, "labels"), text, parse_entry);
     (labels.into_iter().collect(), problems)
@@ -52,7 +50,6 @@ fn parse_entry(entry: &str) -> Result<(String, String), &'static str> {
 }
 
 /// Returns those of a template's metadata labels that reach the Node, and a problem for every one that is invalid.
-#[must_use]
 pub(super) fn synced(
     labels: &BTreeMap<ArcStr, ArcStr>,
     additional: &[Regex],
@@ -63,7 +60,6 @@ pub(super) fn synced(
 
 /// Returns the labels that OpenShift puts on the Nodes of a group (all that its template has for them), and a problem
 /// for every one that is invalid.
-#[must_use]
 pub(super) fn of_nodes(labels: &BTreeMap<ArcStr, ArcStr>) -> (BTreeMap<String, String>, Vec<Problem>) {
     usable("spec.template.spec.metadata.labels", labels)
 }

@@ -28,7 +28,6 @@ struct Logged {
 
 impl<K: Clone + Ord> LogLimit<K> {
     /// Returns a limit that lets `at_once` lines of a kind through in a minute.
-    #[must_use]
     pub fn new(at_once: usize) -> Self {
         Self { at_once, kinds: BTreeMap::new() }
     }
@@ -39,7 +38,6 @@ impl<K: Clone + Ord> LogLimit<K> {
     }
 
     /// Returns true if this kind is counted already, or fewer kinds than `most` are.
-    #[must_use]
     pub fn may_count(&self, kind: &K, most: usize) -> bool {
         self.kinds.len() < most || self.kinds.contains_key(kind)
     }
@@ -74,14 +72,12 @@ impl<K: Clone + Ord> LogLimit<K> {
     }
 
     /// Returns the time at which the first sum is due.
-    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.kinds.values().filter(|logged| logged.more > 0).map(|logged| logged.since + PAUSE).min()
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -62,7 +62,6 @@ impl ObservedLabels {
     }
 
     /// Returns the observations without one label.
-    #[must_use]
     pub fn without(mut self, key: &str) -> Self {
         if let Some(values) = self.values_mut(key) {
             values.clear();
@@ -74,13 +73,11 @@ impl ObservedLabels {
     }
 
     /// Returns the observations without the other labels.
-    #[must_use]
     pub fn without_others(self) -> Self {
         Self { others: Others::default(), ..self }
     }
 
     /// Returns true if nothing was observed.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none() && self.others.is_empty()
     }
@@ -92,13 +89,11 @@ impl ObservedLabels {
     }
 
     /// Returns the values of a label.
-    #[must_use]
     pub fn values(&self, key: &str) -> Option<&Values> {
         Node::TEMPLATE_LABELS.into_iter().zip(&self.values).find(|(known, _)| *known == key).map(|(_, values)| values)
     }
 
     /// Returns the first Node by name that had long been ready without a zone; `None` if any Node has a zone.
-    #[must_use]
     pub(crate) fn without_zone(&self) -> Option<&ArcStr> {
         let shows_one = self.values(ZONE).is_some_and(|zones| !zones.is_empty());
         self.without_zone.as_ref().filter(|_| !shows_one)
@@ -192,7 +187,6 @@ pub struct Amounts {
 
 impl Amounts {
     /// Returns the amount that pods don't get.
-    #[must_use]
     pub fn overhead(self) -> Quantity {
         self.capacity - self.allocatable
     }
@@ -239,7 +233,6 @@ pub struct Remembered<'a> {
 
 impl Remembered<'_> {
     /// Returns the source of a value that a group takes from it.
-    #[must_use]
     pub(crate) fn source(&self) -> Source {
         Source::Remembered(Box::new(self.entry.seen.clone()))
     }
@@ -248,7 +241,6 @@ impl Remembered<'_> {
 impl ObservedResources {
     /// Returns the resources of a group's Node; `None` if the Node doesn't report its resources yet, or has no cpu or
     /// memory.
-    #[must_use]
     pub fn of(node: &Node, group: GroupId) -> Option<Self> {
         let shown = node.resources.as_ref()?;
         let resources: BTreeMap<_, _> = shown.iter().filter_map(amounts).collect();
@@ -261,7 +253,6 @@ impl ObservedResources {
     }
 
     /// Returns the source of a value that a group takes from this Node.
-    #[must_use]
     pub(crate) fn source_for(&self, group: &GroupId) -> Source {
         let sibling = (self.group != *group).then(|| self.group.clone());
         Source::Learned(Box::new(ObservedNode { node: self.node.clone(), sibling }))

@@ -34,7 +34,6 @@ const WHOLE_GROUPS: &str = "Cluster Autoscaler deletes all Nodes of such a group
 impl Overrides {
     /// Returns true if no option is overridden: the response should then leave the options unset
     /// (kubernetes/autoscaler#10245).
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self { max_node_startup_time: self.max_node_startup_time, ..Self::default() }
     }
@@ -70,7 +69,6 @@ impl Overrides {
 
 /// Returns the overrides of a group, and a problem for every annotation that is invalid. As in Cluster Autoscaler, an
 /// empty value is skipped, and the case of a value doesn't matter.
-#[must_use]
 pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overrides, Vec<Problem>) {
     let mut overrides = Overrides::default();
     let mut problems = Vec::new();
@@ -91,7 +89,6 @@ pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overri
 const OWN: [&str; 2] = [SCALE_DOWN_WHILE_ROLLING_OUT, CAPACITY_ERROR_GRACE];
 
 /// Returns a problem for every annotation that has this program's own prefix and isn't known, which is a typing error.
-#[must_use]
 pub fn unknown_own(annotations: &BTreeMap<ArcStr, ArcStr>) -> Vec<Problem> {
     let problem = |(key, value): (&ArcStr, &ArcStr)| {
         let known = OWN.map(|known| known.trim_start_matches(OWN_PREFIX)).join(", ");

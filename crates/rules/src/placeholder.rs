@@ -34,7 +34,6 @@ impl PlaceholderRef {
     /// Parses `failed-machine-<ns>_<name>`, `deleting-machine-…`, `pending-machine-…` and
     /// `replica-<Kind>-<ns>_<name>-<i>`; the last two may be prefixed by `new-`. `None` for any other text, such as a
     /// provider id.
-    #[must_use]
     pub fn parse(id: &str) -> Option<Self> {
         let id = id.strip_prefix(NEW).filter(|id| may_be_new(id)).unwrap_or(id);
         if let Some(rest) = [FAILED, DELETING, PENDING].iter().find_map(|prefix| id.strip_prefix(prefix)) {
@@ -139,7 +138,6 @@ impl NodeClaim {
     ///
     /// `has_node_ref` is true if the Machine has a nodeRef, which stays when its Node has gone, and `has_node` if the
     /// workload cluster has its Node.
-    #[must_use]
     pub fn is_wrong(self, has_node_ref: bool, has_node: bool) -> bool {
         match self {
             Self::Nothing => false,

@@ -198,7 +198,6 @@ fn keep_larger(amounts: &mut Requests, others: &Requests) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use prost::Message as _;
     use rstest::rstest;

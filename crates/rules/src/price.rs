@@ -40,13 +40,11 @@ impl Price {
     pub const LARGEST: f64 = 1e9;
 
     /// Returns the amount per hour.
-    #[must_use]
     pub fn per_hour(self) -> f64 {
         self.0
     }
 
     /// Returns true if the price is 0.
-    #[must_use]
     pub fn is_free(self) -> bool {
         self.0 <= 0.0
     }
@@ -146,7 +144,6 @@ pub struct GroupPrice {
 
 /// Returns the price of a Node of the group, and the problems of the annotation. Without a template, only the labels
 /// of its real Nodes are known.
-#[must_use]
 pub fn of_group(
     group: &ScalableResource,
     template: Option<&NodeTemplate>,
@@ -254,13 +251,11 @@ type Offer = (Stated<Price>, Option<Rates>);
 
 impl PriceList {
     /// Returns true if the list has no price.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.selectors.is_empty() && self.instance_types.is_empty() && self.resources.is_none()
     }
 
     /// Returns the price of a Node of which only the labels are known.
-    #[must_use]
     pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
         self.offers(labels, None).first().map(|(offer, _)| offer.value)
     }
@@ -358,7 +353,6 @@ impl UnitPrices {
     }
 
     /// Returns the price of these requests per hour. Resources without a price are free.
-    #[must_use]
     pub fn per_hour(&self, requests: &Requests) -> f64 {
         let price = |(resource, quantity): (&String, &Quantity)| match resource.as_str() {
             CPU => quantity.to_f64() * self.cpu.per_hour(),

@@ -48,13 +48,11 @@ impl Problem {
     }
 
     /// Returns a problem of an annotation's whole value; `rule` states what is allowed and what to do.
-    #[must_use]
     pub fn annotation(kind: ProblemKind, key: &str, value: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key} is {:?}: {rule}", Clipped(value)))
     }
 
     /// Returns a problem of one entry of an annotation that holds a list.
-    #[must_use]
     pub(crate) fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
     }

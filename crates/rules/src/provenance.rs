@@ -146,7 +146,6 @@ impl fmt::Display for TemplateName {
 
 impl Source {
     /// Returns the kind of source, as a field of outputs.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -165,7 +164,6 @@ impl Source {
     }
 
     /// Returns true for the capacity annotation with this suffix.
-    #[must_use]
     pub(crate) fn is_annotation(&self, suffix: &str) -> bool {
         matches!(self, Self::Annotation(key) if key.split_once('/').is_some_and(|(_, name)| name == suffix))
     }

@@ -3,7 +3,6 @@
 
 /// Returns the part of a provider id after the last `/`. `None` if comparing it alone would be wrong: for Azure scale
 /// sets, whose ids end in a number that every set has, and if nothing follows.
-#[must_use]
 pub fn tail(id: &str) -> Option<&str> {
     if is_azure_scale_set(id) {
         return None;
@@ -14,14 +13,12 @@ pub fn tail(id: &str) -> Option<&str> {
 
 /// Returns true if two provider ids differ in case and in the number of slashes at most: such as `azure:///…` and
 /// `azure:////…`, which providers and cloud controllers have written for one instance.
-#[must_use]
 pub fn is_same_in_form(a: &str, b: &str) -> bool {
     characters(a).eq(characters(b))
 }
 
 /// Returns a provider id in the form that all ids have in common which are the same [in form](is_same_in_form): in lower
 /// case, with one slash for each row of them.
-#[must_use]
 pub fn plain(id: &str) -> String {
     characters(id).collect()
 }

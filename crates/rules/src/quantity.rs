@@ -79,56 +79,47 @@ impl Quantity {
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
     /// Returns a whole number of units.
-    #[must_use]
     pub const fn from_units(units: i64) -> Self {
         Self { nanos: units as i128 * NANOS, format: Format::DecimalSi }
     }
 
     /// Returns the format in which the quantity is printed.
-    #[must_use]
     pub fn format(self) -> Format {
         self.format
     }
 
     /// Returns true if the quantity is 0.
-    #[must_use]
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
     /// Returns true if the quantity is less than 0.
-    #[must_use]
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
     /// Returns true if the quantity is a whole number of units.
-    #[must_use]
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS == 0
     }
 
     /// Returns the number of units, rounded away from zero and clamped to i64.
-    #[must_use]
     pub fn value(self) -> i64 {
         clamp(divide_away_from_zero(self.nanos, NANOS))
     }
 
     /// Returns the number of thousandths, rounded away from zero and clamped to i64.
-    #[must_use]
     pub fn milli_value(self) -> i64 {
         clamp(divide_away_from_zero(self.nanos, NANOS / 1000))
     }
 
     /// Returns true if the quantity is more than this percentage of another one.
-    #[must_use]
     pub(crate) fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
         // Both are at most 10^38; dividing before multiplying costs less than a billionth of a percent.
         self.nanos / i128::from(percent.max(1)) > of.nanos / 100
     }
 
     /// Returns the nearest floating-point number, for computing with prices; amounts must never be compared by it.
-    #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
     pub fn to_f64(self) -> f64 {
         self.nanos as f64 / NANOS as f64

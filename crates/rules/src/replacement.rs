@@ -36,7 +36,6 @@ pub enum Replacement {
 
 impl Replaced {
     /// Returns the time from which on the next replacement is allowed.
-    #[must_use]
     pub fn next(&self) -> Timestamp {
         let interval = FIRST_INTERVAL * 2_i32.pow(self.count.saturating_sub(1).min(16));
         self.at.saturating_add(interval.min(LONGEST_INTERVAL)).unwrap_or(Timestamp::MAX)
@@ -56,7 +55,6 @@ pub struct Siblings {
 /// Decides about the Machine with this uid.
 ///
 /// A `known` time that lies further in the future than any interval is ignored, because a clock was wrong.
-#[must_use]
 pub fn decide(known: Option<&Replaced>, uid: &Uid, siblings: Siblings, now: Timestamp) -> Replacement {
     let next = |count| Replacement::Delete(Replaced { at: now, count, uid: uid.clone() });
     let Some(known) = known.filter(|known| known.at.duration_since(now) <= LONGEST_INTERVAL) else {
@@ -84,7 +82,6 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

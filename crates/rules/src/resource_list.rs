@@ -25,7 +25,6 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 
 /// Parses the resources of an annotation. The last of equal names counts; an invalid entry is a problem. `allowed` checks
 /// a resource further.
-#[must_use]
 pub(super) fn parse(
     annotation: &str,
     text: &str,

@@ -13,7 +13,6 @@ use crate::{Driver, DriverKind, Source, drivers::MOST_DEVICES};
 
 /// Returns the ResourceSlices of a Node with this name: for each driver of devices a pool of the Node's name, or as many
 /// as its Nodes have, and for those of an annotation the devices that Cluster Autoscaler's own provider makes.
-#[must_use]
 pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
     let of_devices = drivers.iter().filter(|driver| driver.kind == DriverKind::Dra && driver.count > 0);
     of_devices.flat_map(|driver| slices_of(driver, node)).collect()

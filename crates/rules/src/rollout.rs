@@ -52,7 +52,6 @@ pub enum RolloutCause {
 
 impl RolloutCause {
     /// Returns the cause as a metric label.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::MachineSets => "machine_sets",
@@ -131,7 +130,6 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
 /// Returns the options of a group whose Nodes must not be scaled down: its own, with a threshold that no utilization is
 /// below, and with times that are longer than any rollout. Either would suffice. A threshold or a time of 0 doesn't
 /// mean "never" in every version of Cluster Autoscaler.
-#[must_use]
 pub fn hold(options: &Overrides) -> Overrides {
     Overrides {
         scale_down_utilization_threshold: Some(NEVER),
@@ -143,7 +141,6 @@ pub fn hold(options: &Overrides) -> Overrides {
 }
 
 /// Returns true for options that [`hold`] has made.
-#[must_use]
 pub fn is_hold(options: &Overrides) -> bool {
     options.scale_down_unneeded_time == Some(BEYOND_ANY_ROLLOUT)
 }
@@ -154,7 +151,6 @@ pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use crate::capi::Topology;
     use rstest::rstest;

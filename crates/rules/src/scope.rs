@@ -50,7 +50,6 @@ impl ScopeSpec {
     }
 
     /// Returns true if the object has the namespace, the Cluster and the labels of the spec.
-    #[must_use]
     pub fn matches(&self, object: &ScalableResource) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| *namespace == *object.meta.key.namespace)
             && self.cluster_name.as_deref().is_none_or(|name| *name == *object.cluster_name)
@@ -109,7 +108,6 @@ impl fmt::Display for ScopeSpec {
 
 impl Scope {
     /// Returns true if the object is in scope.
-    #[must_use]
     pub fn matches(&self, object: &ScalableResource) -> bool {
         match self {
             Self::All => true,
@@ -119,7 +117,6 @@ impl Scope {
 
     /// Returns the namespaces to watch: those of all specs, or `None` for all namespaces if a spec names none.
     /// Cluster Autoscaler's own provider watches only the first one.
-    #[must_use]
     pub fn namespaces(&self) -> Option<BTreeSet<String>> {
         match self {
             Self::All => None,

@@ -144,7 +144,6 @@ fn size(key: &str, annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<i32, Proble
 }
 
 /// Returns a problem for every annotation that begins like the two and ends otherwise, which is a typing error.
-#[must_use]
 pub fn unknown(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> Vec<Problem> {
     let Keys { size_prefix, min_size, max_size, .. } = keys;
     let is_unknown = |key: &ArcStr| key.starts_with(size_prefix.as_str()) && *key != **min_size && *key != **max_size;

@@ -80,7 +80,6 @@ impl Taint {
     }
 
     /// Returns true if a Node can't have both, because key and effect are the same.
-    #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
@@ -88,7 +87,6 @@ impl Taint {
 
 /// Parses the taints of an annotation `key=value:Effect,…`. The last of those with the same key and effect counts; an
 /// invalid entry is a problem.
-#[must_use]
 pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
     let (found, problems) = parse_list((ProblemKind::Taints, annotation, "taints"), text, Taint::from_str);
     let mut taints = Vec::new();
@@ -107,7 +105,6 @@ fn put(taints: &mut Vec<Taint>, taint: Taint) {
 
 /// Returns the taints of a template's spec, and a problem for every one that is invalid. A Node that joins has those
 /// of either propagation.
-#[must_use]
 pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
     let mut taints = Vec::new();
     let mut problems = Vec::new();

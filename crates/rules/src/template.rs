@@ -50,7 +50,6 @@ pub struct Built {
 ///
 /// Cpu and memory must be stated by an annotation or `status.capacity`, or remembered; observed Nodes only refine them. A
 /// group that could scale from zero only because of an observed Node would disappear after a restart.
-#[must_use]
 pub fn build(
     group: &ScalableResource,
     infrastructure: Option<&InfrastructureTemplate>,
@@ -143,7 +142,6 @@ fn other_version(group: &ScalableResource, nodes: &RealNodes<'_>) -> Option<Stri
 }
 
 /// Returns the architecture that the annotation `labels` or `status.nodeInfo` states for a group's Nodes.
-#[must_use]
 pub fn stated_arch(group: &ScalableResource, infrastructure: Option<&InfrastructureTemplate>) -> Option<String> {
     metadata::annotated_arch(group).or_else(|| Some(infrastructure?.architecture.as_ref()?.to_string()))
 }
@@ -203,13 +201,11 @@ impl Serialize for NodeTemplate {
 impl NodeTemplate {
     /// Returns the allocatable amount of a resource: never less than 0 and never more than the capacity. `None` if
     /// the Node has no such resource.
-    #[must_use]
     pub fn allocatable(&self, resource: &str) -> Option<Quantity> {
         Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
     }
 
     /// Returns the source of cpu and memory, the stronger one if they have two.
-    #[must_use]
     pub fn source(&self) -> Option<&Source> {
         let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
         sources.max_by_key(|source| match source {
@@ -285,7 +281,6 @@ impl NodeTemplate {
     /// Returns a core/v1 Node of this name in protobuf, without an envelope: labels with the hostname, taints,
     /// capacity, allocatable, declared features, and the conditions of a healthy Node. Equal templates with equal names give equal
     /// bytes.
-    #[must_use]
     pub fn encode(&self, name: &str) -> Bytes {
         let mut labels: BTreeMap<_, _> =
             self.labels.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();

@@ -5,7 +5,6 @@ use std::{borrow::Cow, fmt::Write as _};
 
 /// Returns the text, and escapes every character that moves the cursor, sets colours, hides text or changes its
 /// direction.
-#[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_steering) {
         return Cow::Borrowed(text);
@@ -27,13 +26,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 }
 
 /// Escapes each line of a text like [`visible`], and keeps the line breaks.
-#[must_use]
 pub fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns equivalent JSON without the characters that JSON doesn't escape and a terminal interprets.
-#[must_use]
 pub fn visible_json(json: String) -> String {
     if !json.contains(is_left_by_json) {
         return json;
@@ -52,13 +49,11 @@ pub fn visible_json(json: String) -> String {
 
 /// Returns true for characters that a terminal interprets and that JSON and YAML may contain unescaped. Control
 /// characters below the space are excluded: they are escaped within strings, and are layout outside of strings.
-#[must_use]
 pub fn is_left_by_json(c: char) -> bool {
     c >= ' ' && is_steering(c)
 }
 
 /// Returns at most `limit` characters, with a mark if the rest was cut off.
-#[must_use]
 pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     match text.char_indices().nth(limit) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -73,7 +68,6 @@ fn is_steering(c: char) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

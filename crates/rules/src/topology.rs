@@ -4,7 +4,6 @@
 use crate::capi::{Cluster, Keys, ScalableKind, ScalableResource, TOPOLOGY_NAME};
 
 /// Returns true if the topology of its Cluster sets the replicas of a MachineDeployment.
-#[must_use]
 pub fn sets_size(object: &ScalableResource, cluster: &Cluster) -> bool {
     let Some(topology) = cluster.topology.as_deref().filter(|_| object.kind == ScalableKind::MachineDeployment) else {
         return false;
@@ -17,7 +16,6 @@ pub fn sets_size(object: &ScalableResource, cluster: &Cluster) -> bool {
 ///
 /// Without both size annotations the size becomes 1, whatever it was. With both it stays, or becomes the nearest of the
 /// two; a new object gets the min size (Cluster API 1.5 to 1.14).
-#[must_use]
 pub fn size_without_replicas<'a>(
     keys: &Keys,
     annotation: impl Fn(&str) -> Option<&'a str>,
@@ -34,7 +32,6 @@ pub fn size_without_replicas<'a>(
 }
 
 /// Returns the remedy for a group of this size whose topology sets its replicas.
-#[must_use]
 pub fn remedy(keys: &Keys, object: &ScalableResource, size: i32) -> String {
     const PLACE: &str = "spec.topology.workers.machineDeployments of the Cluster";
     let annotation = |key: &str| object.annotations.get(key).map(arcstr::ArcStr::as_str);
@@ -60,7 +57,6 @@ pub fn remedy(keys: &Keys, object: &ScalableResource, size: i32) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};

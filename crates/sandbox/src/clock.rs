@@ -17,19 +17,16 @@ enum Source {
 
 impl Clock {
     /// Creates the clock of the machine.
-    #[must_use]
     pub fn real() -> Self {
         Self(Source::Real)
     }
 
     /// Creates a clock that stands still at `start` and only moves by [`Clock::advance`].
-    #[must_use]
     pub fn driven(start: Timestamp) -> Self {
         Self(Source::Driven(Arc::new(watch::Sender::new(start))))
     }
 
     /// Returns the current time.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::Real => Timestamp::now(),
@@ -69,7 +66,6 @@ impl Clock {
 ///
 /// # Panics
 /// Panics if the time is out of range.
-#[must_use]
 #[allow(clippy::expect_used, reason = "a test that leaves the range of time is to end")]
 pub fn after(time: Timestamp, by: Duration) -> Timestamp {
     let by = SignedDuration::try_from(by).expect("the duration is within range");
@@ -77,7 +73,6 @@ pub fn after(time: Timestamp, by: Duration) -> Timestamp {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

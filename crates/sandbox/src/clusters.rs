@@ -121,31 +121,26 @@ impl Clusters {
     }
 
     /// Returns the management cluster.
-    #[must_use]
     pub fn management(&self) -> &ApiServer {
         &self.management
     }
 
     /// Returns the Clusters.
-    #[must_use]
     pub fn clusters(&self) -> &[ClusterOf] {
         &self.all
     }
 
     /// Returns the controllers, if they run.
-    #[must_use]
     pub fn simulation(&self) -> Option<&Simulation> {
         self.simulation.as_ref()
     }
 
     /// Returns the folder of its files, which is removed with it.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Returns the path of the management cluster's kubeconfig.
-    #[must_use]
     pub fn management_kubeconfig(&self) -> PathBuf {
         self.folder.path().join("management.kubeconfig")
     }
@@ -190,13 +185,11 @@ impl Clusters {
 
 impl ClusterOf {
     /// Returns `namespace/name`.
-    #[must_use]
     pub fn text(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
     /// Returns the Nodes of its workload cluster.
-    #[must_use]
     pub fn nodes(&self) -> Vec<Arc<Value>> {
         self.workload.api().list(&Resource::core("nodes"), &Selection::default()).unwrap_or_default()
     }

@@ -66,13 +66,11 @@ pub enum WatchFault {
 
 impl Fault {
     /// Creates a fault for all requests, which stays until it is removed.
-    #[must_use]
     pub fn new(effect: Effect) -> Self {
         Self { method: None, verb: None, writes: false, path: None, token: None, skip: 0, times: None, effect }
     }
 
     /// Refuses requests with a Status of this code, reason and message.
-    #[must_use]
     pub fn refuse(code: u16, reason: &str, message: &str) -> Self {
         let status = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -82,33 +80,28 @@ impl Fault {
     }
 
     /// Answers requests with this JSON.
-    #[must_use]
     pub fn answer(status: u16, body: &Value) -> Self {
         Self::new(Effect::Answer { status, body: Bytes::from(body.to_string()) })
     }
 
     /// Creates a fault of watches.
-    #[must_use]
     pub fn watch(fault: WatchFault) -> Self {
         Self::new(Effect::Watch(fault)).on_verb("watch")
     }
 
     /// Restricts the fault to one HTTP method.
-    #[must_use]
     pub fn on_method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
     /// Restricts the fault to one verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
-    #[must_use]
     pub fn on_verb(mut self, verb: &str) -> Self {
         self.verb = Some(verb.to_owned());
         self
     }
 
     /// Restricts the fault to requests that change something.
-    #[must_use]
     pub fn on_writes(mut self) -> Self {
         self.writes = true;
         self
@@ -125,21 +118,18 @@ impl Fault {
     }
 
     /// Restricts the fault to requests that don't carry this bearer token.
-    #[must_use]
     pub fn without_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
     /// Lets the first `count` such requests pass.
-    #[must_use]
     pub fn after(mut self, count: usize) -> Self {
         self.skip = count;
         self
     }
 
     /// Restricts the fault to `count` requests.
-    #[must_use]
     pub fn times(mut self, count: usize) -> Self {
         self.times = Some(count);
         self
@@ -296,7 +286,6 @@ pub struct FaultHandle {
 
 impl FaultHandle {
     /// Returns the number of requests that the fault has affected.
-    #[must_use]
     pub fn hits(&self) -> usize {
         *self.hits.borrow()
     }

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 /// Returns a kubeconfig as YAML.
-#[must_use]
 pub fn kubeconfig(url: &str) -> String {
     let name = "sandbox";
     let config = json!({

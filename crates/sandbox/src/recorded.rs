@@ -14,7 +14,6 @@ const RECORDED: &str = include_str!("../fixtures/node.json");
 ///
 /// # Panics
 /// Panics if there is no such state.
-#[must_use]
 pub fn recorded(state: &str) -> Value {
     let states: BTreeMap<String, Value> = serde_json::from_str(RECORDED).unwrap_or_default();
     states[state].clone()
@@ -22,7 +21,6 @@ pub fn recorded(state: &str) -> Value {
 
 /// Returns the parts that every Node must agree on: a kubelet's own labels, taints and conditions, and the names of the
 /// resources. Those of one architecture have huge pages of other sizes than those of another.
-#[must_use]
 pub fn shape(node: &Value) -> Value {
     let texts = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let label = |key: &str| &node["metadata"]["labels"][key];

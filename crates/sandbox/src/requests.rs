@@ -72,7 +72,6 @@ impl Requests {
     }
 
     /// Returns all requests in the log, in the order in which they were received.
-    #[must_use]
     pub fn all(&self) -> Vec<Request> {
         self.0.log.lock().list.iter().cloned().collect()
     }

@@ -118,37 +118,31 @@ impl Sandbox {
     }
 
     /// Returns the Clusters, as `namespace/name`.
-    #[must_use]
     pub fn clusters(&self) -> Vec<String> {
         self.all_clusters().into_iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect()
     }
 
     /// Returns the management cluster.
-    #[must_use]
     pub fn management(&self) -> &ApiServer {
         &self.management
     }
 
     /// Returns the workload cluster.
-    #[must_use]
     pub fn workload(&self) -> &ApiServer {
         &self.workload
     }
 
     /// Returns the controllers.
-    #[must_use]
     pub fn simulation(&self) -> &Simulation {
         &self.simulation
     }
 
     /// Returns the path of the management cluster's kubeconfig.
-    #[must_use]
     pub fn management_kubeconfig(&self) -> PathBuf {
         self.folder.path().join("management.kubeconfig")
     }
 
     /// Returns the path of the workload cluster's kubeconfig.
-    #[must_use]
     pub fn workload_kubeconfig(&self) -> PathBuf {
         self.folder.path().join("workload.kubeconfig")
     }

@@ -107,7 +107,6 @@ pub enum Contract {
 
 impl Contract {
     /// Returns the `apiVersion`, with the group.
-    #[must_use]
     pub fn api_version(self) -> &'static str {
         match self {
             Self::V1Beta1 => "cluster.x-k8s.io/v1beta1",
@@ -116,7 +115,6 @@ impl Contract {
     }
 
     /// Returns the version, without the group.
-    #[must_use]
     pub fn version(self) -> &'static str {
         match self {
             Self::V1Beta1 => "v1beta1",
@@ -190,7 +188,6 @@ pub enum Behaviour {
 
 impl Behaviour {
     /// Returns the behaviour that the label's value selects.
-    #[must_use]
     pub fn parse(text: Option<&str>) -> Self {
         match text {
             Some("slow") => Self::Slow,

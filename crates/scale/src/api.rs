@@ -95,20 +95,17 @@ pub struct Api {
 
 impl Api {
     /// Returns a client that writes through `client`, which must not retry by itself, to the discovered resources.
-    #[must_use]
     pub fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, keys: Keys) -> Self {
         Self { client, resources, keys, traces: Traces::default(), tenancy: Tenancy::default() }
     }
 
     /// Returns the same client, which records a span for each call.
-    #[must_use]
     pub fn traced(self, traces: Traces) -> Self {
         Self { traces, ..self }
     }
 
     /// Returns the same client for one of many Clusters, which share a budget of writes. Each write is made only if the
     /// Cluster may be written at that time.
-    #[must_use]
     pub fn of_tenant(self, may_write: Arc<dyn MayWrite>, budget: &WriteBudget) -> Self {
         Self { tenancy: Tenancy::of_one_of_many(may_write, budget), ..self }
     }

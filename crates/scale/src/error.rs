@@ -42,7 +42,6 @@ impl ScaleError {
     ];
 
     /// Returns the class as a metric label.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         let [invalid_argument, not_found, failed_precondition, aborted, read_only, permission_denied, unavailable] =
             Self::CODES;
@@ -75,7 +74,6 @@ impl ScaleError {
     }
 
     /// Returns the gRPC code of the answer. No other mapping may exist.
-    #[must_use]
     pub fn grpc_code(&self) -> Code {
         match self {
             Self::InvalidArgument(_) => Code::InvalidArgument,
@@ -89,7 +87,6 @@ impl ScaleError {
 }
 
 /// Returns the name of a gRPC code in the protocol.
-#[must_use]
 pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -85,7 +85,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome in one word, for programs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -113,7 +112,6 @@ impl History {
     }
 
     /// Returns the entries of a group, the newest first.
-    #[must_use]
     pub fn of(&self, group: &GroupId) -> Vec<Entry> {
         self.entries.lock().groups.get(group).into_iter().flatten().rev().cloned().collect()
     }
@@ -172,7 +170,6 @@ impl Entries {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -78,7 +78,6 @@ pub struct ScaleOptions {
 
 impl ScaleOptions {
     /// Returns the rules for failed Machines that agree with these choices.
-    #[must_use]
     pub fn error_rules(self, grace: Grace) -> ErrorRules {
         ErrorRules { deletes: !self.read_only, replaces_at_min: self.at_min_size == AtMinSize::Replace, grace }
     }
@@ -117,7 +116,6 @@ pub struct Scale {
 impl Scale {
     /// Creates a handle that decides by `index`, writes through `api`, and reports to `events`. Commands run on
     /// `runtime`.
-    #[must_use]
     pub fn new(
         index: Arc<Index>,
         api: Api,
@@ -150,13 +148,11 @@ impl Scale {
     }
 
     /// Returns a handle for the commands of a client, whose name the log, Events and the history show.
-    #[must_use]
     pub fn requested_by(&self, client: Option<ArcStr>) -> Self {
         Self { client, ..self.clone() }
     }
 
     /// Returns true if nothing is written.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.shared.options.read_only
     }
@@ -207,7 +203,6 @@ impl Scale {
     }
 
     /// Returns the last writes and refusals of the groups.
-    #[must_use]
     pub fn history(&self) -> &History {
         &self.shared.history
     }
@@ -218,7 +213,6 @@ impl Scale {
     }
 
     /// Returns the number of groups with a command under way or waiting: zero at rest.
-    #[must_use]
     pub fn busy_groups(&self) -> usize {
         self.shared.lanes.len()
     }

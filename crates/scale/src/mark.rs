@@ -80,7 +80,6 @@ pub(super) async fn take_back(turn: &Turn, marked: &[Target]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

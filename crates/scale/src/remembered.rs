@@ -52,7 +52,6 @@ named_enum! {
 
 impl MemoryKeeper {
     /// Starts to write through `client`. `used` returns the templates of all groups.
-    #[must_use]
     pub fn start(
         memory: &Arc<Memory>,
         client: &Client,
@@ -135,7 +134,6 @@ async fn write_once(memory: &Memory, write: &MemoryWrite, client: &Client) -> Ke
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::collections::{BTreeMap, VecDeque};
 

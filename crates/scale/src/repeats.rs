@@ -89,7 +89,6 @@ impl Repeats {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -94,7 +94,6 @@ impl Traces {
     }
 
     /// Begins the span of a write call. It is part of the caller's trace, if there is one.
-    #[must_use]
     pub fn call(&self, rpc: &'static str, metadata: &MetadataMap) -> Span {
         let Some(tracer) = &self.0 else { return Span::default() };
         let builder = tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
@@ -102,7 +101,6 @@ impl Traces {
     }
 
     /// Begins the span of a call that has just finished, with its start `took` ago.
-    #[must_use]
     pub fn past_call(&self, rpc: &'static str, metadata: &MetadataMap, took: Duration) -> Span {
         let Some(tracer) = &self.0 else { return Span::default() };
         let begun = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -111,7 +109,6 @@ impl Traces {
     }
 
     /// Begins a child span of the current context.
-    #[must_use]
     pub fn part(&self, name: String, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let Some(tracer) = &self.0 else { return Span::default() };
         let builder = tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
@@ -119,7 +116,6 @@ impl Traces {
     }
 
     /// Begins the span of work for several callers: part of the first one's trace, linked to the others'.
-    #[must_use]
     pub fn work<'a>(&self, name: &'static str, mut asked: impl Iterator<Item = &'a Context>) -> Span {
         let Some(tracer) = &self.0 else { return Span::default() };
         let builder = tracer.span_builder(name).with_kind(SpanKind::Internal);
@@ -132,7 +128,6 @@ impl Traces {
     }
 
     /// Returns true if spans are sent.
-    #[must_use]
     pub fn are_on(&self) -> bool {
         self.0.is_some()
     }
@@ -187,7 +182,6 @@ impl Span {
     }
 
     /// Returns the context under which the work of this span runs.
-    #[must_use]
     pub fn context(&self) -> Context {
         self.0.clone().unwrap_or_default()
     }
@@ -206,7 +200,6 @@ impl Span {
     }
 
     /// Returns the id of its trace; `None` if the span isn't sent.
-    #[must_use]
     pub fn trace_id(&self) -> Option<String> {
         let span = self.0.as_ref()?.span().span_context().clone();
         span.is_sampled().then(|| span.trace_id().to_string())

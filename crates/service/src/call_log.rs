@@ -152,7 +152,6 @@ fn is_usual(rpc: Rpc, code: Code) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

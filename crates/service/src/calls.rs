@@ -32,13 +32,11 @@ pub struct Refreshed {
 
 impl Calls {
     /// Returns the last call of Refresh; `None` if none has come since the program started.
-    #[must_use]
     pub fn last_refresh(&self) -> Option<Refreshed> {
         self.0.lock().refresh.clone()
     }
 
     /// Returns the clients that have called over connections which are open, the last one first.
-    #[must_use]
     pub fn callers(&self) -> Vec<Client> {
         self.0.lock().callers.iter().rev().filter_map(KnownConnection::client).collect()
     }

@@ -82,7 +82,6 @@ pub struct Service {
 
 impl Service {
     /// Returns a service that answers by `admission`, and counts and logs the calls that it refuses.
-    #[must_use]
     pub fn new(admission: Arc<dyn Admission>, metrics: RpcMetrics, log: CallLogOptions) -> Self {
         Self { admission, metrics, refused: Arc::new(CallLog::new(log)) }
     }

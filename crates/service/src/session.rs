@@ -67,20 +67,17 @@ impl Session {
     /// Makes it a session of a fleet: calls that come too fast wait, and `unknown_groups` hears of calls for groups that
     /// the index doesn't have. Writes are recorded with the URI of the client's certificate, its serial number and the
     /// client's address.
-    #[must_use]
     pub fn of_one_of_many(self, unknown_groups: impl Fn(&GroupId, Option<&Client>) + Send + Sync + 'static) -> Self {
         let unknown_groups: Option<UnknownGroups> = Some(Box::new(unknown_groups));
         Self { is_one_of_many: true, pace: Pace::of_one_of_many(), unknown_groups, ..self }
     }
 
     /// Returns the last calls of Cluster Autoscaler.
-    #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
     /// Returns the writes.
-    #[must_use]
     pub fn scale(&self) -> &Scale {
         &self.scale
     }

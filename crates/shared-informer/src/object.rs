@@ -381,7 +381,6 @@ pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use proptest::prelude::*;
     use rstest::rstest;

@@ -57,7 +57,6 @@ const FAULTS: [&str; 16] = [
 
 impl Decision {
     /// Returns true for a fault, and false for an act or the fate of a Machine.
-    #[must_use]
     pub(crate) fn is_fault(&self) -> bool {
         !ACTS.contains(&self.what)
     }

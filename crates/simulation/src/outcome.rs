@@ -30,7 +30,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the outcome of a report.
-    #[must_use]
     pub fn of(seed: u64, report: &Report) -> Self {
         Self {
             seed,
@@ -45,7 +44,6 @@ impl Outcome {
     }
 
     /// Returns the first rule that was broken.
-    #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.findings.first()?.split(' ').next()
     }
@@ -57,19 +55,16 @@ impl Outcome {
 
     /// Returns true if this outcome breaks the same rule as another, and no later: a shortened history may run on to a
     /// later break of the same rule.
-    #[must_use]
     pub fn ends_like(&self, other: &Self) -> bool {
         self.rule().is_some() && self.rule() == other.rule() && self.at() <= other.at()
     }
 
     /// Returns the number of faults that struck.
-    #[must_use]
     pub fn faults(&self) -> usize {
         self.struck.iter().filter(|decision| decision.is_fault()).count()
     }
 
     /// Returns the outcome as a line of JSON.
-    #[must_use]
     pub fn to_json(&self) -> String {
         json!({
             "seed": self.seed, "hash": self.hash, "calls": self.calls, "commands": self.commands, "requests": self.requests,

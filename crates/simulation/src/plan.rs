@@ -41,7 +41,6 @@ pub struct Plan {
 
 impl Plan {
     /// Returns a world of this seed as in `.ci/run`: 45 virtual minutes with faults, and 15 quiet ones.
-    #[must_use]
     pub fn of(seed: u64) -> Self {
         Self {
             seed,

@@ -45,7 +45,6 @@ impl CapturedLog {
     }
 
     /// Captures the log of this thread at level info until the guard is dropped.
-    #[must_use]
     pub fn begin() -> (Self, DefaultGuard) {
         let captured = Self::default();
         let writer = captured.clone();
@@ -54,7 +53,6 @@ impl CapturedLog {
     }
 
     /// Returns the text logged since the last call.
-    #[must_use]
     pub fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }

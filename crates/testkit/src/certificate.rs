@@ -15,13 +15,11 @@ pub struct Certificate {
 
 impl Certificate {
     /// Creates one for a name.
-    #[must_use]
     pub fn of(name: &str) -> Self {
         Self::new(&CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
     /// Creates a certificate for a name, valid from the year 2000 until `end`, counted from the Unix epoch.
-    #[must_use]
     pub fn valid_until(name: &str, end: Duration) -> Self {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2000, 1, 1);

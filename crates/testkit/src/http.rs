@@ -33,7 +33,6 @@ pub async fn try_get(address: &str, path: &str) -> io::Result<(u16, String)> {
 }
 
 /// Returns a loopback address with a port that was free a moment ago.
-#[must_use]
 pub fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap()
 }

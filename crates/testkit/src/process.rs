@@ -34,7 +34,6 @@ impl Process {
     }
 
     /// Returns its process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.0.id()
     }
@@ -51,13 +50,11 @@ impl Process {
     }
 
     /// Returns its memory in KiB by a field of `/proc/<pid>/status`, such as `VmRSS`. Linux only.
-    #[must_use]
     pub fn memory(&self, field: &str) -> u64 {
         memory_of(&self.id().to_string(), field)
     }
 
     /// Returns the processor time of its threads so far. Linux only.
-    #[must_use]
     pub fn processor_time(&self) -> Duration {
         let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
@@ -66,14 +63,12 @@ impl Process {
     }
 
     /// Waits until it has ended, with its standard input closed.
-    #[must_use]
     pub fn wait(mut self) -> ExitStatus {
         self.0.wait().unwrap()
     }
 }
 
 /// Returns the memory of a process in KiB, by its id or `self`, as [`Process::memory`] does.
-#[must_use]
 pub fn memory_of(process: &str, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -102,7 +97,6 @@ impl Piped {
     }
 
     /// Returns the process.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -127,7 +121,6 @@ impl Piped {
     }
 
     /// Waits until it has ended.
-    #[must_use]
     pub fn wait(self) -> ExitStatus {
         self.process.wait()
     }
@@ -158,7 +151,6 @@ impl Program {
     }
 
     /// Returns the process.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -169,7 +161,6 @@ impl Program {
     }
 
     /// Returns the log so far.
-    #[must_use]
     pub fn log(&self) -> String {
         self.log.lock().clone()
     }

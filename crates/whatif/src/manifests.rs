@@ -81,7 +81,6 @@ const SHORT: [(&str, &str); 9] = [
 
 impl Change {
     /// Parses the value of `--add`: `FILE`, or `NxFILE`.
-    #[must_use]
     pub fn add(text: &str) -> Self {
         let counted = ['x', '×'].into_iter().find_map(|sign| {
             let (times, path) = text.split_once(sign)?;

@@ -109,14 +109,12 @@ pub struct Entry {
 
 impl Entry {
     /// Returns the line of a timeline.
-    #[must_use]
     pub fn line(&self) -> String {
         format!("{:>8}  {}", clock(self.seconds), self.what)
     }
 }
 
 /// Returns a time as `1:02:03` or `2:03`.
-#[must_use]
 pub fn clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
@@ -124,13 +122,11 @@ pub fn clock(seconds: u64) -> String {
 
 impl Report {
     /// Returns true if no Pod is left without a Node.
-    #[must_use]
     pub fn all_run(&self) -> bool {
         self.pending.is_empty()
     }
 
     /// Returns what comes after the timeline, for people.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.write_groups(&mut text);
@@ -218,7 +214,6 @@ impl Report {
     }
 
     /// Returns what another run decided otherwise, for people; nothing if it decided the same.
-    #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         for group in &self.groups {
@@ -245,7 +240,6 @@ impl Report {
 
 /// Returns reports as tests in the format of JUnit: one that fails for each owner of Pods without a Node, and one that
 /// doesn't for all others.
-#[must_use]
 pub fn junit(reports: &[Report]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for report in reports {

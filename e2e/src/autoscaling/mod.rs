@@ -31,7 +31,6 @@ pub enum Autoscaler {
 
 impl Autoscaler {
     /// Returns the version whose fields it sends and reads.
-    #[must_use]
     pub fn version(&self) -> Version {
         match self {
             Self::Driver(version) => *version,
@@ -65,7 +64,6 @@ const BACKOFF: Duration = Duration::from_secs(3600);
 
 impl Settings {
     /// Returns the driver's settings. The other times are as short as those of the binaries.
-    #[must_use]
     pub fn of_driver(self) -> sandbox::autoscaler::Settings {
         let second = Duration::from_secs(1);
         sandbox::autoscaler::Settings {

@@ -92,13 +92,11 @@ struct State {
 
 impl Calls {
     /// Returns all calls.
-    #[must_use]
     pub fn all(&self) -> Vec<Call> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
     }
 
     /// Returns the calls of one RPC.
-    #[must_use]
     pub fn of(&self, name: &str) -> Vec<Call> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.calls.iter().filter(|call| call.name == name).cloned().collect()

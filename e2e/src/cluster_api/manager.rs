@@ -48,7 +48,6 @@ pub struct Site {
 
 impl Site {
     /// Returns an API server that is a process on this machine.
-    #[must_use]
     pub fn of(plane: &ControlPlane) -> Self {
         Self {
             directory: plane.directory().to_owned(),
@@ -112,7 +111,6 @@ impl Manager {
     }
 
     /// Returns the path of the manager's log.
-    #[must_use]
     pub fn log(&self) -> &Path {
         self.process.log()
     }

@@ -62,13 +62,11 @@ impl Environment {
     }
 
     /// Returns access to Nodes, and to the Pods of one namespace.
-    #[must_use]
     pub(crate) fn workload_objects(&self, namespace: &str) -> Objects {
         self.workload.objects(namespace)
     }
 
     /// Returns the log files of its processes, by name.
-    #[must_use]
     pub fn logs(&self) -> [(&'static str, &Path); 2] {
         [("cluster-api", self.core.log()), ("kube-scheduler", self.scheduler.log())]
     }

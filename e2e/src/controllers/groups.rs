@@ -60,7 +60,6 @@ pub struct Workers {
 
 impl Workers {
     /// Creates a MachineDeployment with bounds 0 to 10, no replicas and no capacity.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,34 +79,29 @@ impl Workers {
     }
 
     /// Makes it another kind of group.
-    #[must_use]
     pub fn of(mut self, scalable: Scalable) -> Self {
         self.scalable = scalable;
         self
     }
 
     /// Sets the bounds in its annotations.
-    #[must_use]
     pub fn bounds(self, min: i32, max: i32) -> Self {
         self.annotate(MIN, &min.to_string()).annotate(MAX, &max.to_string())
     }
 
     /// Adds an annotation.
-    #[must_use]
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
         self
     }
 
     /// Adds capacity annotations.
-    #[must_use]
     pub fn sized(mut self) -> Self {
         self.sized = true;
         self
     }
 
     /// Sets the capacity of its Nodes, which its template publishes in `status.capacity`.
-    #[must_use]
     pub fn publishing(mut self, capacity: Value) -> Self {
         self.capacity = capacity;
         self.publishes_capacity = true;
@@ -115,55 +109,47 @@ impl Workers {
     }
 
     /// Sets the capacity of its Nodes, which nothing publishes.
-    #[must_use]
     pub fn having(mut self, capacity: Value) -> Self {
         self.capacity = capacity;
         self
     }
 
     /// Sets the CPU that its Nodes leave to Pods, where that isn't all.
-    #[must_use]
     pub fn allocatable(mut self, cpu: &str) -> Self {
         self.allocatable = Some(cpu.to_owned());
         self
     }
 
     /// Sets the initial number of replicas.
-    #[must_use]
     pub fn replicas(mut self, replicas: i32) -> Self {
         self.replicas = replicas;
         self
     }
 
     /// Adds a label to its Machines.
-    #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), json!(value));
         self
     }
 
     /// Adds a label with which its kubelets register.
-    #[must_use]
     pub fn kubelet_label(mut self, key: &str, value: &str) -> Self {
         self.kubelet_labels.insert(key.to_owned(), json!(value));
         self
     }
 
     /// Adds a taint that its Machines always propagate to their Nodes.
-    #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(json!({ "key": key, "value": value, "effect": effect, "propagation": "Always" }));
         self
     }
 
     /// Sets the behaviour of its Machines, one of [`sandbox::Behaviour`].
-    #[must_use]
     pub fn that(self, behaviour: &str) -> Self {
         self.label(BEHAVIOUR_LABEL, behaviour)
     }
 
     /// Gives a MachinePool a Machine for each Node.
-    #[must_use]
     pub fn with_machines(mut self) -> Self {
         self.machines = true;
         self

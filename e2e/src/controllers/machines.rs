@@ -49,14 +49,12 @@ impl Machine {
     }
 
     /// Returns true if it is running with a Node and isn't being deleted.
-    #[must_use]
     pub fn runs(&self) -> bool {
         self.phase == "Running" && self.node.is_some() && !self.deleting
     }
 }
 
 /// Returns their names.
-#[must_use]
 pub fn names(machines: &[Machine]) -> BTreeSet<String> {
     machines.iter().map(|machine| machine.name.clone()).collect()
 }

@@ -113,7 +113,6 @@ impl Testbed {
 
 impl Autoscaling {
     /// Returns the version whose fields it sends and reads, if it is known.
-    #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.started.as_ref().map(|started| started.version)
     }

@@ -63,7 +63,6 @@ pub enum Runs {
 
 /// Runs the scenarios that the command line selects, like libtest. Each keeps its logs in a directory of its name under
 /// `logs`.
-#[must_use]
 pub fn run(plays: &[(Runs, &[Scenario<Body>])], logs: &Path) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let (named, existing) = (Binary::named()?, Clusters::named()?);

@@ -152,39 +152,33 @@ impl Testbed {
     }
 
     /// Returns true with the sandbox's controllers.
-    #[must_use]
     pub fn is_simulated(&self) -> bool {
         matches!(self.controllers, Controllers::Simulated(_))
     }
 
     /// Returns true in existing clusters, whose machines may be real.
-    #[must_use]
     pub fn is_existing(&self) -> bool {
         self.tenant().is_some()
     }
 
     /// Returns the time within which idle controllers and machines react here.
-    #[must_use]
     pub fn timeout(&self) -> Duration {
         if self.is_existing() { existing::TIMEOUT } else { TIMEOUT }
     }
 
     /// Returns the label value that distinguishes the scenario's Nodes and Pods in its workload cluster.
-    #[must_use]
     pub fn mark(&self) -> &str {
         self.tenant().map_or(&self.namespace, |tenant| &tenant.mark)
     }
 
     /// Returns a CPU quantity for a scenario whose biggest Nodes have `of` CPUs. If all Nodes are real, it is the same
     /// share of a real Node.
-    #[must_use]
     pub fn cpu(&self, cpus: i64, of: i64) -> String {
         let share = |tenant: &Tenant| format!("{}m", tenant.cpu() * cpus / of);
         self.tenant().map_or_else(|| cpus.to_string(), share)
     }
 
     /// Returns the capacity of a Node with this CPU.
-    #[must_use]
     pub fn capacity(&self, cpu: &str) -> Value {
         match self.tenant() {
             Some(tenant) => json!({ "cpu": cpu, "memory": tenant.memory() }),
@@ -244,7 +238,6 @@ impl Testbed {
     }
 
     /// Returns the user as which the program acts on the management cluster.
-    #[must_use]
     pub fn user(&self) -> &User {
         &self.user
     }
@@ -301,7 +294,6 @@ impl Testbed {
     }
 
     /// Returns the id of a node group here.
-    #[must_use]
     pub fn id(&self, kind: &str, name: &str) -> String {
         format!("{kind}/{}/{name}", self.namespace)
     }
@@ -332,7 +324,6 @@ impl Testbed {
     }
 
     /// Returns the directory of its programs' files.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         self.programs.directory()
     }
@@ -350,7 +341,6 @@ impl Testbed {
     }
 
     /// Returns the last log lines of the scenario's programs, and of other components about this scenario.
-    #[must_use]
     pub fn log_tails(&self) -> String {
         let directory = self.programs.directory();
         let others = self.controllers.logs();
@@ -368,7 +358,6 @@ impl Testbed {
 }
 
 /// Returns the spec of a Pod that requests this CPU, and a Node with these labels.
-#[must_use]
 pub fn pod_spec(cpu: &str, labels: &Value) -> Value {
     json!({
         "nodeSelector": labels,

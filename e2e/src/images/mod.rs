@@ -84,7 +84,6 @@ impl Images {
     }
 
     /// Returns true if the bases of the project's image were built, not pulled.
-    #[must_use]
     pub fn has_built_bases(&self) -> bool {
         self.source == Source::Built
     }

@@ -136,7 +136,6 @@ type Outcome = Result<Option<Duration>>;
 
 impl Infrastructure {
     /// Starts the provider. Its kinds must be installed: see [`install`].
-    #[must_use]
     pub fn start(settings: Settings) -> Self {
         let world = Arc::new(World { settings, steps: Steps::default() });
         let mut provider = Self { world, tasks: JoinSet::new() };

@@ -45,7 +45,6 @@ pub struct Setup<'a> {
 }
 
 /// Runs the scenarios that the command line selects, if the environment lets them.
-#[must_use]
 pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
     suite::run::<Machines>(scenarios, logs)
 }

@@ -156,25 +156,21 @@ impl Cluster {
     }
 
     /// Returns a client with an administrator's rights.
-    #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Returns access to the objects of a namespace.
-    #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         Objects::new(self.client(), Contract::V1Beta2, namespace)
     }
 
     /// Returns an administrator's kubeconfig.
-    #[must_use]
     pub fn kubeconfig(&self) -> &Value {
         &self.kubeconfig
     }
 
     /// Returns an administrator's kubeconfig that is valid in Pods, which find the API server by its Service's name.
-    #[must_use]
     pub fn kubeconfig_for_pods(&self) -> Value {
         let mut kubeconfig = self.kubeconfig.clone();
         kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://kubernetes.default.svc:443");

@@ -45,20 +45,17 @@ pub struct Connection {
 
 impl<'a> Release<'a> {
     /// Returns the release in this namespace.
-    #[must_use]
     pub fn new(cluster: &'a Cluster, namespace: &str) -> Self {
         Self { cluster, namespace: namespace.to_owned() }
     }
 
     /// Returns values for the cluster that manages itself, with the image that was made.
-    #[must_use]
     pub fn values(&self) -> Values {
         let values = json!({ "clusterAPIMode": "incluster-incluster", "autoDiscovery": { "clusterName": "prod" } });
         self.with_image(Values::new(&self.namespace, values))
     }
 
     /// Sets the image that was built. It is on the Node, and nothing may be pulled.
-    #[must_use]
     pub fn with_image(&self, values: Values) -> Values {
         let (repository, tag) = self.cluster.images.project.name.split_once(':').unwrap_or_default();
         values
@@ -92,7 +89,6 @@ impl<'a> Release<'a> {
     }
 
     /// Returns the API of its Pods.
-    #[must_use]
     pub fn pod_api(&self) -> Api<Pod> {
         Api::namespaced(self.cluster.client(), &self.namespace)
     }
@@ -157,7 +153,6 @@ impl<'a> Release<'a> {
 
 impl Connection {
     /// Returns a caller with a connection of its own.
-    #[must_use]
     pub fn caller(&self) -> Caller {
         Caller::by(self.connector.channel_to(&self.address))
     }

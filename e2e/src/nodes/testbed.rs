@@ -36,14 +36,12 @@ pub struct Testbed<'a> {
 
 impl Testbed<'_> {
     /// Returns the release of the chart in the scenario's namespace.
-    #[must_use]
     pub fn release(&self) -> Release<'_> {
         Release::new(self.cluster, &self.namespace)
     }
 }
 
 /// Runs the scenarios that the command line selects, if the environment lets them.
-#[must_use]
 pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
     suite::run::<Cluster>(scenarios, logs)
 }

@@ -24,7 +24,6 @@ pub enum Side {
 
 impl Side {
     /// Returns the name for checks.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Management => "management",
@@ -174,7 +173,6 @@ impl fmt::Display for Breaks {
 
 impl Right {
     /// Returns the resource with its subresource and group, in kubectl's syntax: `machines.cluster.x-k8s.io`.
-    #[must_use]
     pub fn target(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
@@ -182,7 +180,6 @@ impl Right {
     }
 
     /// Returns the RBAC rule that grants the permission, and the role that contains the rule.
-    #[must_use]
     pub fn rule(&self) -> String {
         let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
         let names = self.name.as_ref().map(|name| format!(", resourceNames: [{name}]")).unwrap_or_default();
@@ -271,7 +268,6 @@ const POOLS: &str = "machinepools";
 
 /// Returns the plurals of the kinds that a group doesn't serve. If its resources are unknown, it is assumed to serve
 /// all but MachinePools.
-#[must_use]
 pub fn not_served(core: Option<&CoreResources>) -> BTreeSet<&'static str> {
     let Some(core) = core else { return [POOLS].into() };
     let optional = [(CLUSTERS, &core.cluster), (DEPLOYMENTS, &core.machine_deployment), (POOLS, &core.machine_pool)];
@@ -309,7 +305,6 @@ const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Bre
 
 impl Needs {
     /// Returns all needed permissions, sorted for people.
-    #[must_use]
     pub fn rights(&self) -> Vec<Right> {
         // MachineSets of other groups replace a Machine that is being deleted at once: all Machines are marked there.
         let marks_all = self.group != DEFAULT_GROUP;
@@ -392,7 +387,6 @@ fn plain(cluster: Side, group: &str, resource: &str, verb: &'static str, breaks:
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,7 +1,5 @@
 //! Tests of the table of Clusters for people, as a whole, and of its schema.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use clap::Parser as _;
 use rstest::rstest;
 

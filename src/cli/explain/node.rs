@@ -71,7 +71,6 @@ fn condition(condition: NodeCondition) -> Value {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use k8s_pb::api::core::v1::NodeStatus;
 

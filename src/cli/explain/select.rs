@@ -87,7 +87,6 @@ fn kind(text: &str) -> Option<ScalableKind> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

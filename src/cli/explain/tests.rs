@@ -1,8 +1,6 @@
 //! Tests of explanations of manifests. The texts are snapshots; the values are tested in the modules that decide
 //! them.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::fs;
 
 use clap::Parser as _;

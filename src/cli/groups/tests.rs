@@ -1,7 +1,5 @@
 //! Tests of the tables for people, as a whole, and of what a server answers about a cluster.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

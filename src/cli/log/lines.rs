@@ -62,7 +62,6 @@ fn length_of_colour(text: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use rstest::rstest;
 

@@ -1,7 +1,5 @@
 //! Tests of log filters, of lines that no filter shows, and of changes at runtime. Each test has its own log.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::{collections::BTreeSet, path::PathBuf};
 
 use regex::Regex;

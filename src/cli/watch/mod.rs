@@ -6,7 +6,6 @@ mod printer;
 mod render;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
 use std::{

@@ -49,7 +49,6 @@ impl TrustDomain {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 

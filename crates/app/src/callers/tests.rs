@@ -1,7 +1,5 @@
 //! Tests of a fleet's callers: each one has its own Cluster and nothing else, whatever its certificate names and
 //! whichever group it asks for. The workload clusters are reached by real connections, and so the clock is real.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;

@@ -143,7 +143,6 @@ impl<'de> Visitor<'de> for InstanceTypesVisitor {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use proptest::prelude::*;
     use rstest::rstest;

@@ -57,7 +57,6 @@ pub enum Action {
 
 impl Action {
     /// Returns the event type in Kubernetes' own words, such as `ADDED`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Added { .. } => "ADDED",
@@ -86,7 +85,6 @@ pub struct Change {
 
 impl Change {
     /// Returns the change of an object that is new.
-    #[must_use]
     pub fn added(identity: Identity, new: Arc<Snapshot>, initial: bool) -> Self {
         let changed_by = managers::all(&new.managers);
         let patch = patch_between(None, &new);
@@ -102,7 +100,6 @@ impl Change {
     }
 
     /// Returns the change of an object, or `None` if only ignored fields differ.
-    #[must_use]
     pub fn modified(identity: Identity, old: Arc<Snapshot>, new: Arc<Snapshot>) -> Option<Self> {
         let patch = patch_between(Some(&old), &new);
         if patch.0.is_empty() {
@@ -114,21 +111,18 @@ impl Change {
     }
 
     /// Returns the change of an object that is gone.
-    #[must_use]
     pub fn deleted(identity: Identity, last: Option<Arc<Snapshot>>, found_by_relist: bool) -> Self {
         let action = Action::Deleted { found_by_relist };
         Self { identity, action, patch: Patch::default(), changed_by: vec![], problem: None, old: last, new: None }
     }
 
     /// Returns the change of an object whose JSON can't be read.
-    #[must_use]
     pub fn unreadable(identity: Identity, action: Action, problem: String) -> Self {
         let (patch, changed_by) = (Patch::default(), Vec::new());
         Self { identity, action, patch, changed_by, problem: Some(problem), old: None, new: None }
     }
 
     /// Returns the differences by path, for people.
-    #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         match (&self.old, &self.new) {
             (Some(old), Some(new)) => lines_between(old, new),
@@ -138,7 +132,6 @@ impl Change {
     }
 
     /// Returns the JSON pointers at which the object changed; empty for a delete.
-    #[must_use]
     pub fn pointers(&self) -> Vec<String> {
         pointers_of(&self.patch)
     }
@@ -149,7 +142,6 @@ impl Change {
     }
 
     /// Returns the object's name for people: `Machine team-a/one`.
-    #[must_use]
     pub fn object(&self) -> String {
         let Identity { kind, namespace, name, .. } = &self.identity;
         let separator = if namespace.is_empty() { "" } else { "/" };
@@ -157,14 +149,12 @@ impl Change {
     }
 
     /// Returns the change as a line of JSON, without the newline.
-    #[must_use]
     pub fn to_json(&self) -> String {
         // This can't fail, since all keys of maps are strings.
         visible_json(serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Returns [`Change::to_json`], without the patch if the line would be longer than `limit` bytes.
-    #[must_use]
     pub(crate) fn to_json_within(&self, limit: usize) -> String {
         let whole = self.to_json();
         if whole.len() <= limit {
@@ -222,13 +212,11 @@ pub struct Kind {
 
 impl Kind {
     /// Returns the value of `apiVersion`: `group/version`, or the version alone for the core group.
-    #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// Returns true if its objects are Secrets of the core group.
-    #[must_use]
     pub fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
     }

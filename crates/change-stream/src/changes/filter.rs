@@ -27,14 +27,12 @@ pub struct Snapshot {
 
 impl Filter {
     /// Returns the filter for objects of this kind, which removes `ignored` and the noise.
-    #[must_use]
     pub fn new(kind: Kind, ignored: &[Pattern]) -> Self {
         let ignored = noise(&kind).into_iter().chain(ignored.iter().cloned()).collect();
         Self { kind, ignored }
     }
 
     /// Returns the part of an object that is compared.
-    #[must_use]
     pub fn snapshot(&self, mut value: Value) -> Snapshot {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
         let managers = metadata.and_then(|metadata| metadata.remove("managedFields"));

@@ -9,7 +9,6 @@ mod pattern;
 mod redact;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
 pub use self::{

@@ -47,7 +47,6 @@ impl Pattern {
 
     /// Returns true if a change at this JSON pointer affects a value that the pattern matches: the pointer is at it,
     /// below it, or above it.
-    #[must_use]
     pub(crate) fn touches(&self, pointer: &str) -> bool {
         let mut path = pointer.split('/').skip(1);
         self.segments.iter().all(|segment| match (segment, path.next()) {
@@ -128,7 +127,6 @@ pub struct FieldSelectorError(String);
 
 impl FieldSelector {
     /// Returns true if an object's fields match; a missing field counts as empty.
-    #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|(path, equal, value)| {
             let found = path.split('.').try_fold(object, |value, key| value.get(key));

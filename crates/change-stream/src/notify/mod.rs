@@ -11,7 +11,6 @@ mod rules;
 mod sink;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -119,7 +118,6 @@ impl Notifier {
     }
 
     /// Returns the outcome of the changes so far.
-    #[must_use]
     pub fn summary(&self) -> Vec<Summary> {
         let summary = |route: &Route| Summary { rule: route.rule.name.clone(), counts: route.queue.counts() };
         self.routes.iter().map(summary).collect()
@@ -140,7 +138,6 @@ impl fmt::Debug for Notifier {
 
 impl Summary {
     /// Returns true if a change didn't arrive.
-    #[must_use]
     pub(crate) fn has_losses(&self) -> bool {
         self.counts.dropped > 0 || self.counts.failed > 0 || self.counts.queued > 0
     }

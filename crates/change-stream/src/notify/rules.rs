@@ -92,7 +92,6 @@ struct DestinationForm {
 
 impl Rule {
     /// Returns a rule that sends all changes to one destination, for a flag.
-    #[must_use]
     pub fn everything(name: &str, to: Destination) -> Self {
         Self {
             name: name.to_owned(),
@@ -107,7 +106,6 @@ impl Rule {
     }
 
     /// Returns true if a change must be sent. Objects from before the watch never are.
-    #[must_use]
     pub fn matches(&self, change: &Change) -> bool {
         let action = match change.action {
             Action::Added { initial: true } => return false,
@@ -126,7 +124,6 @@ impl Rule {
     }
 
     /// Returns the first of the rule's kinds that is none of these.
-    #[must_use]
     pub(crate) fn unknown_kind(&self, kinds: &[&Kind]) -> Option<&str> {
         let unknown = |name: &&String| !kinds.iter().any(|kind| names(name, kind));
         self.kinds.iter().find(unknown).map(String::as_str)

@@ -82,7 +82,6 @@ impl Resource {
     }
 
     /// Returns the plural with its group, which is unambiguous.
-    #[must_use]
     pub fn name(&self) -> String {
         let Kind { group, plural, .. } = &self.kind;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
@@ -140,7 +139,6 @@ impl Catalog {
     }
 
     /// Returns the resources of the same name in other groups.
-    #[must_use]
     pub fn others(&self, wanted: &ResourceRef, found: &Resource) -> Vec<String> {
         let ResourceRef::Name(name) = wanted else { return Vec::new() };
         if name.contains('.') {

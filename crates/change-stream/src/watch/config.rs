@@ -55,7 +55,6 @@ pub enum Target {
 
 impl Target {
     /// Returns the name of the cluster that changes report.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Management => "management",
@@ -85,7 +84,6 @@ impl Narrowing {
     }
 
     /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
-    #[must_use]
     pub fn of_kind(&self, mut wanted: ResourceQuery, kind: &str) -> ResourceQuery {
         let and = |own: &mut Option<String>, more: String| match own {
             Some(own) if own.split(',').any(|part| part == more) => {}

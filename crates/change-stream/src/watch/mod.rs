@@ -105,7 +105,6 @@ impl Watch {
     }
 
     /// Returns the informers.
-    #[must_use]
     pub fn factory(&self) -> &Factory {
         &self.shared.factory
     }

@@ -233,7 +233,6 @@ impl ByCluster {
 
     /// Passes the changes of a Cluster to this new index from now on. The caller must [fill](Self::fill) it with the objects
     /// that have arrived before. Returns false if this Cluster isn't selected any more.
-    #[must_use]
     pub(crate) fn join(&self, cluster: &ObjectKey, uid: &Uid, index: &Arc<Index>, standing: &Arc<Standing>) -> bool {
         let mut state = self.state.lock();
         let Some(selected) = state.selected.get(cluster).filter(|selected| selected.uid == *uid) else { return false };

@@ -1,12 +1,6 @@
 //! Followed clusters over a minimal API server, for tests: the cluster module with an API whose objects and answers a
 //! test sets.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::missing_panics_doc,
-    clippy::must_use_candidate
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 mod api;
 

@@ -1,6 +1,4 @@
 //! Tests of the index, which is given objects without any cluster.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod any_order;
 mod feeds;
 mod first_sync;

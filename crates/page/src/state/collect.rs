@@ -97,7 +97,6 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 
 impl StateSource {
     /// Returns the live state.
-    #[must_use]
     pub fn read(&self, selection: &Selection) -> State {
         self.of(&self.snapshot(selection))
     }
@@ -107,7 +106,6 @@ impl StateSource {
     }
 
     /// Returns the live state of this group alone, and the report on the group: `None` if the object doesn't exist.
-    #[must_use]
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);
@@ -117,7 +115,6 @@ impl StateSource {
 
     /// Returns the live state for a table of groups. Each group has only the fields of a row, and MachineSets that a
     /// MachineDeployment scales are omitted.
-    #[must_use]
     pub fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
         let is_owned = |group: &GroupSnapshot| {
@@ -267,7 +264,6 @@ pub struct Source {
 
 impl Source {
     /// Returns the source of the state of workload clusters.
-    #[must_use]
     pub fn new(
         fleet: Fleet,
         served: Arc<dyn ServedClusters>,
@@ -278,7 +274,6 @@ impl Source {
     }
 
     /// Returns the source of the state of workload clusters that no autoscaler calls.
-    #[must_use]
     pub fn alone(fleet: Fleet, started_at: Timestamp) -> Self {
         Self::new(fleet.clone(), Arc::new(fleet), None, Program::new(started_at, ""))
     }
@@ -289,13 +284,11 @@ impl Source {
     }
 
     /// Returns the source of the state of the only workload cluster, if there is one.
-    #[must_use]
     pub fn only(&self) -> Option<StateSource> {
         self.served.cluster(None).map(|found| self.state_of(found))
     }
 
     /// Returns the state of all Clusters.
-    #[must_use]
     pub fn read(&self) -> FleetState {
         let (now, core) = (Instant::now(), self.fleet.core_problem());
         let clusters = self.served.clusters();

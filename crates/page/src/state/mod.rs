@@ -97,7 +97,6 @@ pub struct Program {
 
 impl Program {
     /// Returns this program, which was started at `started_at` in this Pod; its name is empty outside of one.
-    #[must_use]
     pub fn new(started_at: Timestamp, pod: &str) -> Self {
         let pod = (!pod.is_empty()).then(|| pod.to_owned());
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), started_at, pod }
@@ -448,7 +447,6 @@ pub enum ClusterCondition {
 
 impl ClusterCondition {
     /// Returns the title for people.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::NotConnected => "not connected",
@@ -468,7 +466,6 @@ impl ClusterCondition {
 
 impl FleetCluster {
     /// Returns `<namespace>/<name>`.
-    #[must_use]
     pub fn id(&self) -> String {
         if self.name.is_empty() {
             return "(the scope)".to_owned();
@@ -477,7 +474,6 @@ impl FleetCluster {
     }
 
     /// Returns the expiry of the certificate that ends first among those of its callers.
-    #[must_use]
     pub fn certificate_until(&self) -> Option<Timestamp> {
         self.callers.iter().filter_map(|caller| caller.until).min()
     }
@@ -487,7 +483,6 @@ impl FleetCluster {
     }
 
     /// Returns the reason of its most urgent condition, where there is one.
-    #[must_use]
     pub fn why(&self) -> Option<&str> {
         // A refusal from before its autoscaler went to another copy says nothing any more.
         let refused = self.calls.last_refresh_refused.as_ref().filter(|_| self.is_called());
@@ -496,7 +491,6 @@ impl FleetCluster {
     }
 
     /// Returns its conditions at a time, the most urgent first. There is always one.
-    #[must_use]
     pub fn conditions(&self, now: Timestamp) -> Vec<ClusterCondition> {
         if self.standing == ClusterStanding::Leaving {
             return vec![ClusterCondition::Leaving];
@@ -529,7 +523,6 @@ pub type ClusterRow<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
 
 impl FleetState {
     /// Returns the Clusters with their conditions, those in need first, else by namespace and name.
-    #[must_use]
     pub fn in_need_first(&self) -> Vec<ClusterRow<'_>> {
         let conditions = |cluster: &FleetCluster| cluster.conditions(self.head.taken_at);
         let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| (cluster, conditions(cluster))).collect();

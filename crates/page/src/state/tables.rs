@@ -33,7 +33,6 @@ pub struct View {
 
 /// Renders the state for people: a table of the node groups by id, and below it the other parts of `view`. Each line
 /// ends with a newline and has no trailing space, and equal states give equal texts.
-#[must_use]
 pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
     parts.extend(trouble(state));
@@ -282,7 +281,6 @@ const DENIED: [(&str, bool); 5] =
 
 /// Renders the Clusters of a fleet for people, those in need first, below them the reasons, and the callers that were
 /// denied. Each line ends with a newline and has no trailing space.
-#[must_use]
 pub fn clusters(state: &FleetState, wide: bool) -> String {
     let served = cluster_table(state, wide);
     if state.denied.is_empty() {
@@ -348,7 +346,6 @@ fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::state::{Check, Head};

@@ -1,6 +1,4 @@
 //! Tests of the state of a followed cluster, and of the queries that select a part of it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::sync::Arc;
 
 use jiff::Timestamp;

@@ -41,7 +41,6 @@ impl NotBefore {
     }
 
     /// Returns true if a certificate that is valid from this time is excluded; one of an unknown time always is.
-    #[must_use]
     pub fn excludes(self, valid_from: Option<Timestamp>) -> bool {
         match self {
             Self::Time(time) => valid_from.is_none_or(|from| from < time),
@@ -107,7 +106,6 @@ struct Status<'a> {
 
 impl Topology {
     /// Returns the desired version of a MachineDeployment, by its name in the topology.
-    #[must_use]
     pub fn version_of(&self, name: &str) -> &ArcStr {
         self.pinned.iter().find(|(pinned, _)| pinned == name).map_or(&self.version, |(_, version)| version)
     }
@@ -130,7 +128,6 @@ impl Cluster {
     }
 
     /// Returns the projection with which an informer reads Clusters.
-    #[must_use]
     pub fn projection() -> Projection<Self> {
         Self::measured(Projection::typed::<Json>("capi/Cluster", Self::of))
     }
@@ -149,7 +146,6 @@ impl Cluster {
     }
 
     /// Returns the same projection, with a selector of Clusters by their labels.
-    #[must_use]
     pub fn projection_selecting(
         selects: impl Fn(&BTreeMap<String, String>) -> bool + Send + Sync + 'static,
     ) -> Projection<Self> {

@@ -89,7 +89,6 @@ pub struct Keys {
 
 impl Keys {
     /// Builds the keys of an API group.
-    #[must_use]
     pub fn new(group: &str) -> Self {
         let key = |name: &str| format!("{group}/{name}");
         Self {
@@ -113,7 +112,6 @@ impl Keys {
 
     /// Returns the namespace and name of the Machine in a Node's annotations. OpenShift writes both into the annotation
     /// `machine`; Cluster API writes the namespace into a separate annotation.
-    #[must_use]
     pub fn machine_of<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let name = annotation(&self.machine)?;
         name.split_once('/').or_else(|| Some((annotation(&self.cluster_namespace)?, name)))
@@ -121,7 +119,6 @@ impl Keys {
 
     /// Returns true if a MachineSet counts Machines that are being deleted as replicas, and removes them first when its
     /// size comes down. MachineSets of other groups, such as OpenShift's and Kubermatic's, replace them at once.
-    #[must_use]
     pub fn counts_deleting(&self) -> bool {
         self.group == DEFAULT_GROUP
     }

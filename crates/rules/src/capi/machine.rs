@@ -49,7 +49,6 @@ pub struct Rare {
 
 impl Rare {
     /// Returns it in its allocation, or `None` if it has no part.
-    #[must_use]
     pub fn boxed(self) -> Option<Box<Self>> {
         (self != Self::default()).then(|| Box::new(self))
     }
@@ -61,13 +60,11 @@ pub struct Created(Option<NonZeroU32>);
 
 impl Created {
     /// Creates a value from a time; a time before 1970 or after 2106 counts as unknown.
-    #[must_use]
     pub fn at(time: Option<Timestamp>) -> Self {
         Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
     }
 
     /// Returns the time, or `None` if it is unknown.
-    #[must_use]
     pub fn time(self) -> Option<Timestamp> {
         Timestamp::from_second(self.0?.get().into()).ok()
     }
@@ -192,19 +189,16 @@ impl Document for Json {
 
 impl Machine {
     /// Returns the failure's reason and message. They alone don't mean that the Machine has failed.
-    #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.rare.as_ref()?.failure.as_ref()
     }
 
     /// Returns the condition InfrastructureReady when its status is False.
-    #[must_use]
     pub fn infrastructure_not_ready(&self) -> Option<&Condition> {
         self.rare.as_ref()?.infrastructure_not_ready.as_ref()
     }
 
     /// Returns the value of the annotation delete-machine.
-    #[must_use]
     pub fn delete_mark(&self) -> Option<&ArcStr> {
         self.rare.as_ref()?.delete_mark.as_ref()
     }
@@ -218,7 +212,6 @@ impl Machine {
     }
 
     /// Returns the projection with which an informer reads Machines.
-    #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let of_error = Context::salvage(context);
         let context = Arc::clone(context);

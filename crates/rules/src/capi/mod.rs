@@ -42,7 +42,6 @@ pub struct Context {
 
 impl Context {
     /// Creates the context of an API group: `cluster.x-k8s.io` unless `CAPI_GROUP` overrides it.
-    #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
         Arc::new(Self { keys: Keys::new(group), interner: Arc::default() })
     }

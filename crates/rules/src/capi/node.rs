@@ -123,7 +123,6 @@ impl Node {
     }
 
     /// Returns the projection with which an informer reads the Nodes of a workload cluster.
-    #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
         let texts = SharedTexts::default();
@@ -175,7 +174,6 @@ impl Node {
     }
 
     /// Returns the value of one of [`Node::TEMPLATE_LABELS`].
-    #[must_use]
     pub fn template_label(&self, key: &str) -> Option<&str> {
         self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
@@ -320,20 +318,17 @@ impl NodeResources {
     }
 
     /// Returns true if the resources and features are the same.
-    #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.parts().0 == other.parts().0
     }
 
     /// Returns the number of its extended resources and huge pages, without those of 0.
-    #[must_use]
     pub fn extended(&self) -> u16 {
         let last = self.parts().1;
         last.strip_suffix(SETTLED_MARK).unwrap_or(last).parse().unwrap_or_default()
     }
 
     /// Returns true if the Node has been ready for so long that no further resources are expected.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.parts().1.ends_with(SETTLED_MARK)
     }

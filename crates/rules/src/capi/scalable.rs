@@ -27,7 +27,6 @@ named_enum! {
 
 impl ScalableKind {
     /// Parses the name of a kind.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -250,7 +249,6 @@ impl ScalableResource {
     }
 
     /// Returns the projection with which an informer reads objects of `kind`.
-    #[must_use]
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
         let of_error = Context::salvage(context);
         let context = Arc::clone(context);

@@ -66,7 +66,6 @@ impl InfrastructureTemplate {
     }
 
     /// Returns the projection with which an informer reads infrastructure templates.
-    #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/template", Self::of)
             .with_identity_within(|template| &template.meta)
@@ -113,7 +112,6 @@ const OF_INSTANCES: [&str; 3] = ["providerID", "providerIDList", "replicas"];
 
 impl SpecDigest {
     /// Returns the digest of some bytes.
-    #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         let mut of = [0; 32];
         of.copy_from_slice(digest(&SHA256, bytes).as_ref());
@@ -121,7 +119,6 @@ impl SpecDigest {
     }
 
     /// Parses 64 hexadecimal digits in lower case.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         if text.len() != 64 || !text.bytes().all(is_digit) {

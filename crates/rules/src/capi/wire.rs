@@ -330,7 +330,6 @@ const FIRST_YEAR: Timestamp = Timestamp::constant(-62_167_219_200, 0);
 
 /// Returns a time in the form of RFC 3339, whose years have four digits. jiff also reads signed ones of six, and the
 /// earliest of those fail a debug assertion there.
-#[must_use]
 pub fn time(text: &str) -> Option<Timestamp> {
     let is_signed = !text.starts_with(|first: char| first.is_ascii_digit());
     let time = if is_signed { None } else { text.parse().ok() };
@@ -347,7 +346,6 @@ pub(super) fn value(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns true if a stored value is the placeholder for one that was too long.
-#[must_use]
 pub fn is_unread(value: &str) -> bool {
     value.starts_with('(') && value.ends_with(UNREAD)
 }
@@ -408,7 +406,6 @@ pub(super) fn mark(text: &str) -> &str {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

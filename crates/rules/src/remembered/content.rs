@@ -60,7 +60,6 @@ impl SetAside {
 
 impl Content {
     /// Reads the data of a ConfigMap. With a namespace, only entries for groups there count.
-    #[must_use]
     pub fn parse<'a>(
         data: impl IntoIterator<Item = (&'a str, &'a str)>,
         namespace: Option<&str>,
@@ -162,7 +161,6 @@ pub(super) fn print(entry: &Entry) -> String {
 }
 
 /// Returns true if an entry can be stored.
-#[must_use]
 pub fn fits(entry: &Entry) -> bool {
     bounded(entry).is_some()
 }
@@ -240,7 +238,6 @@ fn amounts(name: &str, capacity: &str, allocatable: &str) -> Result<Amounts, Str
 /// Returns the changes of the data that store what `own` has and `stored` lacks: the new values, and `None` for keys to
 /// remove. The result keeps to the bounds: what was set aside goes first, then the oldest entries that no templates of
 /// `used` need, then the oldest of all. Nothing that is new goes.
-#[must_use]
 pub fn plan(
     stored: &Content,
     own: &BTreeMap<Key, Arc<Entry>>,

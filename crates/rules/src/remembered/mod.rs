@@ -59,7 +59,6 @@ pub enum Bootstrap<'a> {
 
 impl Templates {
     /// Returns the content of an infrastructure template and a bootstrap template.
-    #[must_use]
     pub fn new(
         namespace: &ArcStr,
         (infrastructure, spec): (&InfrastructureRef, SpecDigest),
@@ -76,7 +75,6 @@ impl Templates {
     }
 
     /// Returns the first key of these templates, in the order of keys.
-    #[must_use]
     pub fn first(&self) -> Key {
         Key { templates: self.clone(), arch: ArcStr::new() }
     }
@@ -92,13 +90,11 @@ pub struct Key {
 
 impl Key {
     /// Returns the key of Nodes with this architecture; `None` if its name can't be part of a key.
-    #[must_use]
     pub fn new(templates: &Templates, arch: &str) -> Option<Self> {
         is_arch(arch).then(|| Self { templates: templates.clone(), arch: arch.into() })
     }
 
     /// Returns the architecture.
-    #[must_use]
     pub fn arch(&self) -> &str {
         &self.arch
     }
@@ -131,7 +127,6 @@ pub struct Minor(u16, u16);
 
 impl Minor {
     /// Parses a version such as `v1.35.2` or `1.35`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');
         let mut number = || parts.next()?.parse().ok();
@@ -209,7 +204,6 @@ pub struct Smaller {
 impl Entry {
     /// Returns what a Node of this owner shows; `None` if it doesn't report its resources. Labels that the owner states
     /// aren't remembered: each group states its own.
-    #[must_use]
     pub fn of(node: &Node, owner: &ScalableResource, group: &GroupId, now: Timestamp) -> Option<Self> {
         let shown = ObservedResources::of(node, group.clone())?;
         let settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
@@ -244,7 +238,6 @@ impl Entry {
 
     /// Returns what both show: the smallest amount of what both have, and the labels on which they agree. What a Node
     /// gets only after a while counts as missing only of one that is settled.
-    #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let (version, declared_features) = features(self, other);
         Self {
@@ -265,14 +258,12 @@ impl Entry {
     }
 
     /// Returns true if this one, which includes `known`, says something new that is worth a write.
-    #[must_use]
     pub fn is_news(&self, known: &Self) -> bool {
         self.seen.at.duration_since(known.seen.at) >= RENEWED_AFTER
             || *self != Self { seen: self.seen.clone(), ..known.clone() }
     }
 
     /// Returns the first resource of which a Node has clearly less than is remembered.
-    #[must_use]
     pub fn smaller(&self, node: &Self) -> Option<Smaller> {
         self.resources.iter().filter(|(name, _)| node.is_final(name)).find_map(|(name, amounts)| {
             let now = node.resources.get(name).map_or(Quantity::ZERO, |amounts| amounts.allocatable);
@@ -305,13 +296,11 @@ impl Entry {
     }
 
     /// Returns the entry with these volumes and devices too.
-    #[must_use]
     pub fn offering(&self, offers: &Offers) -> Self {
         self.merge(&Self { offers: offers.clone(), ..self.clone() })
     }
 
     /// Returns the entry of a Node that won't show more.
-    #[must_use]
     pub fn settled(self) -> Self {
         Self { settled: true, ..self }
     }
@@ -408,7 +397,6 @@ pub fn is_wanted(group: &ScalableResource) -> Result<bool, Problem> {
 }
 
 /// Returns the note on a Node that was smaller than what was remembered when a size was raised for it.
-#[must_use]
 pub fn note_of_smaller(node: &str, seen: &Seen, smaller: &Smaller) -> String {
     let Smaller { resource, remembered, now } = smaller;
     format!(

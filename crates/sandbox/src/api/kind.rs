@@ -32,7 +32,6 @@ impl Resource {
     }
 
     /// Returns the `apiVersion` of objects: `group/version`, or only the version in the core group.
-    #[must_use]
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }

@@ -78,13 +78,11 @@ struct Shared {
 
 impl Api {
     /// Creates an API with the core kinds and the namespaces of every cluster.
-    #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::with_settings(clock, Settings::default())
     }
 
     /// Creates an API with other settings.
-    #[must_use]
     pub fn with_settings(clock: Clock, settings: Settings) -> Self {
         let mut store = Store::new(settings.history);
         for kind in core_kinds::core_kinds() {
@@ -100,26 +98,22 @@ impl Api {
     }
 
     /// Returns the same API with another field manager for its writes.
-    #[must_use]
     pub fn as_manager(&self, manager: &str) -> Self {
         Self { manager: Arc::from(manager), ..self.clone() }
     }
 
     /// Returns the same API with writes that are checked and answered but not stored.
-    #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { dry_run: true, ..self.clone() }
     }
 
     /// Returns the same API with all versions of a definition, served or not, for users that must not depend on the
     /// versions currently served.
-    #[must_use]
     pub fn with_unserved(&self) -> Self {
         Self { unserved: true, ..self.clone() }
     }
 
     /// Returns the clock that sets the times of objects.
-    #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
@@ -157,13 +151,11 @@ impl Api {
     }
 
     /// Returns the revision of the latest change.
-    #[must_use]
     pub fn revision(&self) -> u64 {
         *self.shared.revision.borrow()
     }
 
     /// Returns a receiver of the revision of the latest change.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.revision.subscribe()
     }

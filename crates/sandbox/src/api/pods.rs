@@ -140,7 +140,6 @@ fn spend(store: &mut Store, pod: &Object, options: &DeleteOptions, request: &Req
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::clock::Clock;

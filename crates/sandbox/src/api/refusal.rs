@@ -146,7 +146,6 @@ impl Refusal {
     }
 
     /// Returns the refusal as a Status.
-    #[must_use]
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",

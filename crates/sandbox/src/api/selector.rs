@@ -21,7 +21,6 @@ impl Selection {
     }
 
     /// Returns true if the object's labels and fields match; its namespace is assumed to.
-    #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
@@ -65,7 +64,6 @@ impl LabelSelector {
 
     /// Reads a selector as objects have it, with `matchLabels` and `matchExpressions`. Returns `None` if there is none,
     /// or one that isn't understood: it selects nothing.
-    #[must_use]
     pub fn of_object(selector: &Value) -> Option<Self> {
         let selector = selector.as_object()?;
         let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
@@ -92,7 +90,6 @@ impl LabelSelector {
     }
 
     /// Returns true if the object's labels match.
-    #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         if self.0.is_empty() {
             return true;
@@ -242,7 +239,6 @@ impl FieldSelector {
     }
 
     /// Returns true if the object's fields match. An absent field counts as empty.
-    #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|requirement| {
             let value = requirement.path.split('.').try_fold(object, |value, name| value.get(name));

@@ -64,7 +64,6 @@ impl Caller {
     }
 
     /// Returns a client for calls that no method here covers.
-    #[must_use]
     pub fn client(&self) -> CloudProviderClient<GrpcService> {
         CloudProviderClient::new(self.0.clone())
     }
@@ -180,7 +179,6 @@ pub fn ask<T>(message: T) -> Request<T> {
 
 /// Returns the placeholder Node that Cluster Autoscaler sends for an instance without one: its name and providerID are
 /// the instance's id.
-#[must_use]
 pub fn made_up_node(instance: &str) -> ExternalGrpcNode {
     ExternalGrpcNode { provider_id: instance.to_owned(), name: instance.to_owned(), ..ExternalGrpcNode::default() }
 }

@@ -105,7 +105,6 @@ pub enum Expander {
 
 impl Expander {
     /// Returns Cluster Autoscaler's name of this expander.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LeastWaste => "least-waste",

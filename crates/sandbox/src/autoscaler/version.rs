@@ -15,13 +15,11 @@ pub struct Version {
 
 impl Version {
     /// Creates version 1.`minor`.`patch`.
-    #[must_use]
     pub const fn new(minor: u32, patch: u32) -> Self {
         Self { minor, patch }
     }
 
     /// Parses a version such as `1.36.0-beta.1`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix("1.")?.split('.');
         let minor = numbers.next()?.parse().ok()?;
@@ -32,13 +30,11 @@ impl Version {
 
     /// Returns true if this version sends and reads the fields that embed Kubernetes' own messages for durations and
     /// Nodes.
-    #[must_use]
     pub fn knows_old_fields(self) -> bool {
         self < Self::new(35, 0)
     }
 
     /// Returns true if this version sends and reads the fields that replace the old ones.
-    #[must_use]
     pub fn knows_new_fields(self) -> bool {
         self >= Self::new(34, 2)
     }

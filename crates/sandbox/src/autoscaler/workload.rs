@@ -31,13 +31,11 @@ pub struct Workload {
 
 impl Workload {
     /// Creates a view of all Pods and Nodes.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client, namespace: None }
     }
 
     /// Creates a view of the Pods of one namespace, and of as few Nodes of other namespaces as a shared cluster allows.
-    #[must_use]
     pub fn of_namespace(client: Client, namespace: &str) -> Self {
         Self { client, namespace: Some(namespace.to_owned()) }
     }
@@ -124,7 +122,6 @@ const DELETION: Duration = Duration::from_secs(300);
 pub type Cpu = i64;
 
 /// Returns true if the scheduler has found no Node for a Pod.
-#[must_use]
 pub fn is_unschedulable(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| {
@@ -135,7 +132,6 @@ pub fn is_unschedulable(pod: &Pod) -> bool {
 }
 
 /// Returns true if a Node is Ready and has neither the taint not-ready nor uninitialized.
-#[must_use]
 pub fn is_ready(node: &CoreNode) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
@@ -218,7 +214,6 @@ impl From<&CoreNode> for Shape {
 }
 
 /// Returns true if the Pod would fit on an empty Node of this shape.
-#[must_use]
 pub fn fits(pod: &Pod, shape: &Shape) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let mut chosen = spec.node_selector.iter().flatten();
@@ -257,7 +252,6 @@ pub(super) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
 }
 
 /// Returns the CPU requests of a Pod.
-#[must_use]
 pub fn asks_for(pod: &Pod) -> Cpu {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let cpu = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()?.get("cpu"));

@@ -429,7 +429,6 @@ pub enum HookPoint {
 
 impl Fate {
     /// Creates the fate of a Machine whose Node joins, and which is deleted without delay.
-    #[must_use]
     pub fn plain(times: Times) -> Self {
         Self {
             behaviour: Behaviour::Joins,

@@ -175,7 +175,6 @@ pub(crate) fn label(key: &str) -> String {
 }
 
 /// Returns an owner reference to the controller of an object.
-#[must_use]
 pub fn controlled_by(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"],
@@ -215,7 +214,6 @@ pub(crate) fn suffix_of(text: &str) -> String {
 }
 
 /// Returns five characters for a number, which form no word.
-#[must_use]
 pub fn suffix(number: u64) -> String {
     let mut rest = scatter(number);
     let base = ALPHABET.len() as u64;

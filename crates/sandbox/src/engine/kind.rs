@@ -49,7 +49,6 @@ impl Controller {
     };
 
     /// Returns the kinds that the controller has a view of.
-    #[must_use]
     pub fn reads(self) -> &'static [Kind] {
         match self {
             Self::Cluster => &[Kind::Cluster],
@@ -129,7 +128,6 @@ impl Kind {
     }
 
     /// Returns the kind in the version in which the controllers write it.
-    #[must_use]
     pub fn resource(self, contract: Contract) -> Resource {
         let plural = match self {
             Self::Cluster => "clusters",

@@ -171,7 +171,6 @@ impl fmt::Debug for Controllers {
 
 impl Controllers {
     /// Creates controllers that have just started: their views are up to date, and all objects are queued.
-    #[must_use]
     pub fn new(management: &Api, workload: &Api, clock: Clock, options: Options, fates: Fates) -> Self {
         let management = management.as_manager(machine_deployment::MANAGER);
         let workload = workload.as_manager(machine_deployment::MANAGER);
@@ -240,7 +239,6 @@ impl Controllers {
     }
 
     /// Returns receivers that are notified of changes in the management cluster and in the workload clusters.
-    #[must_use]
     pub fn subscribe(&self) -> Vec<watch::Receiver<u64>> {
         [&self.management].into_iter().chain(self.workloads.all()).map(Api::subscribe).collect()
     }
@@ -269,7 +267,6 @@ impl Controllers {
     }
 
     /// Returns the version of Cluster API whose behaviour they have.
-    #[must_use]
     pub fn version(&self) -> CapiVersion {
         self.options.version
     }
@@ -359,7 +356,6 @@ impl Controllers {
     }
 
     /// Returns the time of a controller's next step if it sees no change.
-    #[must_use]
     pub fn next(&self, controller: Controller) -> Option<Timestamp> {
         self.members[controller as usize].next()
     }

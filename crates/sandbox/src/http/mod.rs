@@ -79,26 +79,22 @@ pub struct InProcess(Server);
 
 impl InProcess {
     /// Serves this API; of the settings, only the bookmark interval is used.
-    #[must_use]
     pub fn new(api: Api, settings: ServerSettings) -> Self {
         Self(Server::new(api, SocketAddr::from(([127, 0, 0, 1], 443)), settings, CancellationToken::new()))
     }
 
     /// Returns the API that is served.
-    #[must_use]
     pub fn api(&self) -> &Api {
         &self.0.api
     }
 
     /// Returns the verb of a request: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
-    #[must_use]
     pub fn verb(parts: &Parts) -> &'static str {
         Received::new(parts.clone(), Bytes::new()).verb
     }
 
     /// Executes and answers a request.
-    #[must_use]
     pub fn answer(&self, parts: Parts, body: Bytes) -> Answer {
         handle::handle(&self.0, &Received::new(parts, body))
     }
@@ -113,31 +109,26 @@ pub struct ServedApi {
 
 impl ServedApi {
     /// Returns the API.
-    #[must_use]
     pub fn api(&self) -> &Api {
         &self.server.api
     }
 
     /// Returns its URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Returns a kubeconfig for the API.
-    #[must_use]
     pub fn kubeconfig(&self) -> String {
         kubeconfig::kubeconfig(&self.url)
     }
 
     /// Returns the faults of the API, which concern no other one.
-    #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.server.faults
     }
 
     /// Returns the log of its requests.
-    #[must_use]
     pub fn requests(&self) -> &Requests {
         &self.server.requests
     }
@@ -172,7 +163,6 @@ impl ApiServer {
     }
 
     /// Returns the address that the server listens on.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.servers.address
     }
@@ -213,7 +203,6 @@ impl ApiServers {
     }
 
     /// Serves an API below `/clusters/<namespace>/<name>`.
-    #[must_use]
     pub fn add(&self, (namespace, name): (&str, &str), api: Api) -> ServedApi {
         self.add_at(&format!("/clusters/{namespace}/{name}"), api)
     }

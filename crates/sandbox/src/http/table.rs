@@ -182,7 +182,6 @@ pub(super) fn metadata_of_page(page: &Page) -> Value {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use rstest::rstest;

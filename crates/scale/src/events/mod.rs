@@ -71,14 +71,12 @@ struct Running {
 
 impl EventRecorder {
     /// Returns a recorder that posts nothing.
-    #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
     /// Starts to post through `client` as this instance of the program. `resources` says how the kinds of groups are
     /// served.
-    #[must_use]
     pub fn start(
         client: Client,
         resources: Arc<ArcSwapOption<CoreResources>>,
@@ -96,7 +94,6 @@ impl EventRecorder {
 
     /// Returns the same recorder for one of many Clusters, whose Events take no place in the queue beyond a limit of
     /// its own.
-    #[must_use]
     pub fn of_one_of_many(&self) -> Self {
         Self { running: self.running.clone(), own: Some(Arc::new(Mutex::new(Bucket::new(Instant::now())))) }
     }

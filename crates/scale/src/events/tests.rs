@@ -1,7 +1,5 @@
 //! Events against a stub API server: which are posted, counted in a series, or dropped.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::VecDeque;
 
 use arcstr::ArcStr;

@@ -1,12 +1,6 @@
 //! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers. Tests inject faults
 //! between the API and the commands, and decide when the watches are updated.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::missing_panics_doc,
-    clippy::must_use_candidate
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 mod api;
 

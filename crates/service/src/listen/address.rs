@@ -68,7 +68,6 @@ pub struct GrpcAddressError;
 impl GrpcAddress {
     /// Returns true if only processes of this machine can reach it. An IPv4-mapped IPv6 address counts as the IPv4
     /// address.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -173,7 +172,6 @@ impl UnixSocket {
     }
 
     /// Returns the path of the socket.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.file.0
     }

@@ -234,7 +234,6 @@ impl FromStr for HostName {
 
 impl AllowedHosts {
     /// Allows the names of loopback and the address of the listener.
-    #[must_use]
     pub fn on(listened_on: IpAddr) -> Self {
         Self { listened_on, names: Vec::new() }
     }

@@ -194,7 +194,6 @@ impl Drop for Held {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

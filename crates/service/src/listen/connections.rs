@@ -63,13 +63,11 @@ pub struct Client {
 
 impl Client {
     /// Returns the URI of its certificate, or else its name, marked as one: it may equal another client's URI.
-    #[must_use]
     pub fn identity(&self) -> Cow<'_, str> {
         self.uri.as_ref().map_or_else(|| format!("name {}", self.name).into(), |uri| uri.as_str().into())
     }
 
     /// Returns its name by its certificate's URI, with the serial number and the address.
-    #[must_use]
     pub fn certified(&self) -> ArcStr {
         let mut text = self.uri.as_ref().unwrap_or(&self.name).to_string();
         if let Some(serial) = &self.serial {
@@ -100,19 +98,16 @@ impl Client {
 
 impl Connection {
     /// Returns the connection of a client.
-    #[must_use]
     pub fn of(client: Client) -> Self {
         Self(Arc::new(client))
     }
 
     /// Returns a weak reference, which doesn't keep the connection open.
-    #[must_use]
     pub fn known(&self) -> KnownConnection {
         KnownConnection(Arc::downgrade(&self.0))
     }
 
     /// Returns the client.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.0
     }
@@ -120,19 +115,16 @@ impl Connection {
 
 impl KnownConnection {
     /// Returns true while the connection is open.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.strong_count() > 0
     }
 
     /// Returns the client while the connection is open.
-    #[must_use]
     pub fn client(&self) -> Option<Client> {
         self.0.upgrade().map(|client| Client::clone(&client))
     }
 
     /// Returns true if it is the same connection.
-    #[must_use]
     pub fn is(&self, connection: &Connection) -> bool {
         Weak::as_ptr(&self.0) == Arc::as_ptr(&connection.0)
     }
@@ -386,7 +378,6 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
     use tokio::time::sleep;

@@ -489,7 +489,6 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
 
 impl GrpcThread {
     /// Returns the address of the listener, with the actual port where 0 was requested.
-    #[must_use]
     pub fn address(&self) -> &GrpcAddress {
         &self.address
     }
@@ -507,14 +506,12 @@ impl GrpcThread {
     }
 
     /// Returns true if the thread has ended and dropped all it held.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use futures::future::join_all;
     use http::{HeaderName, HeaderValue};

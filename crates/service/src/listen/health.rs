@@ -63,31 +63,26 @@ pub trait Checks: Send + Sync {
 
 impl Check {
     /// Returns a check that is done.
-    #[must_use]
     pub fn ready(name: impl Into<String>) -> Self {
         Self { name: name.into(), state: CheckState::Ready, reason: None }
     }
 
     /// Returns a check that is done, of which nothing is heard for now, with the time and the reason.
-    #[must_use]
     pub fn ready_but(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { reason: Some(why.into()), ..Self::ready(name) }
     }
 
     /// Returns a check that isn't done, with the reason.
-    #[must_use]
     pub fn pending(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { state: CheckState::Pending, ..Self::ready_but(name, why) }
     }
 
     /// Returns a check that isn't done and that nothing waits for, with the reason.
-    #[must_use]
     pub fn informational(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { state: CheckState::Informational, ..Self::ready_but(name, why) }
     }
 
     /// Returns true if nothing has to wait for it.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         match self.state {
             CheckState::Ready | CheckState::Informational => true,

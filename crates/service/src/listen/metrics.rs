@@ -32,7 +32,6 @@ pub type SharedRegistry = Arc<RwLock<Registry>>;
 
 /// Returns a registry whose names all start with `capi_autoscaler_provider_`, with the version and the start of this
 /// process.
-#[must_use]
 pub fn new_registry() -> SharedRegistry {
     let mut registry = Registry::with_prefix("capi_autoscaler_provider");
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -89,7 +88,6 @@ pub struct ReadinessMetrics(Arc<dyn Checks>);
 
 impl ReadinessMetrics {
     /// Returns the metrics of these checks.
-    #[must_use]
     pub fn new(checks: Arc<dyn Checks>) -> Self {
         Self(checks)
     }

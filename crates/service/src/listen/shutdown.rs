@@ -30,7 +30,6 @@ pub struct Shutdown {
 
 impl Shutdown {
     /// Returns a shutdown that only [`Shutdown::request`] triggers.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,7 +66,6 @@ impl Shutdown {
     }
 
     /// Returns a token that is cancelled when this program must begin nothing new.
-    #[must_use]
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }

@@ -1,7 +1,5 @@
 //! The pages, the gRPC thread and the shutdown, over real sockets where sockets matter.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod admin;
 mod aging;
 mod default_limits;

@@ -1,7 +1,5 @@
 //! The service behind a real server on loopback, called by a real client: each answer on the wire, and the rules of the
 //! protocol.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod clients;
 mod commands;
 mod groups;

@@ -62,7 +62,6 @@ pub(super) fn after(now: Instant, duration: Duration) -> Instant {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
 

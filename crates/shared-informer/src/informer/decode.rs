@@ -449,7 +449,6 @@ impl End {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -230,7 +230,6 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
 

@@ -56,7 +56,6 @@ pub use self::{
 use crate::{intern::Interner, projection::Projection};
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
 /// A factory of shared informers for one API server. Clones are cheap, and share the same informers.

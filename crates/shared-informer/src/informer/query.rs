@@ -166,7 +166,6 @@ impl Scope {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use kube::core::GroupVersionKind;
 

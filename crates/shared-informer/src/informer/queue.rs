@@ -303,7 +303,6 @@ impl<T> Slot<T> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
     use crate::{Metadata, Object};

@@ -135,7 +135,6 @@ pub(super) fn memory_of<T>(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
     use crate::ObjectKey;

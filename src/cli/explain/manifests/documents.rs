@@ -101,7 +101,6 @@ fn is_blank(line: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
     use rstest::rstest;

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::{fs, path::Path};
 
 use rstest::rstest;

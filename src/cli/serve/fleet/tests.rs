@@ -1,6 +1,4 @@
 //! Tests of the flags of a fleet.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use clap::Parser as _;
 use rstest::rstest;
 

@@ -1,7 +1,5 @@
 //! Tests of access to the gRPC listener, by all flags together.
 
-#![allow(clippy::unwrap_used)]
-
 use clap::Parser;
 use rstest::rstest;
 

@@ -83,7 +83,6 @@ pub struct GroupReport {
 
 impl Report {
     /// Returns the number of objects in the report that are invalid.
-    #[must_use]
     pub fn invalid(&self) -> usize {
         let groups = self.groups.iter().filter(|group| group.invalid).count();
         groups + self.left_out.iter().filter(|object| object.invalid).count()
@@ -101,7 +100,6 @@ pub enum Explained {
 
 /// Reports on an object of the index; `None` if the object is gone. `notes` are facts that the caller knows and the
 /// index lacks.
-#[must_use]
 pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys) -> Option<Explained> {
     let reason = match &snapshot.standing {
         Ok(served) => return Some(Explained::Group(Box::new(group(snapshot, served, notes, keys)))),

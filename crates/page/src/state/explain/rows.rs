@@ -43,7 +43,6 @@ impl Row {
 }
 
 /// Returns all lines of a group, without its problems and notes.
-#[must_use]
 pub fn rows(group: &GroupReport) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(template) = &group.template {
@@ -143,13 +142,11 @@ fn with_value(value: &impl ToString, source: &Source, show: impl Fn(&str) -> Str
 }
 
 /// Escapes the control characters of a cluster's text, since a terminal would interpret them.
-#[must_use]
 pub fn plain(text: &str) -> String {
     visible(text).into_owned()
 }
 
 /// Formats the amount of a resource for people.
-#[must_use]
 pub fn shown(resource: &str, amount: &str) -> String {
     match resource {
         CPU => cores(amount),
@@ -160,7 +157,6 @@ pub fn shown(resource: &str, amount: &str) -> String {
 }
 
 /// Shortens the long keys in a text.
-#[must_use]
 pub fn short(text: &str) -> String {
     plain(&text.replace(CAPACITY_PREFIX, SHORT_PREFIX))
 }
@@ -169,7 +165,6 @@ const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Formats bytes in the largest binary unit that leaves at least 1, to one decimal. A text that isn't a quantity stays
 /// as it is.
-#[must_use]
 pub fn bytes(quantity: &str) -> String {
     let Ok(parsed) = quantity.parse::<Quantity>() else { return plain(quantity) };
     let mut tenths = i128::from(parsed.value()) * 10;
@@ -182,7 +177,6 @@ pub fn bytes(quantity: &str) -> String {
 }
 
 /// Formats cores with up to three decimals. A text that isn't a quantity stays as it is.
-#[must_use]
 pub fn cores(quantity: &str) -> String {
     let parsed = quantity.parse::<Quantity>();
     parsed.map_or_else(|_| plain(quantity), |parsed| decimal(i128::from(parsed.milli_value()), 3))

@@ -24,13 +24,11 @@ pub struct OtherLabels(Option<ArcStr>);
 
 impl OtherLabels {
     /// Returns the labels as text; `None` if they aren't kept.
-    #[must_use]
     pub fn text(&self) -> Option<&ArcStr> {
         self.0.as_ref()
     }
 
     /// Returns the value of a label.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut labels = self.0.as_ref()?.lines().filter_map(|line| line.split_once('='));
         labels.find(|(known, _)| *known == key).map(|(_, value)| value)

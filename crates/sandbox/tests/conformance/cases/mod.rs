@@ -67,7 +67,6 @@ macro_rules! case {
 use case;
 
 /// Returns the cases that an API server has to pass without controllers beside it.
-#[must_use]
 pub(crate) fn cases() -> Vec<Case> {
     [reading::cases(), watching::cases(), writing::cases(), patching::cases()].concat()
 }
@@ -83,7 +82,6 @@ pub(crate) struct Suite {
 
 impl Suite {
     /// Creates a suite for the API server of `client`, which must have all permissions.
-    #[must_use]
     pub(crate) fn new(client: kube::Client, forget_history: ForgetHistory) -> Self {
         Self { client, forget_history, set_up: OnceCell::new(), history: RwLock::new(()), started: AtomicUsize::new(0) }
     }

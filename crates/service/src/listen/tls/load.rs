@@ -204,7 +204,6 @@ pub struct CertificateFacts {
 
 impl CertificateFacts {
     /// Returns true if a client that connects to this host, a DNS name or an IP address, accepts it.
-    #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let Ok(name) = ServerName::try_from(host) else { return false };

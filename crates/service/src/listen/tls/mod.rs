@@ -97,7 +97,6 @@ pub struct TlsStanding {
 
 impl Certificates {
     /// Returns the state of the certificates in force.
-    #[must_use]
     pub fn standing(&self) -> TlsStanding {
         self.standing.read().clone()
     }
