@@ -19,7 +19,7 @@ pub enum CallError {
     /// No answer, or one that doesn't show if the call was applied: a 503 may come from a load balancer that lost the
     /// API server's answer. Holds the pause that the server asks for, if any.
     #[error("{0}")]
-    Unknown(String, Option<Duration>),
+    MaybeDone(String, Option<Duration>),
     /// 404 about the object itself: there is none with that name.
     #[error("{0}")]
     Missing(String),
@@ -88,7 +88,7 @@ impl CallError {
             Self::Rejected(_) => rejected,
             Self::Conflict(_) => conflict,
             Self::Busy(..) => busy,
-            Self::Unknown(..) => unknown,
+            Self::MaybeDone(..) => unknown,
             Self::Missing(_) => missing,
             Self::Unauthorized(_) => unauthorized,
             Self::Forbidden(_) => forbidden,

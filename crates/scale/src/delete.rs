@@ -52,15 +52,15 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Fate {
     /// This command has deleted it, or marked it: the size is to be lowered.
-    Ours,
+    Removed,
     /// This command has deleted or marked it, and has lowered the size for it.
     Lowered,
     /// This command has deleted or marked it, and couldn't lower the size for it.
     NotLowered(ScaleError),
     /// It is gone, or somebody else is deleting it. This command doesn't lower the size for it.
-    Going,
+    RemovedByOthers,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
-    Unknown,
+    MaybeRemoved,
     /// It was given up as one that never joined, and has a Node by now.
     HasJoined,
     /// It stays: the API server refuses to delete it, or can't be reached.
@@ -70,7 +70,7 @@ pub(super) enum Fate {
 impl Fate {
     /// Returns true if this command has deleted or marked the Machine.
     pub(super) fn is_removed(&self) -> bool {
-        matches!(self, Self::Ours | Self::Lowered | Self::NotLowered(_))
+        matches!(self, Self::Removed | Self::Lowered | Self::NotLowered(_))
     }
 }
 
@@ -174,8 +174,8 @@ impl Batch<'_> {
             self.instances += request.instances;
             let of_request =
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
-            let awaits_smaller_size = of_request().any(|(_, fate)| matches!(fate, Fate::Ours));
-            let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::Unknown);
+            let awaits_smaller_size = of_request().any(|(_, fate)| matches!(fate, Fate::Removed));
+            let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::MaybeRemoved);
             let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
@@ -327,9 +327,9 @@ impl Batch<'_> {
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.turn.id;
         match fate {
-            Fate::Ours | Fate::Lowered | Fate::Going => None,
+            Fate::Removed | Fate::Lowered | Fate::RemovedByOthers => None,
             Fate::NotLowered(error) => Some(error.clone()),
-            Fate::Unknown => Some(refusal::delete_unknown(id, &target.key.name)),
+            Fate::MaybeRemoved => Some(refusal::delete_unknown(id, &target.key.name)),
             Fate::HasJoined => Some(refusal::has_joined(id, &target.key.name)),
             Fate::Stays(error) => Some(refusal::not_deleted(id, &target.key.name, error)),
         }
@@ -357,7 +357,7 @@ impl Batch<'_> {
                 let leaving = self.fates.iter().filter(|(_, fate)| fate.is_removed());
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
-                let aim = Aim::GiveUp { replicas, instances, leaving, listed, min };
+                let aim = Aim::LowerByMissing { replicas, instances, leaving, listed, min };
                 Resize::new(turn, None).write(view.version, aim).await
             }
             Err(why) => Err(why),
@@ -420,7 +420,7 @@ pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> R
         if !attempts.again(&error).await {
             return Err(TryAgain::No(refusal::failed(id, &error)));
         }
-        if error.is_not_now() || matches!(error, CallError::Unknown(..)) {
+        if error.is_not_now() || matches!(error, CallError::MaybeDone(..)) {
             continue;
         }
         match turn.api().read_group(id).await {
@@ -453,12 +453,12 @@ pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(T
                 delete_one(turn, &target, dry_run_first).await
             };
             match &fate {
-                Fate::Ours => turn.shared.accepted_deletions.deleted(&turn.id, &target.uid),
+                Fate::Removed => turn.shared.accepted_deletions.deleted(&turn.id, &target.uid),
                 Fate::Stays(error) if error.was_sent() => turn.index().record_failed_delete(&target.key, &target.uid),
                 Fate::Lowered
                 | Fate::NotLowered(_)
-                | Fate::Going
-                | Fate::Unknown
+                | Fate::RemovedByOthers
+                | Fate::MaybeRemoved
                 | Fate::HasJoined
                 | Fate::Stays(_) => {}
             }
@@ -496,18 +496,18 @@ pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(T
 
 /// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
 fn still_to_lower(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
-    fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Ours).then_some(target))
+    fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Removed).then_some(target))
 }
 
 /// Deletes a Machine, as the version on which that was decided. `dry_run_first` lets a dry run go first.
 pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool) -> Fate {
     let Target { key, uid, never_joined, .. } = target;
     let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), turn.attempts(), false);
-    let gone = |is_unanswered: bool| if is_unanswered { Fate::Unknown } else { Fate::Going };
+    let gone = |is_unanswered: bool| if is_unanswered { Fate::MaybeRemoved } else { Fate::RemovedByOthers };
     let mut dry_run_first = dry_run_first;
     loop {
         if *never_joined && turn.index().has_node(key, uid) {
-            return if is_unanswered { Fate::Unknown } else { Fate::HasJoined };
+            return if is_unanswered { Fate::MaybeRemoved } else { Fate::HasJoined };
         }
         let write = if dry_run_first { Write::DryRun } else { Write::Delete };
         let error = match turn.write(write, turn.api().delete_machine(key, uid, &version, dry_run_first)).await {
@@ -515,11 +515,11 @@ pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool
                 dry_run_first = false;
                 continue;
             }
-            Ok(()) => return Fate::Ours,
+            Ok(()) => return Fate::Removed,
             Err(CallError::Missing(_)) => return gone(is_unanswered),
             Err(error) => error,
         };
-        is_unanswered |= !dry_run_first && matches!(error, CallError::Unknown(..));
+        is_unanswered |= !dry_run_first && matches!(error, CallError::MaybeDone(..));
         let again = attempts.again(&error).await;
         // A Cluster Autoscaler that has given up the call has made the Node schedulable again.
         if !is_unanswered && (!again || turn.has_no_caller()) {
@@ -533,10 +533,10 @@ pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool
             Ok(None) => return gone(is_unanswered),
             Ok(Some(machine)) if machine.deleting => return gone(is_unanswered),
             Ok(Some(machine)) if *never_joined && has_joined(turn, target, &machine) => return Fate::HasJoined,
-            Ok(Some(_)) if !again => return if is_unanswered { Fate::Unknown } else { Fate::Stays(error) },
+            Ok(Some(_)) if !again => return if is_unanswered { Fate::MaybeRemoved } else { Fate::Stays(error) },
             Ok(Some(machine)) => version = machine.version,
             Err(read) if attempts.again(&read).await => {}
-            Err(read) => return if is_unanswered { Fate::Unknown } else { Fate::Stays(read) },
+            Err(read) => return if is_unanswered { Fate::MaybeRemoved } else { Fate::Stays(read) },
         }
     }
 }
@@ -569,7 +569,7 @@ pub(super) async fn lower_by(turn: &Turn, removed: &[Target]) -> Result<(), Scal
 /// deleted is replaced.
 async fn not_lowered(turn: &Turn, removed: &[Target], error: ScaleError) -> ScaleError {
     if mark::is_way_of(turn) {
-        mark::take_back(turn, removed).await;
+        mark::unmark(turn, removed).await;
         error
     } else {
         refusal::will_be_replaced(removed.len(), &error)

@@ -34,15 +34,15 @@ pub(super) async fn mark(turn: &Turn, target: &Target) -> Fate {
     let mut attempts = turn.attempts();
     loop {
         let machine = match turn.api().read_machine(key, uid).await {
-            Ok(None) => return Fate::Going,
-            Ok(Some(machine)) if machine.deleting => return Fate::Going,
+            Ok(None) => return Fate::RemovedByOthers,
+            Ok(Some(machine)) if machine.deleting => return Fate::RemovedByOthers,
             Ok(Some(machine)) if *never_joined && has_joined(turn, target, &machine) => return Fate::HasJoined,
             Ok(Some(machine)) => machine,
             Err(error) if attempts.again(&error).await => continue,
             Err(error) => return Fate::Stays(error),
         };
         if machine.delete_mark.as_deref().is_some_and(|mark| is_recent(mark, Timestamp::now())) {
-            return Fate::Going;
+            return Fate::RemovedByOthers;
         }
         // The read may have taken longer than the caller waits.
         if turn.is_abandoned() {
@@ -50,9 +50,9 @@ pub(super) async fn mark(turn: &Turn, target: &Target) -> Fate {
         }
         let value = format!("{MARKED_BY}{:.0}", Timestamp::now());
         match turn.write(Write::Mark, turn.api().set_mark(key, uid, &machine.version, &value)).await {
-            Ok(machine) if machine.is_deleting() => return Fate::Going,
-            Ok(_) => return Fate::Ours,
-            Err(CallError::Missing(_)) => return Fate::Going,
+            Ok(machine) if machine.is_deleting() => return Fate::RemovedByOthers,
+            Ok(_) => return Fate::Removed,
+            Err(CallError::Missing(_)) => return Fate::RemovedByOthers,
             // A mark without an answer may be there. Another replica that finds it leaves the Machine to this one.
             Err(error) if attempts.again(&error).await => {}
             Err(error) => return Fate::Stays(error),
@@ -68,7 +68,7 @@ fn is_recent(mark: &str, now: Timestamp) -> bool {
 }
 
 /// Takes back the marks of Machines for which the size couldn't be lowered.
-pub(super) async fn take_back(turn: &Turn, marked: &[Target]) {
+pub(super) async fn unmark(turn: &Turn, marked: &[Target]) {
     for target in marked {
         turn.shared.accepted_deletions.stays(&turn.id, &target.uid);
         let taken = turn.write_unchecked(Write::Unmark, turn.api().take_mark(&target.key, &target.uid)).await;

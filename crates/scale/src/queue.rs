@@ -21,7 +21,7 @@ use tokio::{
 use super::{
     delete,
     error::{ScaleError, code_name},
-    refusal, size,
+    refusal, resize,
     turn::{Shared, Turn},
 };
 
@@ -158,11 +158,11 @@ async fn run(mut guard: Guard) {
         turn.begin_turn();
         match command {
             Command::Increase(delta, caller) => {
-                let result = in_turn(&turn, &caller, Box::pin(size::increase(&turn, delta, &caller))).await;
+                let result = in_turn(&turn, &caller, Box::pin(resize::increase(&turn, delta, &caller))).await;
                 turn.answer(caller, result);
             }
             Command::Decrease(delta, caller) => {
-                let result = in_turn(&turn, &caller, Box::pin(size::decrease(&turn, delta, &caller))).await;
+                let result = in_turn(&turn, &caller, Box::pin(resize::decrease(&turn, delta, &caller))).await;
                 turn.answer(caller, result);
             }
             Command::Delete(first) => {

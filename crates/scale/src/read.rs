@@ -74,7 +74,7 @@ pub(super) async fn machines(turn: &Turn) -> Result<GroupMachines, CallError> {
 
 fn instances(turn: &Turn, id: &GroupId) -> Result<usize, CallError> {
     let view = turn.index().scale_view(id);
-    let view = view.map_err(|_| CallError::Unknown(format!("{id} can't be counted: it isn't a group now"), None))?;
+    let view = view.map_err(|_| CallError::MaybeDone(format!("{id} can't be counted: it isn't a group now"), None))?;
     Ok(usize::try_from(view.machines).unwrap_or_default())
 }
 

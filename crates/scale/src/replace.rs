@@ -48,14 +48,14 @@ pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) ->
     };
     let (target, next) = (Target::of(first, true), replaced.next());
     match delete_one(turn, &target, false).await {
-        fate @ (Fate::Ours | Fate::Unknown) => {
+        fate @ (Fate::Removed | Fate::MaybeRemoved) => {
             index.set_replaced(id, replaced);
-            if matches!(fate, Fate::Ours) {
+            if matches!(fate, Fate::Removed) {
                 turn.shared.accepted_deletions.deleted(id, &target.uid);
             }
             report(turn, &members, first);
         }
-        Fate::Lowered | Fate::NotLowered(_) | Fate::Going => {}
+        Fate::Lowered | Fate::NotLowered(_) | Fate::RemovedByOthers => {}
         Fate::HasJoined => return Err(refused()),
         Fate::Stays(error) => {
             if error.was_sent() {

@@ -34,7 +34,7 @@ pub(super) enum Aim<'a> {
     Lower { by: i32, min: i32 },
     /// Smaller by the replicas that have no Machine, and by instances of a MachinePool without Machines, but not below
     /// the minimum.
-    GiveUp {
+    LowerByMissing {
         /// The maximum number of replicas.
         replicas: usize,
         instances: usize,
@@ -54,7 +54,7 @@ impl Aim<'_> {
                 size::increase(now, *delta, *bounds).map_err(|error| refusal::size(&turn.id, &error))
             }
             Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
-            Self::GiveUp { replicas, instances, leaving, listed, min } => {
+            Self::LowerByMissing { replicas, instances, leaving, listed, min } => {
                 let (machines, instances) = (listed.take(), as_i32(*instances));
                 let missing = match machines {
                     _ if *replicas == 0 => 0,
@@ -169,7 +169,7 @@ impl<'a> Resize<'a> {
                 Ok(version) => return Ok(Some(Written { from, to, version: Some(version) })),
                 Err(error) => error,
             };
-            if matches!(error, CallError::Unknown(..)) {
+            if matches!(error, CallError::MaybeDone(..)) {
                 self.unanswered = Some((from, to));
             }
             let again = self.attempts.again(&error).await;

@@ -112,7 +112,7 @@ impl Turn {
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         if write != Write::DryRun {
             self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
-            self.may_have_written.fetch_or(matches!(result, Err(CallError::Unknown(..))), Ordering::Relaxed);
+            self.may_have_written.fetch_or(matches!(result, Err(CallError::MaybeDone(..))), Ordering::Relaxed);
         }
         result
     }

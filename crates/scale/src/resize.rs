@@ -41,7 +41,7 @@ pub(super) async fn increase(turn: &Turn, delta: i32, caller: &Caller) -> Result
     if let Some(Written { from, version: Some(version), .. }) = written
         && caller.is_gone()
     {
-        give_back(turn, from, &version, began).await;
+        undo_increase(turn, from, &version, began).await;
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ pub(super) async fn increase(turn: &Turn, delta: i32, caller: &Caller) -> Result
 /// Gives back an increase whose caller left before it was written: Cluster Autoscaler takes it for failed, and buys
 /// elsewhere. It tries that once, while no Machine has come for it, and nobody has written the group since: Cluster API,
 /// which writes its status, hasn't seen the increase then.
-async fn give_back(turn: &Turn, from: i32, written: &GroupVersion, began: Instant) {
+async fn undo_increase(turn: &Turn, from: i32, written: &GroupVersion, began: Instant) {
     let listed = read::machines(turn).await;
     let Ok(view) = turn.view() else { return };
     // The minimum may have been raised meanwhile.
@@ -102,7 +102,7 @@ pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result
     }
     if others > 0 {
         let (leaving, min) = (&HashSet::new(), view.bounds.min.max(with_node));
-        let aim = Aim::GiveUp { replicas: others, instances: 0, leaving, listed: None, min };
+        let aim = Aim::LowerByMissing { replicas: others, instances: 0, leaving, listed: None, min };
         Resize::new(turn, Some(caller)).write(view.version, aim).await?;
     }
     waiting.truncate(usize::try_from(machines).unwrap_or_default());
@@ -134,9 +134,9 @@ async fn delete_never_joined(turn: &Turn, waiting: &[Member], caller: &Caller) -
             turn.shared.accepted_deletions.accept(id, [DeletionTarget::Machine(target.key.clone())]);
         }
         match fate {
-            Fate::Ours => removed.push(target),
+            Fate::Removed => removed.push(target),
             Fate::NotLowered(error) => failed = Some(error),
-            Fate::Lowered | Fate::Going | Fate::Unknown | Fate::HasJoined => {}
+            Fate::Lowered | Fate::RemovedByOthers | Fate::MaybeRemoved | Fate::HasJoined => {}
             Fate::Stays(error) => {
                 let (machine, failed) = (&target.key.name, refusal::failed(&turn.id, &error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
