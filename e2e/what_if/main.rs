@@ -10,6 +10,7 @@ mod stage;
 use std::{
     collections::BTreeMap,
     fmt, fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -39,6 +40,8 @@ const POOL: &str = "node.cluster.x-k8s.io/pool";
 const CPUS: [u32; 6] = [2, 4, 6, 8, 12, 16];
 /// The time for which nothing must have moved.
 const QUIET: Duration = Duration::from_secs(20);
+/// The number of requests in a row that may fail.
+const MOST_FAILURES: usize = 10;
 /// A cluster that takes longer is broken.
 const LONGEST: Duration = Duration::from_secs(300);
 /// The factor of `whatif`, and the times that are those of the real Cluster Autoscaler after it.
@@ -64,14 +67,17 @@ struct Args {
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// Compare this many at once
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    at_once: usize,
+    #[arg(long, default_value = "1", value_name = "N")]
+    at_once: NonZeroUsize,
     /// Let `whatif` use kube-scheduler too
     #[arg(long)]
     kube_scheduler: bool,
     /// Use this binary of the program, instead of building one
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Print a dump of 200 groups with 25 Nodes each and 5,000 Pods instead, to measure `whatif` with
+    #[arg(long)]
+    large: bool,
     /// Keep the logs and dumps here, a directory for each seed
     #[arg(long, value_name = "DIRECTORY", default_value = "target/tmp/what-if")]
     logs: PathBuf,
@@ -109,6 +115,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
+    if args.large {
+        println!("{}", large());
+        return Ok(true);
+    }
     let binary = Binary::named()?.into_iter().next();
     let binary = binary.with_context(|| format!("{VARIABLE} names no binary of Cluster Autoscaler: set it"))?;
     let components = Arc::new(go::components()?);
@@ -117,7 +127,8 @@ fn run(args: &Args) -> Result<bool> {
     let seeds = args.seed..args.seed + args.seeds;
     let environment = (&components, &*program, &binary);
     let compared = stream::iter(seeds).map(async |seed| {
-        let found = compare(seed, &args.logs.join(seed.to_string()), environment, args.kube_scheduler).await;
+        let logs = args.logs.join(seed.to_string());
+        let found = Box::pin(compare(seed, &logs, environment, args.kube_scheduler)).await;
         match &found {
             Ok((real, answered)) if real == answered => println!("seed {seed}: the same, {real}"),
             Ok((real, answered)) => println!("seed {seed}: DIFFERENT\n  real   {real}\n  whatif {answered}"),
@@ -125,7 +136,7 @@ fn run(args: &Args) -> Result<bool> {
         }
         found.is_ok_and(|(real, answered)| real == answered)
     });
-    let same = compared.buffer_unordered(args.at_once).filter(|is_same| std::future::ready(*is_same)).count();
+    let same = compared.buffer_unordered(args.at_once.get()).filter(|is_same| std::future::ready(*is_same)).count();
     let same = runtime.block_on(same) as u64;
     println!("{same} of {} clusters ended the same", args.seeds);
     Ok(same == args.seeds)
@@ -135,6 +146,101 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, without a Node: {:?}", self.sizes, self.pending)
     }
+}
+
+const CAPI: &str = "cluster.x-k8s.io/v1beta2";
+
+/// Returns the objects of 200 groups of 25 Nodes, with a Pod on each Node that needs more than half of it.
+fn large() -> Value {
+    let cluster = json!({ "apiVersion": CAPI, "kind": "Cluster", "metadata": { "name": "prod", "namespace": "a" } });
+    let groups = (0..200).flat_map(|group| {
+        let name = format!("group-{group}");
+        let members: Vec<_> = (0..25).flat_map(|number| member(&name, &format!("{name}-{number}"))).collect();
+        of_group(&name).into_iter().chain(members)
+    });
+    let items: Vec<_> = [cluster].into_iter().chain(groups).collect();
+    json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+/// Returns the metadata of an object of a group, and of its owner, if it has one.
+fn metadata(kind: &str, name: &str, group: &str, owner: Option<(&str, &str)>) -> Value {
+    let owner = owner.map(|(api_version, kind)| {
+        let uid = format!("{kind}-{group}");
+        json!({ "apiVersion": api_version, "kind": kind, "name": group, "uid": uid, "controller": true })
+    });
+    json!({
+        "name": name,
+        "namespace": "a",
+        "uid": format!("{kind}-{name}"),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": { "cluster.x-k8s.io/cluster-name": "prod", "app": group },
+        "annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
+            "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+            "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+        },
+        "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+    })
+}
+
+fn machine_spec(group: &str) -> Value {
+    let template = json!({
+        "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DevMachineTemplate", "name": group,
+    });
+    json!({ "clusterName": "prod", "bootstrap": { "dataSecretName": "any" }, "infrastructureRef": template })
+}
+
+fn large_pod_spec() -> Value {
+    let requests = json!({ "cpu": "2500m", "memory": "8Gi" });
+    json!({ "containers": [{ "name": "a", "image": "a", "resources": { "requests": requests } }] })
+}
+
+fn of_group(name: &str) -> [Value; 3] {
+    let labels = json!({ "app": name });
+    let spec = |of_template: Value| {
+        json!({
+            "clusterName": "prod",
+            "replicas": 25,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": of_template },
+        })
+    };
+    let object = |api_version: &str, kind: &str, owner, spec: Value| json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata(kind, name, name, owner), "spec": spec });
+    [
+        object(CAPI, "MachineDeployment", None, spec(machine_spec(name))),
+        object(CAPI, "MachineSet", Some((CAPI, "MachineDeployment")), spec(machine_spec(name))),
+        object("apps/v1", "ReplicaSet", None, spec(large_pod_spec())),
+    ]
+}
+
+/// Returns a Machine, its Node and the Pod there.
+fn member(group: &str, name: &str) -> [Value; 3] {
+    let provider_id = format!("dev:///{name}");
+    let (mut machine, mut pod) = (machine_spec(group), large_pod_spec());
+    machine["providerID"] = json!(provider_id);
+    pod["nodeName"] = json!(name);
+    let amounts = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+    let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:02:30Z" }]);
+    let labels = json!({ "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "pool": group });
+    [
+        json!({
+            "apiVersion": CAPI, "kind": "Machine",
+            "metadata": metadata("Machine", name, group, Some((CAPI, "MachineSet"))), "spec": machine,
+            "status": { "phase": "Running", "nodeRef": { "name": name } },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": name, "creationTimestamp": "2026-01-01T00:02:00Z", "labels": labels },
+            "spec": { "providerID": provider_id },
+            "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": metadata("Pod", name, group, Some(("apps/v1", "ReplicaSet"))), "spec": pod,
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+        }),
+    ]
 }
 
 async fn compare(
@@ -388,10 +494,12 @@ async fn really(stage: &Stage, groups: &[Group], olds: &[Old], pods: Vec<Value>)
 /// Fills ReplicaSets until it fails.
 async fn keep_filled(workload: &Objects, olds: &[Old]) -> anyhow::Error {
     // Names that were made before aren't made again.
-    let mut made = 1000;
+    let (mut made, mut failures) = (1000, 0);
     loop {
-        if let Err(error) = refill(workload, olds, &mut made).await {
-            return error;
+        match refill(workload, olds, &mut made).await {
+            Ok(()) => failures = 0,
+            Err(error) if failures == MOST_FAILURES => return error,
+            Err(_) => failures += 1,
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

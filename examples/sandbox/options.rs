@@ -9,7 +9,7 @@ use clap::Parser;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "sandbox", max_term_width = 110)]
 pub(crate) struct Options {
-    /// Load these manifests: a YAML file, or a folder of them. Repeatable. Default: examples/node-groups
+    /// Load these manifests: a YAML or JSON file, or a folder of them. Repeatable. Default: examples/node-groups
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifests: Vec<PathBuf>,
 

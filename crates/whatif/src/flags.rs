@@ -86,8 +86,6 @@ pub(crate) struct Flags {
     pub(crate) scope: Vec<ScopeSpec>,
     /// Its namespace, and the name of the ConfigMap in which it writes its status.
     pub(crate) status: (String, String),
-    /// The choice among groups, if it is given.
-    pub(crate) expander: Option<String>,
     /// Its waits, as they are after the shortening.
     waits: BTreeMap<String, Duration>,
 }
@@ -99,7 +97,6 @@ impl Flags {
             passed: Vec::new(),
             scope: Vec::new(),
             status: ("kube-system".to_owned(), "cluster-autoscaler-status".to_owned()),
-            expander: None,
             waits: BTreeMap::new(),
         };
         let mut given = given.iter().map(String::as_str).peekable();
@@ -143,7 +140,6 @@ impl Flags {
             }
             NAMESPACE => needed()?.clone_into(&mut self.status.0),
             STATUS_NAME => needed()?.clone_into(&mut self.status.1),
-            "expander" => self.expander = Some(needed()?.to_owned()),
             _ => {}
         }
         self.passed.push(value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")));
@@ -215,13 +211,12 @@ mod tests {
         );
         assert_eq!(flags.scope, [ScopeSpec::cluster("team-a", "prod")]);
         assert_eq!(flags.status, ("autoscaling".to_owned(), "cluster-autoscaler-status".to_owned()));
-        assert_eq!(flags.expander.as_deref(), Some("priority,least-waste"));
     }
 
     #[rstest]
     #[case(&["scan-interval=1s"], "is no flag")]
     #[case(&["--scan-interval=soon"], "--scan-interval")]
-    #[case(&["--expander"], "it needs a value")]
+    #[case(&["--namespace"], "it needs a value")]
     fn a_flag_that_cannot_be_read_is_an_error(#[case] given: &[&str], #[case] part: &str) {
         let given: Vec<_> = given.iter().map(|&flag| flag.to_owned()).collect();
         let error = format!("{:#}", Flags::new(&given, 1).unwrap_err());

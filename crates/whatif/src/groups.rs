@@ -102,14 +102,19 @@ impl Groups {
         Some(self.sets.get(&owner).cloned().unwrap_or(owner))
     }
 
-    /// Returns the number of Machines that are coming or going.
+    /// Returns the number of Machines that are coming or going, and of MachinePools whose Nodes are.
     pub(crate) fn in_motion(&self, nodes: &[Arc<Value>]) -> usize {
         let ready: BTreeSet<&str> = nodes.iter().filter(|node| is_ready(node)).map(|node| node.name()).collect();
         let moves = |(group, machine): &&(GroupKey, Arc<Value>)| {
             let has_node = machine.text("/status/nodeRef/name").is_some_and(|node| ready.contains(node));
             self.sizes.contains_key(group) && (machine.deleting() || !has_node)
         };
-        self.machines.iter().filter(moves).count()
+        let grows_or_shrinks = |(pool, size): &(&GroupKey, &i64)| {
+            let is_of =
+                |node: &&Arc<Value>| ready.contains(node.name()) && self.of_node.get(node.name()) == Some(*pool);
+            pool.0 == "MachinePool" && i64::try_from(nodes.iter().filter(is_of).count()) != Ok(**size)
+        };
+        self.machines.iter().filter(moves).count() + self.sizes.iter().filter(grows_or_shrinks).count()
     }
 }
 
@@ -147,7 +152,7 @@ pub(crate) fn models(
     groups: &Groups,
     nodes: &[Arc<Value>],
     served: &BTreeMap<String, Served>,
-    patched: &BTreeSet<GroupKey>,
+    changed: &BTreeSet<GroupKey>,
     machine_time: Option<Duration>,
     speed: u32,
 ) -> anyhow::Result<(Models, Vec<String>)> {
@@ -159,27 +164,32 @@ pub(crate) fn models(
     }
     let durations = durations(groups, nodes);
     let of_all = median(durations.values().flatten().copied().collect());
-    let (mut models, mut unknown) = (Models::new(), Vec::new());
+    let (mut models, mut remarks) = (Models::new(), Vec::new());
     for (group, size) in &groups.sizes {
         let nodes = by_group.get(group).map(Vec::as_slice).unwrap_or_default();
         let of_group = served.get(&id_of(group));
         let template = of_group.and_then(|served| served.template.as_ref());
-        let of_nodes = model_of_nodes(nodes).filter(|_| !patched.contains(group) || template.is_none());
+        let of_nodes = model_of_nodes(nodes).filter(|_| !changed.contains(group) || template.is_none());
+        let (kind, namespace, name) = group;
+        let title = title(kind, namespace, name);
+        let differing = differing(nodes);
+        if of_group.is_some() && of_nodes.is_some() && !differing.is_empty() {
+            let labels = differing.into_iter().collect::<Vec<_>>().join(", ");
+            remarks.push(format!("labels that differ among the Nodes of {title}, which new Nodes lack: {labels}"));
+        }
         let model = of_nodes.or_else(|| template.map(model_of_template));
         let Some(mut model) = model else {
-            let (kind, namespace, name) = group;
-            let group = title(kind, namespace, name);
             if *size > 0 && of_group.is_some() {
                 bail!(
-                    "{group} has the size {size}, but neither its Nodes are in the manifests nor does anything state what \
+                    "{title} has the size {size}, but neither its Nodes are in the manifests nor does anything state what \
                      they are like: add the Nodes of the workload cluster (kubectl get nodes -o yaml), or annotations \
                      capacity.cluster-autoscaler.kubernetes.io/cpu and memory"
                 );
             }
-            unknown.push(if *size > 0 {
-                format!("the {size} Nodes of {group}, which is no node group: the manifests don't have them")
+            remarks.push(if *size > 0 {
+                format!("the {size} Nodes of {title}, which is no node group: the manifests don't have them")
             } else {
-                format!("new Nodes of {group}: nothing states what they are like, so that it doesn't scale from zero")
+                format!("new Nodes of {title}: nothing states what they are like, so that it doesn't scale from zero")
             });
             continue;
         };
@@ -191,7 +201,7 @@ pub(crate) fn models(
             models.insert(key, model.clone());
         }
     }
-    Ok((models, unknown))
+    Ok((models, remarks))
 }
 
 /// The steps of a Machine: until its Node joins, and from then until it is Ready.
@@ -235,15 +245,23 @@ fn durations(groups: &Groups, nodes: &[Arc<Value>]) -> BTreeMap<GroupKey, Vec<St
     durations
 }
 
+/// Returns the labels in which the Nodes of a group differ.
+fn differing<'a>(nodes: &[&'a Arc<Value>]) -> BTreeSet<&'a str> {
+    let labels = |node: &'a Arc<Value>| node["metadata"]["labels"].as_object().into_iter().flatten();
+    let keys = nodes.iter().copied().flat_map(labels).map(|(key, _)| key.as_str());
+    let mut differing: BTreeSet<&str> = keys.filter(|key| *key != HOSTNAME).collect();
+    differing.retain(|key| nodes.iter().any(|node| node.label(key) != nodes[0].label(key)));
+    differing
+}
+
 /// Returns a model of the newest Ready Node, with the labels that all Nodes of the group have.
 fn model_of_nodes(nodes: &[&Arc<Value>]) -> Option<Model> {
     let ready = nodes.iter().filter(|node| is_ready(node));
     let newest = ready.max_by_key(|node| node.text("/metadata/creationTimestamp").unwrap_or_default().to_owned())?;
     let map = |pointer: &str| newest.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default();
     let mut labels = map("/metadata/labels");
-    labels.retain(|key, value| {
-        key != HOSTNAME && nodes.iter().all(|node| node["metadata"]["labels"].get(key) == Some(&*value))
-    });
+    let differing = differing(nodes);
+    labels.retain(|key, _| key != HOSTNAME && !differing.contains(key.as_str()));
     let passes = |taint: &&Value| {
         let key = taint["key"].as_str().unwrap_or_default();
         PASSING.iter().any(|prefix| key.starts_with(prefix))
@@ -335,13 +353,26 @@ mod tests {
     fn a_model_has_what_the_nodes_of_a_group_share() {
         let nodes = [
             node("a", "2026-01-01T00:02:00Z", &json!({HOSTNAME: "a", "disk": "ssd", "id": "1"})),
-            node("b", "2026-01-01T00:03:00Z", &json!({HOSTNAME: "b", "disk": "ssd", "id": "2"})),
+            node("b", "2026-01-01T00:03:00Z", &json!({HOSTNAME: "b", "disk": "ssd", "id": "2", "zone": "z"})),
         ];
-        let model = model_of_nodes(&nodes.iter().collect::<Vec<_>>()).unwrap();
+        let nodes = nodes.iter().collect::<Vec<_>>();
+        assert_eq!(differing(&nodes), BTreeSet::from(["id", "zone"]));
+        let model = model_of_nodes(&nodes).unwrap();
         assert_eq!(Value::Object(model.labels), json!({"disk": "ssd"}));
         assert_eq!(model.taints, [json!({"key": "dedicated", "value": "batch", "effect": "NoSchedule"})]);
         assert_eq!(model.allocatable["cpu"], "3900m");
         assert_eq!(model.info["architecture"], "arm64");
+    }
+
+    #[test]
+    fn a_pool_is_in_motion_until_it_has_its_nodes() {
+        let pool = ("MachinePool".to_owned(), "n".to_owned(), "spot".to_owned());
+        let mut groups = Groups { of_node: HashMap::from([("a".to_owned(), pool.clone())]), ..Groups::default() };
+        let nodes = [node("a", "2026-01-01T00:03:00Z", &json!({})), node("b", "2026-01-01T00:03:00Z", &json!({}))];
+        groups.sizes.insert(pool.clone(), 2);
+        assert_eq!(groups.in_motion(&nodes), 1);
+        groups.of_node.insert("b".to_owned(), pool);
+        assert_eq!(groups.in_motion(&nodes), 0);
     }
 
     #[test]

@@ -18,5 +18,5 @@ mod workloads;
 
 pub use live::Live;
 pub use manifests::{Change, Named};
-pub use report::{Ended, Entry, Group, Pending, Removed, Report, SCHEMA_VERSION, clock, junit};
+pub use report::{Answer, Ended, Entry, Excluded, Group, Pending, Removed, Report, SCHEMA_VERSION, clock, json, junit};
 pub use run::{Options, Player, Progress, run};

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use clap::{Parser, ValueEnum};
 use rules::GoDuration;
-use whatif::{Change, Options, Player, Progress, Report, run};
+use whatif::{Answer, Change, Options, Player, Progress, Report, run};
 
 /// The most binaries that are compared.
 const MOST: usize = 2;
@@ -19,16 +19,20 @@ const MOST: usize = 2;
 /// What would an unmodified Cluster Autoscaler do with these manifests? It runs on Kubernetes APIs in memory, with
 /// capi-autoscaler-provider and simulated Cluster API controllers. No cluster is needed, and nothing is written to one.
 ///
-/// Exit code 0: all Pods run. 1: Pods stay pending. 2: there is no answer.
+/// Exit code 0: all Pods have a Node, except those that were Pending in the manifests already. 1: other Pods stay
+/// without a Node. 2: there is no answer, or none for Pods that only the small scheduler leaves out. If --until ends
+/// the run, the code is for the Pods as they are then. Of two binaries, 1 counts before 2 before 0; differences don't
+/// change the code.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "whatif", version, max_term_width = 110, after_help = EXAMPLES)]
 struct Args {
-    /// Manifests or a dump of both clusters: a YAML or JSON file, a directory, or - for standard input. An object that
-    /// stands there twice counts as it stands there last. Repeatable
+    /// Manifests or a dump of both clusters: a YAML or JSON file, a directory, or - for standard input. Manifests after
+    /// a dump change it, as kubectl apply does. Repeatable
     #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", required = true)]
     manifests: Vec<String>,
 
-    /// The binary of Cluster Autoscaler, 1.33 or later, with its provider externalgrpc. Twice: the answers are compared
+    /// The binary of Cluster Autoscaler, 1.33 or later, with its provider externalgrpc. Twice: the answers are
+    /// compared; --expander=random, which other expanders use among equals too, may differ by itself
     #[arg(long, value_name = "BINARY", required_unless_present = "driver")]
     autoscaler: Vec<PathBuf>,
 
@@ -56,7 +60,8 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 
-    /// End after this time even if something still moves, in simulated time
+    /// End after this time even if something still moves, in simulated time. Pods that wait then count as
+    /// without a Node
     #[arg(long, value_name = "DURATION", default_value = "2h")]
     until: String,
 
@@ -108,8 +113,14 @@ Examples:
 #[tokio::main]
 async fn main() -> ExitCode {
     match answer(&Args::parse()).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::FAILURE,
+        Ok(Answer::Unknown) => {
+            eprintln!(
+                "error: no answer for the Pods that the scheduler here leaves out, which the output names: use --scheduler"
+            );
+            ExitCode::from(2)
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
@@ -117,8 +128,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns true if all Pods have got a Node.
-async fn answer(args: &Args) -> anyhow::Result<bool> {
+/// Returns the worst answer of all binaries.
+async fn answer(args: &Args) -> anyhow::Result<Answer> {
     ensure!(args.autoscaler.len() <= MOST, "--autoscaler: at most {MOST} binaries can be compared");
     let players: Vec<Player> = match args.autoscaler.as_slice() {
         [] => vec![Player::Driver],
@@ -143,30 +154,35 @@ async fn answer(args: &Args) -> anyhow::Result<bool> {
         reports.push(report);
     }
     print(args.output, &reports)?;
-    Ok(reports.iter().all(Report::all_run))
+    Ok(reports.iter().map(Report::answer).max().unwrap_or(Answer::Yes))
 }
 
 /// Prints what is left to be printed after the last run.
 fn print(output: Output, reports: &[Report]) -> anyhow::Result<()> {
     let mut out = io::stdout();
-    match (output, reports) {
-        (Output::Json, [report]) => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
-        (Output::Junit, reports) => writeln!(out, "{}", whatif::junit(reports))?,
-        (Output::Json, reports) => writeln!(out, "{}", serde_json::to_string_pretty(reports)?)?,
-        (Output::Text, [one, other]) => {
-            let differences = one.differences(other);
-            if differences.is_empty() {
-                writeln!(out, "{} and {} decide the same.", one.autoscaler, other.autoscaler)?;
-            } else {
-                writeln!(out, "{} and {} decide otherwise:", one.autoscaler, other.autoscaler)?;
-            }
-            for difference in differences {
-                writeln!(out, "  {difference}")?;
-            }
+    match output {
+        Output::Text => write!(out, "{}", compared(reports))?,
+        Output::Json => writeln!(out, "{}", whatif::json(reports)?)?,
+        Output::Junit => {
+            writeln!(out, "{}", whatif::junit(reports))?;
+            eprint!("{}", compared(reports));
         }
-        (Output::Text, _) => {}
     }
     Ok(())
+}
+
+/// Returns what two binaries decide differently; nothing for one.
+fn compared(reports: &[Report]) -> String {
+    let [one, other] = reports else { return String::new() };
+    let (differences, versions) = (one.differences(other), format!("{} and {}", one.autoscaler, other.autoscaler));
+    if differences.is_empty() {
+        return format!("{versions} decide the same.\n");
+    }
+    format!(
+        "{versions} decide otherwise:\n  {}\n--expander=random, which other expanders use among equals too, chooses \
+         anew in each run: it may differ by itself.\n",
+        differences.join("\n  ")
+    )
 }
 
 fn options(args: &Args, player: Player, number: usize) -> anyhow::Result<Options> {

@@ -5,26 +5,84 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read as _,
     path::Path,
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use rules::GoDuration;
-use sandbox::{Contract, Object, link_owners, manifests_in, read_manifests};
+use rules::{GoDuration, Quantity};
+use sandbox::{
+    Contract, GroupKey, Object, api::LabelSelector, controlled_by, link_owners, manifests_in, read_manifests,
+};
 use serde_json::{Value, json};
 
-use crate::state::{is_finished, title, title_of};
+use crate::{
+    observer::UPDATED,
+    state::{is_finished, node_of, title, title_of},
+};
 
 /// The group of Cluster API's own kinds; its providers' groups end with it.
 pub(crate) const CLUSTER_API: &str = "cluster.x-k8s.io";
 /// OpenShift's group of Machines, whose controllers the sandbox lacks.
 const MACHINE_API: &str = "machine.openshift.io";
-/// The name of an object that is made from its `generateName`.
-const FIRST: &str = "1";
+/// The group of the files from which kustomize builds manifests.
+const KUSTOMIZE: &str = "kustomize.config.k8s.io";
+/// The group of permissions, whose names other kinds can't have.
+const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The prefix of the annotations that override Cluster Autoscaler's times for a group.
-const OPTIONS: &str = "cluster.x-k8s.io/autoscaling-options-";
-/// Those of them that are times.
-const TIMES: [&str; 3] = ["scaledownunneededtime", "scaledownunreadytime", "maxnodeprovisiontime"];
+/// The annotations of groups and Pods that override Cluster Autoscaler's times, with its flags for the same.
+const TIMES: [(&str, &str); 4] = [
+    ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "scale-down-unneeded-time"),
+    ("cluster.x-k8s.io/autoscaling-options-scaledownunreadytime", "scale-down-unready-time"),
+    ("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime", "max-node-provision-time"),
+    ("cluster-autoscaler.kubernetes.io/pod-scale-up-delay", "new-pod-scale-up-delay"),
+];
+
+/// The annotations of a Node that name its Machine.
+const MACHINE_OF: [&str; 2] = ["cluster.x-k8s.io/cluster-namespace", "cluster.x-k8s.io/machine"];
+
+/// The groups that a Cluster's topology has, with the label of what Cluster API makes of them.
+const WORKERS: [(&str, &str); 2] = [
+    ("/spec/topology/workers/machineDeployments", "topology.cluster.x-k8s.io/deployment-name"),
+    ("/spec/topology/workers/machinePools", "topology.cluster.x-k8s.io/pool-name"),
+];
+
+const CLUSTER_SCOPED: [&str; 14] = [
+    "CSIDriver",
+    "CSINode",
+    "CustomResourceDefinition",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "ResourceSlice",
+    "RuntimeClass",
+    "StorageClass",
+    "VolumeAttachment",
+    "VolumeAttributesClass",
+];
+
+/// The template of a controller or a group, in its object.
+const TEMPLATE: &str = "/spec/template";
+/// The topology of a Cluster, in its object.
+const TOPOLOGY: &str = "/spec/topology";
+
+/// The labels by which a Job knows its own Pods.
+const OF_JOB: [&str; 4] =
+    ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
+
+/// The fields of a template to which the API server gives no default: one that a manifest lacks was removed.
+const WITHOUT_DEFAULT: [&str; 8] = [
+    "affinity",
+    "labels",
+    "nodeSelector",
+    "priorityClassName",
+    "resources",
+    "taints",
+    "tolerations",
+    "topologySpreadConstraints",
+];
 
 /// Kinds whose controllers change Pods or Nodes, and aren't simulated.
 const OTHER_CONTROLLERS: [&str; 7] = [
@@ -67,7 +125,8 @@ pub struct Named {
     pub name: String,
 }
 
-const SHORT: [(&str, &str); 9] = [
+const SHORT: [(&str, &str); 15] = [
+    ("cm", "configmap"),
     ("deploy", "deployment"),
     ("ds", "daemonset"),
     ("rs", "replicaset"),
@@ -77,6 +136,11 @@ const SHORT: [(&str, &str); 9] = [
     ("md", "machinedeployment"),
     ("ms", "machineset"),
     ("mp", "machinepool"),
+    ("pc", "priorityclass"),
+    ("pdb", "poddisruptionbudget"),
+    ("pv", "persistentvolume"),
+    ("pvc", "persistentvolumeclaim"),
+    ("rc", "replicationcontroller"),
 ];
 
 impl Change {
@@ -123,12 +187,10 @@ fn named(text: &str) -> anyhow::Result<Named> {
 impl Named {
     fn is(&self, object: &Value) -> bool {
         let kind = object.kind().to_lowercase();
-        let plural = format!("{kind}s");
-        let namespace = if object.namespace().is_empty() { "default" } else { object.namespace() };
-        (self.kind == kind || self.kind == plural)
+        let namespace = namespace_of(object);
+        self.kind.strip_prefix(&kind).is_some_and(|plural| matches!(plural, "" | "s" | "es"))
             && self.name == object.name()
-            && (self.namespace == namespace
-                || self.namespace.is_empty() && matches!(object.namespace(), "" | "default"))
+            && (self.namespace == namespace || self.namespace.is_empty() && namespace == "default")
     }
 
     fn title(&self) -> String {
@@ -146,37 +208,69 @@ pub(crate) struct Manifests {
     pub(crate) cluster: Option<(String, String)>,
     /// What isn't simulated.
     pub(crate) not_simulated: Vec<String>,
+    /// The groups whose new Nodes aren't like those that they have.
+    pub(crate) changed: BTreeSet<GroupKey>,
+    /// The longest times that annotations state, by the flags for the same.
+    pub(crate) waits: BTreeMap<&'static str, Duration>,
 }
 
-/// Reads all objects of the given files.
-pub(crate) fn read(paths: &[String]) -> anyhow::Result<Vec<Value>> {
+/// Reads all objects of the given files, and notes what is passed over.
+pub(crate) fn read(paths: &[String], notes: &mut Vec<String>) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for path in paths {
-        objects.extend(read_one(path)?);
+        objects.extend(read_one(path, notes)?);
     }
     Ok(objects)
 }
 
-fn read_one(path: &str) -> anyhow::Result<Vec<Value>> {
+fn read_one(path: &str, notes: &mut Vec<String>) -> anyhow::Result<Vec<Value>> {
+    let mut is_folder = false;
     let objects = if path == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
         manifests_in(&text).context("standard input is no YAML")?
     } else {
+        is_folder = Path::new(path).is_dir();
         read_manifests(Path::new(path))?
     };
+    let path = if path == "-" { "standard input" } else { path };
+    ensure!(!objects.is_empty(), "{path} has no objects: if a command writes it, see whether that failed");
+    let (unbuilt, mut objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_kustomization);
+    if !unbuilt.is_empty() {
+        notes.push(format!(
+            "{} Kustomizations in {path}: they aren't built. Pass what kustomize builds of them, as in kustomize build … \
+             | whatif -f dump.yaml -f -",
+            unbuilt.len()
+        ));
+    }
+    if is_folder {
+        let count = objects.len();
+        objects.retain(is_object);
+        if objects.len() < count {
+            notes.push(format!(
+                "{} documents in {path}: they have no apiVersion and kind, so that they are no Kubernetes objects",
+                count - objects.len()
+            ));
+        }
+    }
     for (at, object) in objects.iter().enumerate() {
         check(object).with_context(|| format!("{path}, object {}", at + 1))?;
     }
     Ok(objects)
 }
 
+fn is_object(object: &Value) -> bool {
+    object["apiVersion"].is_string() && !object.kind().is_empty()
+}
+
+/// Returns true for a file of kustomize, which may lack its kind.
+fn is_kustomization(object: &Value) -> bool {
+    object.group() == KUSTOMIZE || !is_object(object) && object["resources"].is_array()
+}
+
 /// Refuses what is no object, and what must not be in a dump.
 fn check(object: &Value) -> anyhow::Result<()> {
-    ensure!(
-        object["apiVersion"].is_string() && !object.kind().is_empty(),
-        "it is no Kubernetes object: it needs apiVersion and kind"
-    );
+    ensure!(is_object(object), "it is no Kubernetes object: it needs apiVersion and kind");
     ensure!(
         !object.name().is_empty() || object.text("/metadata/generateName").is_some(),
         "{} has no metadata.name",
@@ -201,7 +295,16 @@ type Identity = (String, String, String, String);
 
 fn identity(object: &Value) -> Identity {
     let text = |text: &str| text.to_owned();
-    (text(object.group()), text(object.kind()), text(object.namespace()), text(object.name()))
+    (text(object.group()), text(object.kind()), text(namespace_of(object)), text(object.name()))
+}
+
+/// Returns the namespace that an object gets; that of one that has none doesn't matter.
+fn namespace_of(object: &Value) -> &str {
+    if object.namespace().is_empty() { "default" } else { object.namespace() }
+}
+
+fn key_of(object: &Value) -> GroupKey {
+    (object.kind().to_owned(), namespace_of(object).to_owned(), object.name().to_owned())
 }
 
 /// Returns true if an object belongs to the management cluster.
@@ -216,53 +319,172 @@ pub(crate) fn arrange(
     cluster: Option<&str>,
     speed: u32,
 ) -> anyhow::Result<Manifests> {
-    let mut objects = latest(objects);
+    let (mut objects, replaced) = latest(objects)?;
     give_uids(&mut objects);
     // Dumps are often cut by hand.
     let uids: BTreeSet<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
     link_owners(&mut objects, |uid| !uids.contains(uid));
-    for change in changes {
-        apply(&mut objects, change)?;
-    }
-    give_uids(&mut objects);
-    let mut not_simulated = Vec::new();
-    let cluster = choose_cluster(&mut objects, cluster)?;
+    let replaced: Vec<_> = replaced.into_iter().map(|(at, before)| (before, objects[at].clone())).collect();
     objects.retain(|object| object.kind() != "Pod" || !(is_finished(object) || object.deleting()));
+    let (mut not_simulated, mut affected) = (Vec::new(), BTreeSet::new());
+    check_machines(&objects)?;
+    stand_in_for_owners(&mut objects, &mut not_simulated);
+    note_missing(&objects, &mut not_simulated);
+    for (before, after) in &replaced {
+        follow(&mut objects, before, after, &mut affected);
+    }
+    for change in changes {
+        apply(&mut objects, change, &mut affected, &mut not_simulated)?;
+    }
+    objects.retain(is_needed);
+    give_uids(&mut objects);
+    let cluster = choose_cluster(&mut objects, cluster)?;
+    let mut waits = BTreeMap::new();
     for object in &mut objects {
-        hasten(object, speed);
+        hasten(object, speed, &mut waits);
     }
     note_others(&objects, &mut not_simulated);
-    let (management, mut workload): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_managed);
-    stand_in_for_owners(&mut workload, &mut not_simulated);
+    note_topology(&objects, cluster.as_ref(), &affected, &mut not_simulated);
+    let (management, workload): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_managed);
+    follow_templates(&management, &mut affected);
     let contract = contract(&management)?;
-    Ok(Manifests { management, workload, contract, cluster, not_simulated })
+    Ok(Manifests { management, workload, contract, cluster, not_simulated, changed: affected, waits })
 }
 
-/// Returns the objects without what only the API server says of them; of several with one name the last.
-fn latest(objects: Vec<Value>) -> Vec<Value> {
+/// Returns true unless an object says nothing that is read here, or what Cluster Autoscaler said in the dumped cluster.
+fn is_needed(object: &Value) -> bool {
+    let is_status = object.kind() == "ConfigMap" && object.annotation(UPDATED).is_some();
+    !(is_status || object.kind() == "Event" || object.group() == RBAC)
+}
+
+/// Returns the objects without what only the API server says of them, of several with one name the last; and those that
+/// a manifest replaces, by its place.
+fn latest(objects: Vec<Value>) -> anyhow::Result<(Vec<Value>, BTreeMap<usize, Value>)> {
     let mut by_identity: BTreeMap<Identity, usize> = BTreeMap::new();
     let mut kept: Vec<Value> = Vec::new();
+    let mut replaced: BTreeMap<usize, Value> = BTreeMap::new();
+    let mut number = 0;
     for mut object in objects {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
             metadata.remove("resourceVersion");
-            if !metadata.contains_key("name")
-                && let Some(prefix) = metadata.remove("generateName")
-            {
-                metadata.insert("name".to_owned(), json!(format!("{}{FIRST}", prefix.as_str().unwrap_or_default())));
-            }
         }
+        give_name(&mut object, &mut number, |identity| by_identity.contains_key(identity));
         if let Some(&at) = by_identity.get(&identity(&object)) {
-            if object.uid().is_empty() && !kept[at].uid().is_empty() {
-                object["metadata"]["uid"] = kept[at]["metadata"]["uid"].clone();
+            ensure!(
+                object.uid().is_empty() || !kept[at].uid().is_empty(),
+                "{} of the manifests is replaced by a dump after it: pass the dump first, and then what changes",
+                title_of(&object)
+            );
+            let is_manifest = object.uid().is_empty();
+            replace(&kept[at], &mut object);
+            let before = std::mem::replace(&mut kept[at], object);
+            // A later dump has all that depends on it, too.
+            if is_manifest {
+                replaced.entry(at).or_insert(before);
             }
-            kept[at] = object;
         } else {
             by_identity.insert(identity(&object), kept.len());
             kept.push(object);
         }
     }
-    kept
+    Ok((kept, replaced))
+}
+
+/// Names an object that states only how its name begins.
+fn give_name(object: &mut Value, number: &mut u64, is_taken: impl Fn(&Identity) -> bool) {
+    let prefix = object.text("/metadata/generateName").filter(|_| object.name().is_empty());
+    let Some(prefix) = prefix.map(str::to_owned) else { return };
+    object.unset("/metadata/generateName");
+    while object.name().is_empty() || is_taken(&identity(object)) {
+        *number += 1;
+        object["metadata"]["name"] = json!(format!("{prefix}{number}"));
+    }
+}
+
+/// Lets a manifest replace an object as kubectl apply does: what it leaves to the API server and to controllers stays,
+/// and so does a template that says the same.
+fn replace(known: &Value, manifest: &mut Value) {
+    for place in [
+        "/metadata/namespace",
+        "/metadata/uid",
+        "/metadata/creationTimestamp",
+        "/metadata/generation",
+        "/metadata/ownerReferences",
+        "/spec/replicas",
+        "/spec/selector",
+    ] {
+        manifest.set_default(place, known.pointer(place).cloned().unwrap_or_default());
+    }
+    if manifest.kind() != "Pod" {
+        manifest.set_default("/status", known["status"].clone());
+    }
+    for place in [TEMPLATE, TOPOLOGY] {
+        if let (Some(says), Some(value)) = (manifest.pointer(place), known.pointer(place))
+            && is_said(says, value)
+        {
+            manifest.set(place, value.clone());
+        }
+    }
+}
+
+/// Returns true if a value of the API server, which fills in defaults, is what a manifest says.
+fn is_said(manifest: &Value, known: &Value) -> bool {
+    match manifest {
+        Value::Object(fields) => {
+            // Cluster API sets its own labels, and the versions of references.
+            let is_stated = |key: &String| key != "apiVersion" && !key.starts_with("cluster.x-k8s.io/");
+            fields.iter().filter(|(key, _)| is_stated(key)).all(|(key, value)| is_said(value, &known[key.as_str()]))
+                && WITHOUT_DEFAULT.iter().all(|field| is_said(&known[*field], &manifest[*field]))
+        }
+        Value::Array(items) => {
+            let others = known.as_array().map(Vec::as_slice).unwrap_or_default();
+            items.len() == others.len() && items.iter().zip(others).all(|(item, other)| is_said(item, other))
+        }
+        Value::Null => true,
+        // What is empty isn't stored.
+        one if known.is_null() => one == false || one == "",
+        one => one == known || amount(one).is_some_and(|said| amount(known) == Some(said)),
+    }
+}
+
+fn amount(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// Lets what depends on a changed object follow it: what a template makes is made anew, as after a rollout, and new
+/// Nodes of a group are as it says now.
+fn follow(objects: &mut Vec<Value>, before: &Value, after: &Value, changed: &mut BTreeSet<GroupKey>) {
+    if is_managed(after) {
+        if described(before) != described(after) {
+            changed.insert(key_of(after));
+        }
+    } else if before.pointer(TEMPLATE) != after.pointer(TEMPLATE) {
+        remove_owned(objects, after.uid().to_owned());
+    }
+}
+
+/// Returns what an object of Cluster API says of Nodes.
+fn described(object: &Value) -> ([Option<&Value>; 4], BTreeMap<&String, &Value>) {
+    let places = [TEMPLATE, TOPOLOGY, "/status/capacity", "/status/nodeInfo"];
+    let annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    let describes = |(key, _): &(&String, &Value)| key.starts_with("capacity.") && !key.ends_with("/price-per-hour");
+    (places.map(|place| object.pointer(place)), annotations.filter(describes).collect())
+}
+
+/// Adds the groups whose infrastructure template has changed.
+fn follow_templates(management: &[Value], changed: &mut BTreeSet<GroupKey>) {
+    for group in management {
+        let template = &group["spec"]["template"]["spec"]["infrastructureRef"];
+        let text = |field: &str| template[field].as_str().unwrap_or_default().to_owned();
+        if changed.contains(&(text("kind"), namespace_of(group).to_owned(), text("name"))) {
+            changed.insert(key_of(group));
+        }
+    }
 }
 
 fn give_uids(objects: &mut [Value]) {
@@ -280,23 +502,20 @@ fn give_uids(objects: &mut [Value]) {
     }
 }
 
-fn apply(objects: &mut Vec<Value>, change: &Change) -> anyhow::Result<()> {
+fn apply(
+    objects: &mut Vec<Value>,
+    change: &Change,
+    changed: &mut BTreeSet<GroupKey>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<()> {
     let find = |objects: &[Value], named: &Named, flag: &str| {
         let position = objects.iter().position(|object| named.is(object));
         position.with_context(|| format!("{flag} {}: the manifests have no such object", named.title()))
     };
     match change {
         Change::Add { times, path } => {
-            let added = read_one(path).with_context(|| format!("--add {path}"))?;
-            let known: BTreeSet<Identity> = objects.iter().map(identity).collect();
-            for object in (1..=*times).flat_map(|number| added.iter().map(move |object| copy(object, number, *times))) {
-                ensure!(
-                    !known.contains(&identity(&object)),
-                    "--add {path}: {} is in the manifests already: give it another name",
-                    title_of(&object)
-                );
-                objects.push(object);
-            }
+            let added = read_one(path, notes).with_context(|| format!("--add {path}"))?;
+            add(objects, &added, *times).with_context(|| format!("--add {path}"))?;
         }
         Change::Remove(named) => {
             let at = find(objects, named, "--remove")?;
@@ -313,31 +532,93 @@ fn apply(objects: &mut Vec<Value>, change: &Change) -> anyhow::Result<()> {
                 "--patch {}: it must not change the name",
                 named.title()
             );
-            // What a template makes is made anew, as after a rollout.
-            if before.pointer("/spec/template") != objects[at].pointer("/spec/template") && !is_managed(&before) {
-                let uid = before.uid().to_owned();
-                remove_owned(objects, uid);
-            }
+            let after = objects[at].clone();
+            follow(objects, &before, &after, changed);
         }
     }
     Ok(())
 }
 
+fn add(objects: &mut Vec<Value>, added: &[Value], times: usize) -> anyhow::Result<()> {
+    ensure!(!added.is_empty(), "it has no objects");
+    let mut known: BTreeSet<Identity> = objects.iter().map(identity).collect();
+    let mut names = 0;
+    for (number, object) in (1..=times).flat_map(|number| added.iter().map(move |object| (number, object))) {
+        if number > 1 && is_cluster_scoped(object) {
+            continue;
+        }
+        let mut object = copy(object, number, times);
+        give_name(&mut object, &mut names, |identity| known.contains(identity));
+        ensure!(
+            known.insert(identity(&object)),
+            "{} is in the manifests already: give it another name",
+            title_of(&object)
+        );
+        if let Some(why) = why_no_pod(&object) {
+            bail!("{} makes no Pod: {why}", title_of(&object));
+        }
+        objects.push(object);
+    }
+    Ok(())
+}
+
+fn is_cluster_scoped(object: &Value) -> bool {
+    CLUSTER_SCOPED.contains(&object.kind())
+}
+
+/// Returns true if an object is a Pod, or has a controller here that makes some.
+fn makes_pods(object: &Value) -> bool {
+    matches!(object.group(), "" | "apps" | "batch")
+        && (matches!(object.kind(), "Pod" | "Deployment") || REPLICATED.contains(&object.kind()))
+}
+
+/// Returns why an object that should make Pods makes none.
+fn why_no_pod(object: &Value) -> Option<&'static str> {
+    if !makes_pods(object) {
+        return (!is_managed(object) && has_pod_template(object))
+            .then_some("its controller doesn't run here. Add the Pods or Jobs that it would make");
+    }
+    let is_zero = |field: &str| object["spec"][field] == 0;
+    match object.kind() {
+        "Job" if object["spec"]["suspend"] == true => Some("it is suspended. Set spec.suspend to false"),
+        "Job" => is_zero("parallelism").then_some("its spec.parallelism is 0"),
+        _ => is_zero("replicas").then_some("its spec.replicas is 0"),
+    }
+}
+
+fn has_pod_template(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().any(|(field, value)| {
+            field == "template" && value.pointer("/spec/containers").is_some() || has_pod_template(value)
+        }),
+        Value::Array(items) => items.iter().any(has_pod_template),
+        _ => false,
+    }
+}
+
+/// Returns an object as if somebody had just written it, without what a cluster has made of it.
 fn copy(object: &Value, number: usize, of: usize) -> Value {
     let mut copy = object.clone();
-    let generated = object.name().is_empty();
-    let prefix = object.text("/metadata/generateName").unwrap_or_default().to_owned();
-    if let Some(metadata) = copy["metadata"].as_object_mut() {
-        for field in ["uid", "resourceVersion", "managedFields", "generateName", "creationTimestamp"] {
-            metadata.remove(field);
+    for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "deletionTimestamp"] {
+        copy.unset(&format!("/metadata/{field}"));
+    }
+    if makes_pods(object) {
+        for place in ["/status", "/spec/nodeName", "/metadata/ownerReferences"] {
+            copy.unset(place);
+        }
+        for place in ["/metadata/labels", "/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
+            if let Some(labels) = copy.pointer_mut(place).and_then(Value::as_object_mut) {
+                labels.retain(|label, _| !OF_JOB.contains(&label.as_str()));
+            }
+        }
+        if object.controller().is_some_and(|owner| owner["kind"] == "DaemonSet") {
+            forget_node(&mut copy["spec"]);
         }
     }
-    if generated {
-        copy["metadata"]["name"] = json!(format!("{prefix}{number}"));
-    } else if of > 1 {
+    if of > 1 && !object.name().is_empty() && !is_cluster_scoped(object) {
         copy["metadata"]["name"] = json!(format!("{}-{number}", object.name()));
     }
-    if object.namespace().is_empty() && !is_managed(object) && object.kind() != "Node" {
+    if object.namespace().is_empty() && !is_managed(object) && !is_cluster_scoped(object) {
         copy["metadata"]["namespace"] = json!("default");
     }
     copy
@@ -400,15 +681,82 @@ fn choose_cluster(objects: &mut Vec<Value>, chosen: Option<&str>) -> anyhow::Res
     Ok(Some(cluster))
 }
 
-/// Shortens the times that annotations give to a group, as Cluster Autoscaler's own times are.
-fn hasten(object: &mut Value, speed: u32) {
-    let Some(annotations) = object["metadata"]["annotations"].as_object_mut() else { return };
-    for time in TIMES {
-        if let Some(value) = annotations.get_mut(&format!("{OPTIONS}{time}"))
-            && let Some(duration) = value.as_str().and_then(|text| text.parse::<GoDuration>().ok())
-        {
-            *value = json!(GoDuration::from_nanos(duration.as_nanos() / i64::from(speed)).to_string());
+/// Shortens the times that annotations give to a group or to Pods, as Cluster Autoscaler's own times are, and notes the
+/// longest of each kind.
+fn hasten(object: &mut Value, speed: u32, longest: &mut BTreeMap<&'static str, Duration>) {
+    for place in ["/metadata/annotations", "/spec/template/metadata/annotations"] {
+        let Some(annotations) = object.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
+        for (annotation, flag) in TIMES {
+            let Some(value) = annotations.get_mut(annotation) else { continue };
+            let Some(time) = value.as_str().and_then(|text| text.parse::<GoDuration>().ok()) else { continue };
+            let shorter = time.as_nanos() / i64::from(speed);
+            *value = json!(GoDuration::from_nanos(shorter).to_string());
+            let known = longest.entry(flag).or_default();
+            *known = (*known).max(Duration::from_nanos(u64::try_from(shorter).unwrap_or_default()));
         }
+    }
+}
+
+/// Refuses Nodes without their Machines and Machines without their owners: Cluster API would make them a second time.
+fn check_machines(objects: &[Value]) -> anyhow::Result<()> {
+    let of_cluster_api = objects.iter().filter(|object| object.group() == CLUSTER_API);
+    let known: BTreeSet<_> =
+        of_cluster_api.map(|object| (object.kind(), namespace_of(object), object.name())).collect();
+    for object in objects.iter().filter(|object| !object.deleting()) {
+        if let Some((kind, namespace, name)) = owner_of(object)
+            && !known.contains(&(kind, namespace, name))
+        {
+            bail!(
+                "the manifests have {}, but not {}: add the {kind}s of the management cluster (kubectl get {}s -n \
+                 {namespace} -o yaml)",
+                title_of(object),
+                title(kind, namespace, name),
+                kind.to_lowercase()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns the Machine of a Node, or what owns a Machine or a MachineSet.
+fn owner_of(object: &Value) -> Option<(&str, &str, &str)> {
+    if object.kind() == "Node" {
+        let [namespace, machine] = MACHINE_OF.map(|annotation| object.annotation(annotation));
+        return Some(("Machine", namespace?, machine?));
+    }
+    let owner = object.controller().filter(|_| object.group() == CLUSTER_API)?;
+    let kind =
+        owner["kind"].as_str().filter(|kind| ["MachineSet", "MachineDeployment", "MachinePool"].contains(kind))?;
+    Some((kind, namespace_of(object), owner["name"].as_str()?))
+}
+
+/// Notes the objects that the manifests lack, and that others need.
+fn note_missing(objects: &[Value], not_simulated: &mut Vec<String>) {
+    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.kind() == kind);
+    let nodes: BTreeSet<&str> = of_kind("Node").map(Object::name).collect();
+    let is_lost = |pod: &&Value| node_of(pod).is_some_and(|node| !nodes.contains(node));
+    let lost: Vec<&Value> = of_kind("Pod").filter(is_lost).collect();
+    if let [first, ..] = lost.as_slice() {
+        not_simulated.push(format!(
+            "{} Pods on Nodes that the manifests lack, such as {} on {}: they are gone, and their controllers make \
+             others. Add these Nodes (kubectl get nodes -o yaml)",
+            lost.len(),
+            title_of(first),
+            node_of(first).unwrap_or_default()
+        ));
+    }
+    let claims: BTreeSet<(&str, &str)> =
+        of_kind("PersistentVolumeClaim").map(|claim| (namespace_of(claim), claim.name())).collect();
+    let lacks_claim = |pod: &&Value| {
+        let mut named = pod.list("/spec/volumes").iter().filter_map(|it| it.text("/persistentVolumeClaim/claimName"));
+        named.any(|claim| !claims.contains(&(namespace_of(pod), claim)))
+    };
+    let count = of_kind("Pod").filter(lacks_claim).count();
+    if count > 0 {
+        not_simulated.push(format!(
+            "the volumes of {count} Pods whose claims the manifests lack: Cluster Autoscaler finds no other Node for such \
+             Pods. Dump persistentvolumeclaims, persistentvolumes, storageclasses and csinodes, too"
+        ));
     }
 }
 
@@ -419,12 +767,9 @@ fn note_others(objects: &[Value], not_simulated: &mut Vec<String>) {
             not_simulated.push(format!("{count} × {kind}: its controller doesn't run here"));
         }
     }
-    let has_topology = |object: &&Value| object.kind() == "Cluster" && object.pointer("/spec/topology").is_some();
-    for cluster in objects.iter().filter(has_topology) {
-        not_simulated.push(format!(
-            "the topology of {}: node groups that Cluster API would make of it have to be in the manifests",
-            title_of(cluster)
-        ));
+    let is_static = |pod: &&Value| pod.kind() == "Pod" && pod.controller().is_some_and(|owner| owner["kind"] == "Node");
+    if let Some(pod) = objects.iter().find(is_static) {
+        not_simulated.push(format!("static Pods of new Nodes: they have none, such as {}", title_of(pod)));
     }
     let custom: BTreeSet<&str> = objects
         .iter()
@@ -437,12 +782,56 @@ fn note_others(objects: &[Value], not_simulated: &mut Vec<String>) {
     }
 }
 
+/// Notes what Cluster API would make of the Cluster's topology.
+fn note_topology(
+    objects: &[Value],
+    chosen: Option<&(String, String)>,
+    changed: &BTreeSet<GroupKey>,
+    not_simulated: &mut Vec<String>,
+) {
+    let is_chosen = |cluster: &&Value| {
+        cluster.kind() == "Cluster"
+            && cluster.group() == CLUSTER_API
+            && chosen.is_none_or(|(namespace, name)| namespace_of(cluster) == namespace && cluster.name() == name)
+    };
+    for cluster in objects.iter().filter(is_chosen) {
+        let lacking = lacking_workers(cluster, objects);
+        if !lacking.is_empty() {
+            not_simulated.push(format!(
+                "the topology of {}: what Cluster API would make of its workers {} has to be in the manifests",
+                title_of(cluster),
+                lacking.join(", ")
+            ));
+        }
+        if changed.contains(&key_of(cluster)) {
+            not_simulated.push(format!(
+                "the change of the topology of {}: change its MachineDeployments and MachinePools, too",
+                title_of(cluster)
+            ));
+        }
+    }
+}
+
+/// Returns the groups of a Cluster's topology that aren't in the manifests.
+fn lacking_workers<'a>(cluster: &'a Value, objects: &[Value]) -> Vec<&'a str> {
+    let is_of = |object: &&Value| {
+        namespace_of(object) == namespace_of(cluster) && object.text("/spec/clusterName") == Some(cluster.name())
+    };
+    let mut lacking = Vec::new();
+    for (list, label) in WORKERS {
+        let made: BTreeSet<&str> = objects.iter().filter(is_of).filter_map(|object| object.label(label)).collect();
+        let workers = cluster.list(list).iter().filter_map(|worker| worker["name"].as_str());
+        lacking.extend(workers.filter(|worker| !made.contains(worker)));
+    }
+    lacking
+}
+
 /// Makes the controllers of Pods that the manifests lack: without them Cluster Autoscaler moves no such Pod, and nothing
 /// would replace it.
-fn stand_in_for_owners(workload: &mut Vec<Value>, not_simulated: &mut Vec<String>) {
-    let uids: BTreeSet<&str> = workload.iter().map(Object::uid).collect();
+fn stand_in_for_owners(objects: &mut Vec<Value>, not_simulated: &mut Vec<String>) {
+    let uids: BTreeSet<&str> = objects.iter().map(Object::uid).collect();
     let mut missing: BTreeMap<(String, String, String), Vec<&Value>> = BTreeMap::new();
-    for pod in workload.iter().filter(|object| object.kind() == "Pod") {
+    for pod in objects.iter().filter(|object| object.kind() == "Pod") {
         let Some(owner) = pod.controller() else { continue };
         let field = |field: &str| owner[field].as_str().unwrap_or_default();
         if REPLICATED.contains(&field("kind")) && !uids.contains(field("uid")) {
@@ -450,21 +839,33 @@ fn stand_in_for_owners(workload: &mut Vec<Value>, not_simulated: &mut Vec<String
             missing.entry(key).or_default().push(pod);
         }
     }
-    let mut made = Vec::new();
+    let (mut made, mut alone, mut count) = (Vec::new(), Vec::new(), 0);
     for ((kind, namespace, name), pods) in &missing {
-        made.push(stand_in(kind, namespace, name, pods));
+        let mut one = stand_in(kind, namespace, name, pods);
+        let deployment = objects.iter().find(|object| is_deployment_of(object, pods[0]));
+        if let Some(deployment) = deployment.filter(|_| kind == "ReplicaSet") {
+            one["metadata"]["ownerReferences"] = json!([controlled_by(deployment)]);
+        } else {
+            alone.push(title_of(&one));
+            count += pods.len();
+        }
+        made.push(one);
     }
-    if !made.is_empty() {
-        let count: usize = missing.values().map(Vec::len).sum();
-        let examples: Vec<_> = made.iter().take(3).map(title_of).collect();
+    if !alone.is_empty() {
         not_simulated.push(format!(
             "changes of {} controllers that aren't in the manifests, such as {}: they are kept at the number of their \
              Pods ({count}). Dump daemonsets, deployments, replicasets, statefulsets and jobs, too",
-            made.len(),
-            examples.join(", ")
+            alone.len(),
+            alone.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ")
         ));
     }
-    workload.extend(made);
+    objects.extend(made);
+}
+
+fn is_deployment_of(object: &Value, pod: &Value) -> bool {
+    object.kind() == "Deployment"
+        && namespace_of(object) == namespace_of(pod)
+        && LabelSelector::of_object(&object["spec"]["selector"]).is_some_and(|selector| selector.matches(pod))
 }
 
 fn stand_in(kind: &str, namespace: &str, name: &str, pods: &[&Value]) -> Value {
@@ -631,6 +1032,238 @@ mod tests {
         assert_eq!(arranged.workload[0]["spec"]["replicas"], 7);
     }
 
+    /// What a manifest's Pods have more than the dump's, and the number of objects that stay.
+    #[rstest]
+    #[case::nothing(json!({}), 3)]
+    #[case::more(json!({"nodeSelector": {"disk": "ssd"}}), 1)]
+    #[case::less(json!({"tolerations": null}), 1)]
+    #[case::another_size(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": 2}}}]}), 1)]
+    fn a_manifest_after_the_dump_is_a_change(#[case] more: Value, #[case] stay: usize) {
+        let spec = |more: &Value| {
+            let mut spec = json!({"tolerations": [{"key": "a"}],
+                "containers": [{"name": "a", "resources": {"requests": {"cpu": 1}}}]});
+            json_patch::merge(&mut spec, more);
+            spec
+        };
+        let deployment = |metadata: Value, spec: Value| {
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                "spec": {"template": {"spec": spec}}})
+        };
+        let filled = json!({"dnsPolicy": "ClusterFirst",
+            "containers": [{"name": "a", "imagePullPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]});
+        let mut dump = vec![
+            deployment(json!({"name": "web", "namespace": "default", "uid": "d"}), spec(&filled)),
+            replica_set(),
+            pod("a", ("ReplicaSet", "web-1", "rs")),
+        ];
+        dump[0]["spec"]["replicas"] = json!(3);
+        for owned in &mut dump[1..] {
+            owned["metadata"]["namespace"] = json!("default");
+        }
+        dump.push(deployment(json!({"name": "web"}), spec(&more)));
+        let arranged = arrange(dump, &[], None, 1).unwrap();
+        assert_eq!(arranged.workload.len(), stay, "{:?}", names(&arranged.workload));
+        assert_eq!(arranged.workload[0]["spec"]["replicas"], 3);
+    }
+
+    #[test]
+    fn a_dump_after_a_manifest_is_refused() {
+        let mut manifest = deployment();
+        manifest.unset("/metadata/uid");
+        let error = arrange(vec![manifest, deployment()], &[], None, 1).unwrap_err().to_string();
+        assert!(error.contains("Deployment shop/web") && error.contains("pass the dump first"), "{error}");
+    }
+
+    fn group() -> Value {
+        json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+            "metadata": {"name": "batch", "namespace": "default", "uid": "g"},
+            "spec": {"clusterName": "prod", "template": {"spec": {
+                "infrastructureRef": {"kind": "DevMachineTemplate", "name": "batch"}}}}})
+    }
+
+    #[rstest]
+    #[case::max(
+        r#"{"metadata":{"annotations":{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size":"1"}}}"#,
+        false
+    )]
+    #[case::price(r#"{"metadata":{"annotations":{"capacity.capi-autoscaler-provider.io/price-per-hour":"1"}}}"#, false)]
+    #[case::capacity(r#"{"metadata":{"annotations":{"capacity.cluster-autoscaler.kubernetes.io/cpu":"8"}}}"#, true)]
+    #[case::labels(r#"{"spec":{"template":{"metadata":{"labels":{"disk":"ssd"}}}}}"#, true)]
+    fn new_nodes_differ_if_what_describes_them_has_changed(#[case] patch: &str, #[case] is_changed: bool) {
+        let expected: BTreeSet<_> = is_changed.then(|| key_of(&group())).into_iter().collect();
+        let change = Change::patch(&format!("md/batch={patch}")).unwrap();
+        assert_eq!(arrange(vec![group()], &[change], None, 1).unwrap().changed, expected);
+        let mut manifest = group();
+        json_patch::merge(&mut manifest, &serde_json::from_str(patch).unwrap());
+        manifest.unset("/metadata/uid");
+        assert_eq!(arrange(vec![group(), manifest], &[], None, 1).unwrap().changed, expected);
+    }
+
+    #[test]
+    fn new_nodes_differ_if_the_infrastructure_template_has_changed() {
+        let template = json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "DevMachineTemplate",
+            "metadata": {"name": "batch", "namespace": "default"}});
+        let change = Change::patch(r#"devmachinetemplates/batch={"status":{"capacity":{"cpu":"8"}}}"#).unwrap();
+        let arranged = arrange(vec![group(), template], &[change], None, 1).unwrap();
+        assert!(arranged.changed.contains(&key_of(&group())), "{:?}", arranged.changed);
+    }
+
+    #[test]
+    fn an_added_object_is_as_if_somebody_had_just_written_it() {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "train", "namespace": "shop", "uid": "j", "ownerReferences": [{"uid": "c"}]},
+            "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "j"}},
+                "template": {"metadata": {"labels": {"job-name": "train", "app": "x"}}, "spec": {}}},
+            "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+        });
+        let mut objects = Vec::new();
+        add(&mut objects, &[job, pod("a", ("Job", "train", "j"))], 2).unwrap();
+        assert_eq!(names(&objects), ["Job shop/train-1", "Pod shop/a-1", "Job shop/train-2", "Pod shop/a-2"]);
+        for object in &objects {
+            for place in ["/status", "/spec/nodeName", "/metadata/ownerReferences", "/metadata/uid"] {
+                assert!(object.pointer(place).is_none(), "{place}: {object}");
+            }
+        }
+        assert_eq!(objects[0]["spec"]["selector"]["matchLabels"], json!({}));
+        assert_eq!(objects[0]["spec"]["template"]["metadata"]["labels"], json!({"app": "x"}));
+    }
+
+    #[test]
+    fn generated_names_differ_and_objects_of_the_whole_cluster_are_added_once() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "a-", "namespace": "n"}});
+        let class =
+            json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}});
+        let mut objects = latest(vec![pod.clone(), pod.clone()]).unwrap().0;
+        assert_eq!(names(&objects), ["Pod n/a-1", "Pod n/a-2"]);
+        add(&mut objects, &[class, pod.clone(), pod], 2).unwrap();
+        let added = ["PriorityClass high", "Pod n/a-3", "Pod n/a-4", "Pod n/a-5", "Pod n/a-6"];
+        assert_eq!(names(&objects)[2..], added);
+    }
+
+    #[rstest]
+    #[case::suspended("batch/v1", "Job", json!({"suspend": true}), "it is suspended")]
+    #[case::no_replicas("apps/v1", "Deployment", json!({"replicas": 0}), "spec.replicas is 0")]
+    #[case::cron("batch/v1", "CronJob", json!({"jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}}),
+        "controller doesn't run here")]
+    #[case::of_another_group("batch.volcano.sh/v1alpha1", "Job",
+        json!({"tasks": [{"template": {"spec": {"containers": []}}}]}), "controller doesn't run here")]
+    fn an_added_object_that_makes_no_pod_is_an_error(
+        #[case] version: &str,
+        #[case] kind: &str,
+        #[case] spec: Value,
+        #[case] part: &str,
+    ) {
+        let metadata = json!({"name": "a", "namespace": "n"});
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        let error = add(&mut Vec::new(), &[object], 1).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{kind} n/a makes no Pod")) && error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn a_deployment_owns_the_pods_that_it_selects() {
+        let mut deployment = deployment();
+        deployment["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
+        let objects = vec![deployment, pod("a", ("ReplicaSet", "web-1", "gone"))];
+        let arranged = arrange(objects.clone(), &[], None, 1).unwrap();
+        assert_eq!(title_of(&arranged.workload[2]), "ReplicaSet shop/web-1");
+        assert_eq!(arranged.workload[2].controller().unwrap()["uid"], "d");
+        assert!(
+            !arranged.not_simulated.iter().any(|note| note.contains("controllers that")),
+            "{:?}",
+            arranged.not_simulated
+        );
+        let removed = arrange(objects, &[Change::remove("deploy/shop/web").unwrap()], None, 1).unwrap();
+        assert!(removed.workload.is_empty(), "{:?}", names(&removed.workload));
+    }
+
+    #[rstest]
+    #[case::machine(
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "annotations":
+            {"cluster.x-k8s.io/cluster-namespace": "team-a", "cluster.x-k8s.io/machine": "m"}}}),
+        "the manifests have Node a, but not Machine team-a/m: add the Machines"
+    )]
+    #[case::machine_set(
+        json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": "m", "namespace": "team-a",
+            "ownerReferences": [{"kind": "MachineSet", "name": "s", "uid": "1", "controller": true}]}}),
+        "the manifests have Machine team-a/m, but not MachineSet team-a/s: add the MachineSets"
+    )]
+    fn what_would_be_made_a_second_time_is_an_error(#[case] object: Value, #[case] message: &str) {
+        let error = arrange(vec![object], &[], None, 1).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+
+    #[test]
+    fn nodes_and_claims_that_pods_need_are_asked_for() {
+        let mut pod = pod("a", ("StatefulSet", "db", "s"));
+        pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]);
+        let notes = |objects: Vec<Value>| arrange(objects, &[], None, 1).unwrap().not_simulated.join("\n");
+        let said = notes(vec![pod.clone()]);
+        assert!(said.contains("1 Pods on Nodes that the manifests lack, such as Pod shop/a on node-1"), "{said}");
+        assert!(said.contains("the volumes of 1 Pods whose claims the manifests lack"), "{said}");
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "v", "namespace": "shop"}});
+        let said = notes(vec![pod, node, claim]);
+        assert!(!said.contains("the manifests lack"), "{said}");
+    }
+
+    #[test]
+    fn what_cluster_autoscaler_said_before_and_permissions_are_dropped() {
+        let status = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "s", "namespace": "n", "annotations": {UPDATED: "2026"}}});
+        let priorities = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "namespace": "n"}});
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "n"}});
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "system:node"}});
+        let arranged = arrange(vec![status, priorities, event, role], &[], None, 1).unwrap();
+        assert_eq!(names(&arranged.workload), ["ConfigMap n/p"]);
+    }
+
+    #[test]
+    fn a_topology_is_noted_if_its_groups_are_missing() {
+        let cluster = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": "prod", "namespace": "default", "uid": "c"},
+            "spec": {"topology": {"workers": {"machineDeployments": [{"name": "a"}, {"name": "b"}]}}}});
+        let mut made = group();
+        made["metadata"]["labels"] = json!({"topology.cluster.x-k8s.io/deployment-name": "a"});
+        let notes = |objects: Vec<Value>| arrange(objects, &[], None, 1).unwrap().not_simulated.join("\n");
+        let said = notes(vec![cluster.clone(), made.clone()]);
+        assert!(said.contains("the topology of Cluster default/prod") && said.contains("workers b has"), "{said}");
+        let mut other = made.clone();
+        other["metadata"] = json!({"name": "other", "namespace": "default",
+            "labels": {"topology.cluster.x-k8s.io/deployment-name": "b"}});
+        assert_eq!(notes(vec![cluster.clone(), made.clone(), other.clone()]), "");
+        let mut manifest = cluster.clone();
+        manifest.unset("/metadata/uid");
+        manifest["spec"]["topology"]["version"] = json!("v1.36.0");
+        let said = notes(vec![cluster, made, other, manifest]);
+        assert!(said.contains("the change of the topology of Cluster default/prod"), "{said}");
+    }
+
+    #[test]
+    fn a_folder_may_have_other_files_which_are_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("kustomization.yaml", "resources: [a.yaml]\n");
+        write("values.yaml", "replicas: 1\n");
+        write("a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n");
+        let mut notes = Vec::new();
+        let objects = read(&[folder.path().display().to_string()], &mut notes).unwrap();
+        assert_eq!(names(&objects), ["Pod a"]);
+        assert!(notes[0].starts_with("1 Kustomizations in") && notes[0].contains("kustomize build"), "{notes:?}");
+        assert!(notes[1].starts_with("1 documents in") && notes.len() == 2, "{notes:?}");
+    }
+
+    #[rstest]
+    #[case("priorityclasses/high", "PriorityClass", true)]
+    #[case("pc/high", "PriorityClass", true)]
+    #[case("pdb/high", "PodDisruptionBudget", true)]
+    #[case("rc/default/high", "ReplicationController", true)]
+    #[case("node/high", "NodeClass", false)]
+    fn kinds_have_plurals_and_short_names(#[case] text: &str, #[case] kind: &str, #[case] is: bool) {
+        assert_eq!(named(text).unwrap().is(&json!({"kind": kind, "metadata": {"name": "high"}})), is);
+    }
+
     #[test]
     fn several_clusters_need_a_choice() {
         let group = |cluster: &str| {
@@ -651,11 +1284,23 @@ mod tests {
             "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "20m",
             "cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold": "0.5",
         }}});
-        hasten(&mut group, 60);
+        let mut deployment = json!({"spec": {"template": {"metadata": {"annotations": {
+            "cluster-autoscaler.kubernetes.io/pod-scale-up-delay": "1h",
+        }}}}});
+        let mut longest = BTreeMap::new();
+        hasten(&mut group, 60, &mut longest);
+        hasten(&mut deployment, 60, &mut longest);
         assert_eq!(
             group["metadata"]["annotations"]["cluster.x-k8s.io/autoscaling-options-scaledownunneededtime"],
             "20s"
         );
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        assert_eq!(annotations["cluster-autoscaler.kubernetes.io/pod-scale-up-delay"], "1m");
+        let expected = [
+            ("new-pod-scale-up-delay", Duration::from_secs(60)),
+            ("scale-down-unneeded-time", Duration::from_secs(20)),
+        ];
+        assert_eq!(longest, BTreeMap::from(expected));
     }
 
     #[test]

@@ -283,8 +283,15 @@ pub(crate) fn pending(state: &State) -> Vec<&Arc<Value>> {
     state.pods.iter().filter(|pod| is_pending(pod)).collect()
 }
 
+/// Returns the uids of the Pods that are Pending in the manifests, without a Node. Only a dump says so: a manifest in
+/// Git has no status.
+pub(crate) fn pending_before(objects: &[Value]) -> BTreeSet<String> {
+    let was_pending = |pod: &&Value| pod.kind() == "Pod" && is_pending(pod) && pod["status"]["phase"] == "Pending";
+    objects.iter().filter(was_pending).map(|pod| pod.uid().to_owned()).collect()
+}
+
 /// The annotation that changes with each loop.
-const UPDATED: &str = "cluster-autoscaler.kubernetes.io/last-updated";
+pub(crate) const UPDATED: &str = "cluster-autoscaler.kubernetes.io/last-updated";
 
 /// The status after the last loop.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -391,6 +398,21 @@ mod tests {
         assert_eq!(observer.verdict(&pod("a")), Some("it can't"));
         assert!(observer.look(&api, &state, &Groups::default()).is_empty());
         assert_eq!(pending(&state).len(), 2);
+    }
+
+    #[test]
+    fn pods_are_pending_before_if_a_dump_says_so() {
+        let pod = |uid: &str, more: &Value| {
+            let mut pod = json!({"kind": "Pod", "metadata": {"name": uid, "uid": uid}, "spec": {}});
+            json_patch::merge(&mut pod, more);
+            pod
+        };
+        let pods = [
+            pod("dumped", &json!({"status": {"phase": "Pending"}})),
+            pod("on a Node", &json!({"spec": {"nodeName": "a"}, "status": {"phase": "Pending"}})),
+            pod("new", &json!({})),
+        ];
+        assert_eq!(pending_before(&pods), BTreeSet::from(["dumped".to_owned()]));
     }
 
     fn map(updated: &str, status: &str) -> Value {

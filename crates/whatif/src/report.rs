@@ -1,6 +1,9 @@
 //! What a run has found: a timeline and tables for people, and the same as JSON.
 
-use std::fmt::Write as _;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use serde::Serialize;
 
@@ -25,6 +28,8 @@ pub struct Report {
     pub ended: Ended,
     /// The node groups.
     pub groups: Vec<Group>,
+    /// What could be a node group and isn't one.
+    pub excluded: Vec<Excluded>,
     /// The number of Pods that have a Node.
     pub running: usize,
     /// The number of Pods that have ended.
@@ -69,6 +74,16 @@ pub struct Group {
     pub price_per_hour: Option<f64>,
 }
 
+/// A MachineDeployment, MachineSet or MachinePool that isn't a node group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Excluded {
+    /// The id that it would have.
+    pub id: String,
+    /// Why it isn't one, and what to do.
+    pub reason: String,
+}
+
 /// Pods of one owner that have no Node, for the same reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,12 +92,44 @@ pub struct Pending {
     pub of: String,
     /// The Pods.
     pub pods: Vec<String>,
+    /// Whether they were Pending in the manifests already.
+    pub was_pending: bool,
     /// What Cluster Autoscaler said of them last.
     pub autoscaler: Option<String>,
     /// What the scheduler said.
     pub scheduler: Option<String>,
-    /// What they need that isn't simulated.
+    /// What they need that isn't simulated: the scheduler here leaves them out.
     pub not_simulated: Vec<String>,
+}
+
+/// The answer to the question whether all Pods fit, from the best to the worst.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Answer {
+    /// All Pods have a Node, except those that were Pending already.
+    Yes,
+    /// That isn't known of Pods that only the scheduler here leaves out.
+    Unknown,
+    /// Pods stay without a Node.
+    No,
+}
+
+impl Pending {
+    fn answer(&self) -> Answer {
+        match (self.was_pending, self.not_simulated.is_empty()) {
+            (true, _) => Answer::Yes,
+            (false, true) => Answer::No,
+            (false, false) => Answer::Unknown,
+        }
+    }
+
+    /// Returns why these Pods are no failure, for people.
+    fn remark(&self) -> Option<&'static str> {
+        match self.answer() {
+            Answer::Yes => Some("Pending in the manifests already"),
+            Answer::Unknown => Some("there is no answer for these Pods: use --scheduler"),
+            Answer::No => None,
+        }
+    }
 }
 
 /// A Node that went.
@@ -121,15 +168,21 @@ pub fn clock(seconds: u64) -> String {
 }
 
 impl Report {
-    /// Returns true if no Pod is left without a Node.
-    pub fn all_run(&self) -> bool {
-        self.pending.is_empty()
+    /// Returns whether all Pods fit that weren't Pending already.
+    pub fn answer(&self) -> Answer {
+        self.pending.iter().map(Pending::answer).max().unwrap_or(Answer::Yes)
     }
 
     /// Returns what comes after the timeline, for people.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.write_groups(&mut text);
+        if !self.excluded.is_empty() {
+            let _ = writeln!(text, "\nNo node groups:");
+            for excluded in &self.excluded {
+                let _ = writeln!(text, "  {}: {}", excluded.id, excluded.reason);
+            }
+        }
         self.write_pods(&mut text);
         if !self.removed.is_empty() {
             let _ = writeln!(text, "\nNodes that went:");
@@ -143,7 +196,7 @@ impl Report {
         }
         let ended = match self.ended {
             Ended::Quiet => "nothing moved any more",
-            Ended::Until => "--until was over; something may still have moved",
+            Ended::Until => "--until was over; something may still move, and the exit code is for the Pods as of now",
         };
         let _ = writeln!(text, "\nEnded after {} of simulated time: {ended}.", clock(self.seconds));
         if !self.not_simulated.is_empty() {
@@ -171,21 +224,21 @@ impl Report {
             }
             let mut row = vec![group.id.clone(), bounds, size];
             if has_prices {
-                let cost = |size: i64| group.price_per_hour.map_or("?".to_owned(), |price| money(price, size));
-                row.push(change(cost(group.before), cost(group.after)));
+                let money =
+                    |size| group.price_per_hour.map_or("?".to_owned(), |price| format!("{:.3}", cost(price, size)));
+                row.push(change(money(group.before), money(group.after)));
             }
             rows.push(row);
         }
         if has_prices {
             let total = |size: fn(&Group) -> i64| {
-                let priced = self.groups.iter().filter_map(|group| Some((group.price_per_hour?, size(group))));
-                format!(
-                    "{:.3}",
-                    priced.map(|(price, size)| price * f64::from(i32::try_from(size).unwrap_or(i32::MAX))).sum::<f64>()
-                )
+                let priced = self.groups.iter().filter_map(|group| Some(cost(group.price_per_hour?, size(group))));
+                let is_unknown = |group: &Group| group.price_per_hour.is_none() && size(group) > 0;
+                let more = if self.groups.iter().any(is_unknown) { " + ?" } else { "" };
+                format!("{:.3}{more}", priced.sum::<f64>())
             };
-            let cost = change(total(|group| group.before), total(|group| group.after));
-            rows.push(vec!["all".to_owned(), String::new(), String::new(), cost]);
+            let money = change(total(|group| group.before), total(|group| group.after));
+            rows.push(vec!["all".to_owned(), String::new(), String::new(), money]);
         }
         write_table(text, &rows);
     }
@@ -204,6 +257,9 @@ impl Report {
             for what in &pending.not_simulated {
                 let _ = writeln!(text, "    not simulated: {what}");
             }
+            if let Some(remark) = pending.remark() {
+                let _ = writeln!(text, "    {remark}");
+            }
             if let Some(words) = &pending.autoscaler {
                 let _ = writeln!(text, "    Cluster Autoscaler: {words}");
             }
@@ -215,48 +271,74 @@ impl Report {
 
     /// Returns what another run decided otherwise, for people; nothing if it decided the same.
     pub fn differences(&self, other: &Self) -> Vec<String> {
+        let ids: BTreeSet<&str> = self.groups.iter().chain(&other.groups).map(|group| group.id.as_str()).collect();
         let mut differences = Vec::new();
-        for group in &self.groups {
-            let after = other.groups.iter().find(|known| known.id == group.id).map(|known| known.after);
-            if after != Some(group.after) {
-                let after = after.map_or_else(|| "none".to_owned(), |after| after.to_string());
-                differences.push(format!("{}: size {} and {after}", group.id, group.after));
+        for id in ids {
+            let (ours, theirs) = (self.course_of(id), other.course_of(id));
+            if ours != theirs {
+                differences.push(format!("{id}: {ours} and {theirs}"));
             }
         }
-        let names = |report: &Self| {
-            let mut names: Vec<String> =
-                report.pending.iter().map(|pending| format!("{} × {}", pending.pods.len(), pending.of)).collect();
-            names.sort();
-            names
-        };
-        let (ours, theirs) = (names(self), names(other));
+        let (ours, theirs) = (self.pending_by_owner(), other.pending_by_owner());
         if ours != theirs {
-            let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            differences.push(format!("Pods without a Node: {} and {}", list(&ours), list(&theirs)));
+            differences.push(format!("Pods without a Node: {ours} and {theirs}"));
         }
         differences
     }
+
+    /// Returns what became of a group, for people. Jobs end, so that its size alone may be as before.
+    fn course_of(&self, id: &str) -> String {
+        let Some(group) = self.groups.iter().find(|group| group.id == id) else { return "no group".to_owned() };
+        let gone = self.removed.iter().filter(|removed| removed.group.as_deref() == Some(id)).count();
+        format!("size {} ({} at most, {gone} gone)", group.after, group.most)
+    }
+
+    fn pending_by_owner(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for pending in &self.pending {
+            *counts.entry(&pending.of).or_default() += pending.pods.len();
+        }
+        let counts: Vec<_> = counts.iter().map(|(of, count)| format!("{count} × {of}")).collect();
+        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    }
 }
 
-/// Returns reports as tests in the format of JUnit: one that fails for each owner of Pods without a Node, and one that
-/// doesn't for all others.
+/// Two reports, with what they decide differently.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Compared<'a> {
+    schema_version: u32,
+    differences: Vec<String>,
+    reports: [&'a Report; 2],
+}
+
+/// Returns a report as JSON, or two with their differences.
+pub fn json(reports: &[Report]) -> serde_json::Result<String> {
+    let [one, other] = reports else { return serde_json::to_string_pretty(&reports.first()) };
+    let differences = one.differences(other);
+    let compared = Compared { schema_version: SCHEMA_VERSION, differences, reports: [one, other] };
+    serde_json::to_string_pretty(&compared)
+}
+
+/// Returns reports as tests in the format of JUnit: one for each owner of Pods without a Node, which fails, or is
+/// skipped if they don't count or have no answer, and one that passes for all others.
 pub fn junit(reports: &[Report]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for report in reports {
-        let (name, failures) = (escape(&format!("Cluster Autoscaler {}", report.autoscaler)), report.pending.len());
-        let tests = failures + 1;
-        let _ = writeln!(text, "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\">");
+        let name = escape(&format!("Cluster Autoscaler {}", report.autoscaler));
+        let failures = report.pending.iter().filter(|pending| pending.remark().is_none()).count();
+        let (tests, skipped) = (report.pending.len() + 1, report.pending.len() - failures);
+        let counts = format!("tests=\"{tests}\" failures=\"{failures}\" skipped=\"{skipped}\"");
+        let _ = writeln!(text, "  <testsuite name=\"{name}\" {counts}>");
         let _ = writeln!(text, "    <testcase classname=\"whatif\" name=\"{} Pods have a Node\"/>", report.running);
         for pending in &report.pending {
-            let words = [pending.autoscaler.as_deref(), pending.scheduler.as_deref()].into_iter().flatten();
+            let remark = pending.remark();
+            let words = [remark, pending.autoscaler.as_deref(), pending.scheduler.as_deref()].into_iter().flatten();
             let why = words.chain(pending.not_simulated.iter().map(String::as_str)).collect::<Vec<_>>().join("; ");
+            let (why, pods) = (escape(&why), escape(&pending.pods.join("\n")));
+            let element = if remark.is_some() { "skipped" } else { "failure" };
             let _ = writeln!(text, "    <testcase classname=\"whatif\" name=\"{}\">", escape(&pending.of));
-            let _ = writeln!(
-                text,
-                "      <failure message=\"{}\">{}</failure>",
-                escape(&why),
-                escape(&pending.pods.join("\n"))
-            );
+            let _ = writeln!(text, "      <{element} message=\"{why}\">{pods}</{element}>");
             text.push_str("    </testcase>\n");
         }
         text.push_str("  </testsuite>\n");
@@ -271,8 +353,8 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn money(price: f64, size: i64) -> String {
-    format!("{:.3}", price * f64::from(i32::try_from(size).unwrap_or(i32::MAX)))
+fn cost(price: f64, size: i64) -> f64 {
+    price * f64::from(i32::try_from(size).unwrap_or(i32::MAX))
 }
 
 fn write_table(text: &mut String, rows: &[Vec<String>]) {
@@ -287,6 +369,8 @@ fn write_table(text: &mut String, rows: &[Vec<String>]) {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn report() -> Report {
@@ -307,11 +391,13 @@ mod tests {
             seconds: 3725,
             ended: Ended::Quiet,
             groups: vec![group("MachineDeployment/a/b", 1, 3, Some(0.5)), group("MachineSet/a/c", 2, 2, None)],
+            excluded: vec![Excluded { id: "MachineDeployment/a/d".to_owned(), reason: "it is paused".to_owned() }],
             running: 4,
             finished: 0,
             pending: vec![Pending {
                 of: "Job a/train".to_owned(),
                 pods: vec!["a/train-1".to_owned(), "a/train-2".to_owned()],
+                was_pending: false,
                 autoscaler: Some("1 max node group size reached".to_owned()),
                 scheduler: None,
                 not_simulated: Vec::new(),
@@ -328,7 +414,10 @@ mod tests {
 group                  bounds  size          per hour
 MachineDeployment/a/b  0..10   1 → 3         0.500 → 1.500
 MachineSet/a/c         0..10   2, 3 at most  ?
-all                                          0.500 → 1.500
+all                                          0.500 + ? → 1.500 + ?
+
+No node groups:
+  MachineDeployment/a/d: it is paused
 
 4 of 6 Pods have a Node.
 
@@ -349,7 +438,8 @@ Not simulated:
         let mut report = report();
         report.pending[0].scheduler = Some("a < b".to_owned());
         let text = junit(&[report]);
-        assert!(text.contains("<testsuite name=\"Cluster Autoscaler 1.36.1\" tests=\"2\" failures=\"1\">"), "{text}");
+        let suite = "<testsuite name=\"Cluster Autoscaler 1.36.1\" tests=\"2\" failures=\"1\" skipped=\"0\">";
+        assert!(text.contains(suite), "{text}");
         assert!(
             text.contains(
                 "<failure message=\"1 max node group size reached; a &lt; b\">a/train-1\na/train-2</failure>"
@@ -358,15 +448,81 @@ Not simulated:
         );
     }
 
+    #[rstest]
+    #[case::of_this_change(false, &[], Answer::No, "<failure message=\"1 max node group size reached\">a/train-1")]
+    #[case::of_before(true, &[], Answer::Yes, "<skipped message=\"Pending in the manifests already; 1 max")]
+    #[case::left_out(
+        false, &["volumes"], Answer::Unknown, "<skipped message=\"there is no answer for these Pods: use --scheduler; 1"
+    )]
+    #[case::left_out_before(true, &["volumes"], Answer::Yes, "<skipped message=\"Pending in the manifests already; 1")]
+    fn pods_that_waited_before_or_are_left_out_are_no_failures(
+        #[case] was_pending: bool,
+        #[case] not_simulated: &[&str],
+        #[case] answer: Answer,
+        #[case] part: &str,
+    ) {
+        let mut report = report();
+        report.pending[0].was_pending = was_pending;
+        report.pending[0].not_simulated = not_simulated.iter().map(|&what| what.to_owned()).collect();
+        assert_eq!(report.answer(), answer);
+        let remark = report.pending[0].remark().map(|remark| format!("\n    {remark}\n")).unwrap_or_default();
+        assert!(report.text().contains(&remark), "{}", report.text());
+        let text = junit(&[report]);
+        assert!(text.contains(part), "{text}");
+    }
+
     #[test]
-    fn differences_are_sizes_and_pods_without_a_node() {
+    fn the_worst_of_all_pods_is_the_answer() {
+        let mut report = report();
+        report.pending.push(Pending { was_pending: true, ..report.pending[0].clone() });
+        report.pending.push(Pending { not_simulated: vec!["volumes".to_owned()], ..report.pending[0].clone() });
+        assert_eq!(report.answer(), Answer::No);
+        report.pending.remove(0);
+        assert_eq!(report.answer(), Answer::Unknown);
+        report.pending.clear();
+        assert_eq!(report.answer(), Answer::Yes);
+    }
+
+    #[test]
+    fn differences_are_sizes_nodes_that_went_and_pods_without_a_node() {
         let (one, mut other) = (report(), report());
         assert!(one.differences(&other).is_empty());
         other.groups[0].after = 4;
         other.pending.clear();
         assert_eq!(
             one.differences(&other),
-            ["MachineDeployment/a/b: size 3 and 4", "Pods without a Node: 2 × Job a/train and none"]
+            [
+                "MachineDeployment/a/b: size 3 (3 at most, 0 gone) and size 4 (3 at most, 0 gone)",
+                "Pods without a Node: 2 × Job a/train and none"
+            ]
         );
+    }
+
+    #[test]
+    fn groups_that_end_at_the_same_size_differ_by_what_was_in_between() {
+        let (one, mut other) = (report(), report());
+        other.groups[0].most = 5;
+        let removed = Removed { node: "c-1".to_owned(), group: Some("MachineSet/a/c".to_owned()), reason: None };
+        other.removed = vec![removed.clone(), removed];
+        other.groups.push(Group { id: "MachineSet/a/d".to_owned(), ..other.groups[1].clone() });
+        assert_eq!(
+            one.differences(&other),
+            [
+                "MachineDeployment/a/b: size 3 (3 at most, 0 gone) and size 3 (5 at most, 0 gone)",
+                "MachineSet/a/c: size 2 (3 at most, 0 gone) and size 2 (3 at most, 2 gone)",
+                "MachineSet/a/d: no group and size 2 (3 at most, 0 gone)",
+            ]
+        );
+    }
+
+    #[test]
+    fn two_reports_are_json_with_their_differences() {
+        let (one, mut other) = (report(), report());
+        other.groups[0].most = 5;
+        let parsed = |reports: &[Report]| serde_json::from_str::<serde_json::Value>(&json(reports).unwrap()).unwrap();
+        assert_eq!(parsed(std::slice::from_ref(&one))["pending"][0]["wasPending"], false);
+        let both = parsed(&[one, other]);
+        assert_eq!(both["differences"].as_array().unwrap().len(), 1, "{both}");
+        assert_eq!(both["reports"][1]["groups"][0]["most"], 5);
     }
 }

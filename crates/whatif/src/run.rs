@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use app::{App, Config, IndexConfig};
 use connect::{Source, WorkloadSource};
-use page::state::{CheckState, Selection};
+use page::state::{CheckState, LeftOutObject, Selection};
 use rules::{Rules, Scope, ScopeSpec};
 use sandbox::{
     Contract, GroupKey, Models, Object, Sandbox, SandboxOptions, Settings, Times,
@@ -29,10 +29,10 @@ use crate::{
     manifests::{self, Change, Manifests},
     observer::{self, Observer, Status, digest},
     process::{Process, start_autoscaler, start_scheduler},
-    report::{Ended, Entry, Group, Pending, Report, SCHEMA_VERSION, clock},
+    report::{Ended, Entry, Excluded, Group, Pending, Report, SCHEMA_VERSION, clock},
     scheduler::{self, Scheduler},
     state::{State, is_finished, is_ready, node_of, title, title_of},
-    workloads::{DURATION, Priorities, Workloads},
+    workloads::{DURATION, Priorities, Workloads, starting},
 };
 
 /// The longest wait for the program, and for the first loop of Cluster Autoscaler, which lists everything first.
@@ -50,6 +50,16 @@ const QUIET_LOOPS: u64 = 3;
 const FIXED_WAIT: Duration = Duration::from_secs(3);
 /// Cluster Autoscaler's fixed waits while it drains a Node, which nothing shortens.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
+/// The flags of its other waits while it drains a Node, which come one after another.
+const DRAIN_WAITS: [&str; 4] = [
+    "max-pod-eviction-time",
+    "node-delete-delay-after-taint",
+    "node-deletion-batcher-interval",
+    "node-deletion-delay-timeout",
+];
+/// The flags of its waits for the next removal of a Node, which pass at the same time.
+const DELAYS: [&str; 3] =
+    ["scale-down-delay-after-add", "scale-down-delay-after-delete", "scale-down-delay-after-failure"];
 /// The taint of a Node that Cluster Autoscaler is about to remove.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
@@ -107,9 +117,11 @@ type Say<'a> = &'a mut (dyn FnMut(Progress) + Send);
 /// Runs Cluster Autoscaler on the manifests until nothing moves.
 pub async fn run(options: &Options, say: Say<'_>) -> anyhow::Result<Report> {
     let flags = Flags::new(&options.flags, options.speed)?;
-    let objects = manifests::read(&options.manifests)?;
+    let mut passed_over = Vec::new();
+    let objects = manifests::read(&options.manifests, &mut passed_over)?;
     let cluster = options.cluster.clone().or_else(|| only_cluster(&flags.scope));
     let mut manifests = manifests::arrange(objects, &options.changes, cluster.as_deref(), options.speed)?;
+    manifests.not_simulated.extend(passed_over);
     let priorities = Priorities::of(&manifests.workload);
     for pod in manifests.workload.iter_mut().filter(|object| object.kind() == "Pod") {
         priorities.admit(pod);
@@ -184,13 +196,8 @@ impl Clusters {
             }
         };
         timeout(PATIENCE, refreshed).await.context("the program isn't in sync with the APIs in memory")?;
-        let selection = Selection { instances: false, group: None };
         let all_known = async {
-            loop {
-                let state = self.program.state().only().map(|source| source.read(&selection)).unwrap_or_default();
-                if state.head.checks.iter().all(|check| check.state == CheckState::Ready) {
-                    return;
-                }
+            while !self.program_state().head.checks.iter().all(|check| check.state == CheckState::Ready) {
                 tokio::time::sleep(PAUSES.1).await;
             }
         };
@@ -198,6 +205,21 @@ impl Clusters {
         let _ = timeout(TEMPLATES_PATIENCE, all_known).await;
         // The groups that depend on templates are known from the next Refresh on.
         self.caller.refresh().await.context("the program isn't in sync with the APIs in memory")
+    }
+
+    fn program_state(&self) -> page::state::State {
+        let selection = Selection { instances: false, group: None };
+        self.program.state().only().map(|source| source.read(&selection)).unwrap_or_default()
+    }
+
+    /// Returns what the program doesn't serve as a group, with its reasons.
+    fn excluded(&self) -> Vec<Excluded> {
+        let left_out = self.program_state().left_out.into_iter().filter(|it| it.reason != LeftOutObject::OWNED);
+        let excluded = |LeftOutObject { id, message, problems, .. }| {
+            let problems = problems.into_iter().map(|problem| problem.message);
+            Excluded { id, reason: [message].into_iter().chain(problems).collect::<Vec<_>>().join("; ") }
+        };
+        left_out.map(excluded).collect()
     }
 
     fn workload(&self) -> &Api {
@@ -223,6 +245,7 @@ impl Clusters {
     async fn complete(
         &self,
         options: &Options,
+        changed: &BTreeSet<GroupKey>,
         not_simulated: &mut Vec<String>,
     ) -> anyhow::Result<BTreeMap<String, Served>> {
         let state = self.state();
@@ -235,9 +258,8 @@ impl Clusters {
             );
         }
         let served = groups::served(&self.caller).await?;
-        let patched = patched_groups(&options.changes, &groups);
         let (models, notes) =
-            groups::models(&groups, &state.nodes, &served, &patched, options.machine_time, options.speed)?;
+            groups::models(&groups, &state.nodes, &served, changed, options.machine_time, options.speed)?;
         not_simulated.extend(notes);
         self.sandbox.simulation().set_models(models);
         self.sandbox.simulation().settle().await;
@@ -253,8 +275,10 @@ impl Clusters {
         options: &Options,
         say: Say<'_>,
     ) -> anyhow::Result<Report> {
+        let was_pending = observer::pending_before(&manifests.workload);
         let mut not_simulated = manifests.not_simulated;
-        let served = self.complete(options, &mut not_simulated).await?;
+        not_simulated.extend(starting(&manifests.workload));
+        let served = self.complete(options, &manifests.changed, &mut not_simulated).await?;
         let logs = match &options.logs {
             Some(logs) => {
                 std::fs::create_dir_all(logs).with_context(|| format!("can't make {}", logs.display()))?;
@@ -276,6 +300,9 @@ impl Clusters {
             flags,
             options,
             before: groups.sizes.clone(),
+            was_pending,
+            excluded: self.excluded(),
+            waits: manifests.waits,
             observer: Observer::new(&state, &groups),
             workloads: Workloads::new(options.speed, priorities),
             scheduling,
@@ -338,18 +365,6 @@ fn driver_settings(flags: &Flags) -> DriverSettings {
     }
 }
 
-/// Returns the groups that the changes patch: their Nodes to come aren't like those that they have.
-fn patched_groups(changes: &[Change], groups: &Groups) -> BTreeSet<GroupKey> {
-    let patched = changes.iter().filter_map(|change| match change {
-        Change::Patch(named, _) => Some(named),
-        Change::Add { .. } | Change::Remove(_) => None,
-    });
-    let is_of = |named: &manifests::Named, (kind, namespace, name): &GroupKey| {
-        named.kind.trim_end_matches('s') == kind.to_lowercase() && named.name == *name && named.namespace == *namespace
-    };
-    patched.flat_map(|named| groups.sizes.keys().filter(move |group| is_of(named, group)).cloned()).collect()
-}
-
 enum Scheduling {
     Here(Scheduler),
     Binary(Process),
@@ -378,14 +393,20 @@ struct Moved {
     loops: u64,
 }
 
-/// The owner of pending Pods, the words of Cluster Autoscaler and of the scheduler, and what isn't simulated.
-type Reasons = (String, Option<String>, Option<String>, Vec<String>);
+/// The owner of pending Pods, whether they were pending before, the words of Cluster Autoscaler and of the scheduler,
+/// and what isn't simulated.
+type Reasons = (String, bool, Option<String>, Option<String>, Vec<String>);
 
 struct Scene<'a> {
     clusters: &'a Clusters,
     flags: &'a Flags,
     options: &'a Options,
     before: BTreeMap<GroupKey, i64>,
+    /// The Pods that were Pending in the manifests, by their uids.
+    was_pending: BTreeSet<String>,
+    excluded: Vec<Excluded>,
+    /// The longest times that annotations state, by the flags for the same.
+    waits: BTreeMap<&'static str, Duration>,
     observer: Observer,
     workloads: Workloads,
     scheduling: Scheduling,
@@ -518,20 +539,28 @@ impl Scene<'_> {
             return false;
         }
         let scans = self.flags.scan() * 3;
-        let mut needed = FIXED_WAIT + scans + self.flags.wait("unremovable-node-recheck-timeout");
+        let mut needed = FIXED_WAIT + scans + self.wait("unremovable-node-recheck-timeout");
+        if !observer::pending(state).is_empty() {
+            needed += self.wait("new-pod-scale-up-delay") + self.wait("pending-pods-batching-timeout");
+        }
         if self.has_candidates() {
-            let unneeded = self.longest_unneeded(state);
-            needed += unneeded + self.flags.wait("scale-down-delay-after-add");
+            let delays = DELAYS.map(|flag| self.wait(flag));
+            needed += self.longest_unneeded(state) + delays.into_iter().max().unwrap_or_default();
         }
         let is_drained =
             |node: &Arc<Value>| node.list("/spec/taints").iter().any(|taint| taint["key"] == TO_BE_DELETED);
         if state.nodes.iter().any(is_drained) {
-            needed += DRAIN_WAIT;
+            needed += DRAIN_WAIT + DRAIN_WAITS.map(|flag| self.wait(flag)).into_iter().sum::<Duration>();
         }
         if groups.in_motion(&state.nodes) > 0 {
-            needed += self.flags.wait("max-node-provision-time");
+            needed += self.wait("max-node-provision-time").max(self.wait("max-node-startup-time"));
         }
         waited >= needed
+    }
+
+    /// Returns how long Cluster Autoscaler waits at most: as its flag says, or an annotation where that is longer.
+    fn wait(&self, flag: &str) -> Duration {
+        self.flags.wait(flag).max(self.waits.get(flag).copied().unwrap_or_default())
     }
 
     fn has_candidates(&self) -> bool {
@@ -543,11 +572,11 @@ impl Scene<'_> {
 
     /// Returns the longest time for which a Node must be unneeded.
     fn longest_unneeded(&self, state: &State) -> Duration {
-        let unneeded = self.flags.wait("scale-down-unneeded-time");
+        let unneeded = self.wait("scale-down-unneeded-time");
         if state.nodes.iter().all(|node| is_ready(node)) {
             return unneeded;
         }
-        unneeded.max(self.flags.wait("scale-down-unready-time"))
+        unneeded.max(self.wait("scale-down-unready-time"))
     }
 
     async fn report(&mut self, ended: Ended, served: BTreeMap<String, Served>, not_simulated: Vec<String>) -> Report {
@@ -577,6 +606,7 @@ impl Scene<'_> {
             seconds: self.simulated(Instant::now()).as_secs(),
             ended,
             groups: rows,
+            excluded: self.excluded.clone(),
             running,
             finished,
             pending,
@@ -615,11 +645,14 @@ impl Scene<'_> {
                     "said nothing of it: it may hold that the Pod fits a Node, where the scheduler doesn't".to_owned()
                 })
             });
-            rows.entry((of, verdict, said, beyond)).or_default().push(format!("{}/{}", pod.namespace(), pod.name()));
+            let was_pending = self.was_pending.contains(pod.uid());
+            let reasons = (of, was_pending, verdict, said, beyond);
+            rows.entry(reasons).or_default().push(format!("{}/{}", pod.namespace(), pod.name()));
         }
-        let row = |((of, autoscaler, scheduler, not_simulated), pods)| Pending {
+        let row = |((of, was_pending, autoscaler, scheduler, not_simulated), pods)| Pending {
             of,
             pods,
+            was_pending,
             autoscaler,
             scheduler,
             not_simulated,

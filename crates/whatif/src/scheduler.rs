@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
@@ -48,6 +49,8 @@ pub(crate) struct Scheduler {
 struct PodFacts {
     needs: Result<PodNeeds, String>,
     ports: BTreeSet<(String, i64)>,
+    /// The same for Pods with the same needs and ports.
+    likeness: u64,
     /// What it needs beyond the scheduler's rules.
     beyond: Vec<&'static str>,
     /// The namespaces and selectors of the Pods that it keeps off its Node or zone.
@@ -81,17 +84,15 @@ impl Scheduler {
         });
         let mut free = self.free(state);
         let keep_off = self.keep_off(state);
-        // Pods of one controller that find no Node are looked at once.
-        let mut in_vain: HashMap<String, String> = HashMap::new();
+        // Of equal Pods that find no Node one is looked at: what is free only becomes less.
+        let mut in_vain: HashMap<u64, String> = HashMap::new();
         let pods = Resource::core("pods");
         for pod in pending {
             let facts = self.pod(pod);
             if !facts.beyond.is_empty() || is_kept_off(pod, &keep_off) {
                 continue;
             }
-            let owner = pod.controller().and_then(|owner| owner["uid"].as_str()).unwrap_or_else(|| pod.uid());
-            let owner = format!("{owner} {}", pod["spec"]["priority"]);
-            let why = match (&facts.needs, in_vain.get(&owner)) {
+            let why = match (&facts.needs, in_vain.get(&facts.likeness)) {
                 (Err(why), _) | (Ok(_), Some(why)) => why.clone(),
                 (Ok(needs), None) => match place(needs, &facts.ports, &mut free) {
                     Ok(node) => {
@@ -108,7 +109,7 @@ impl Scheduler {
                 "lastTransitionTime": time_of(workload),
             });
             set_condition(workload, &pods, pod, &condition, None);
-            in_vain.insert(owner, why);
+            in_vain.insert(facts.likeness, why);
         }
     }
 
@@ -289,20 +290,16 @@ fn score(needs: &PodNeeds, free: &Free) -> f64 {
 
 impl PodFacts {
     fn read(pod: &Value) -> Self {
-        match PodSpec::deserialize(&pod["spec"]) {
-            Ok(spec) => Self {
-                needs: PodNeeds::try_from(&spec).map_err(|error| error.to_string()),
-                ports: ports(&spec),
-                beyond: beyond(&spec),
-                keeps_off: keeps_off(pod),
-            },
-            Err(error) => Self {
-                needs: Err(format!("its spec can't be read: {error}")),
-                ports: BTreeSet::new(),
-                beyond: Vec::new(),
-                keeps_off: Vec::new(),
-            },
-        }
+        let (needs, ports, beyond, keeps_off) = match PodSpec::deserialize(&pod["spec"]) {
+            Ok(spec) => {
+                let needs = PodNeeds::try_from(&spec).map_err(|error| error.to_string());
+                (needs, ports(&spec), beyond(&spec), keeps_off(pod))
+            }
+            Err(error) => (Err(format!("its spec can't be read: {error}")), BTreeSet::new(), Vec::new(), Vec::new()),
+        };
+        let mut hasher = DefaultHasher::new();
+        format!("{needs:?} {ports:?}").hash(&mut hasher);
+        Self { needs, ports, likeness: hasher.finish(), beyond, keeps_off }
     }
 }
 
@@ -512,5 +509,37 @@ mod tests {
                 {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
         let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "1", &keeps), pod("b", "1", &json!({}))]);
         assert_eq!(found["b"], "left out");
+    }
+
+    /// Returns a Pod with an owner that it shares with others.
+    fn owned(name: &str, cpu: &str, more: &Value) -> Value {
+        let mut pod = pod(name, cpu, more);
+        pod["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1", "controller": true}]);
+        pod
+    }
+
+    #[test]
+    fn a_pod_of_a_daemon_set_waits_for_its_own_node_alone() {
+        let only = |node: &str| {
+            let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": fields}]}}}})
+        };
+        let nodes = [node("full", "1", &json!({})), node("free", "4", &json!({}))];
+        let runs = pod("runs", "1", &json!({"nodeName": "full"}));
+        let pods = [owned("a", "500m", &only("full")), owned("b", "500m", &only("free"))];
+        let found = scheduled(nodes.into_iter().chain([runs]).chain(pods).collect());
+        assert!(found["a"].contains("Insufficient cpu"), "{found:?}");
+        assert_eq!(found["b"], "free");
+    }
+
+    #[test]
+    fn pods_of_one_owner_wait_for_what_each_needs() {
+        let pods = [owned("a", "8", &json!({})), owned("b", "8", &json!({})), owned("c", "1", &json!({}))];
+        let found = scheduled([node("node-1", "4", &json!({}))].into_iter().chain(pods).collect());
+        assert_eq!(found["a"], "0/1 nodes are available: 1 Insufficient cpu.");
+        assert_eq!(found["b"], found["a"]);
+        assert_eq!(found["c"], "node-1");
     }
 }

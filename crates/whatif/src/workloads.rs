@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     scheduler::{DEFAULT_SCHEDULER, belongs_on, time_of},
-    state::{State, has_condition, is_finished, list, node_of, patch_status, set_condition},
+    state::{State, has_condition, is_finished, list, node_of, patch_status, set_condition, title_of},
 };
 
 /// The annotation of a Job, or of its Pods, that states how long a Pod runs.
@@ -151,7 +151,7 @@ impl Workloads {
         for set in list(api, &apps("statefulsets")) {
             self.ordinals(api, &set, by_owner.get(set.uid()).map(Vec::as_slice).unwrap_or_default());
         }
-        for job in list(api, &Resource::new("batch", "v1", "jobs")) {
+        for job in list(api, &jobs()) {
             self.job(api, &job, by_owner.get(job.uid()).map(Vec::as_slice).unwrap_or_default());
         }
         for set in list(api, &apps("daemonsets")) {
@@ -163,52 +163,66 @@ impl Workloads {
     /// Starts and ends Pods as kubelets do, and removes those whose Node has gone.
     fn run_pods(&mut self, api: &Api, state: &State, now: Instant) {
         let nodes: BTreeSet<&str> = state.nodes.iter().map(|node| node.name()).collect();
+        let jobs = list(api, &jobs());
+        let of_jobs: HashMap<&str, Duration> =
+            jobs.iter().filter_map(|job| Some((job.uid(), duration_of(job)?))).collect();
+        let of_job = |pod: &Value| of_jobs.get(pod.controller()?["uid"].as_str()?).copied();
         let pods = Resource::core("pods");
+        let mut ends = HashMap::new();
         for pod in &state.pods {
             let Some(node) = node_of(pod) else { continue };
             if pod.deleting() || (!nodes.contains(node) && !is_finished(pod)) {
-                self.ends.remove(pod.uid());
                 delete(api, pod);
-            } else if matches!(pod["status"]["phase"].as_str(), None | Some("Pending")) {
-                start(api, &pods, pod);
-                if let Some(runs) = duration_of(pod) {
-                    self.ends.insert(pod.uid().to_owned(), now + runs / self.speed);
+            } else if !is_finished(pod) {
+                let is_new = matches!(pod["status"]["phase"].as_str(), None | Some("Pending"));
+                if is_new {
+                    start(api, &pods, pod);
                 }
-            } else if self.ends.get(pod.uid()).is_some_and(|end| *end <= now) {
-                self.ends.remove(pod.uid());
-                let condition = json!({"type": "Ready", "status": "False", "reason": "PodCompleted"});
-                set_condition(api, &pods, pod, &condition, Some("Succeeded"));
+                let Some(runs) = duration_of(pod).or_else(|| of_job(pod)) else { continue };
+                // A Pod that ran before the beginning runs on as long as a new one.
+                let end = self.ends.get(pod.uid()).copied().unwrap_or(now + runs / self.speed);
+                if is_new || end > now {
+                    ends.insert(pod.uid().to_owned(), end);
+                } else {
+                    let condition = json!({"type": "Ready", "status": "False", "reason": "PodCompleted"});
+                    set_condition(api, &pods, pod, &condition, Some("Succeeded"));
+                }
             }
         }
+        self.ends = ends;
     }
 
-    /// Gives each Deployment's size to its newest ReplicaSet. A rollout isn't simulated.
+    /// Gives each Deployment's size to its ReplicaSets: the newest gets what is missing, and gives up first what is too
+    /// much. A rollout goes no further: it isn't simulated.
     fn deployments(api: &Api) {
         let sets = list(api, &apps("replicasets"));
         for deployment in list(api, &apps("deployments")) {
-            let owned = sets.iter().filter(|set| set.controller().is_some_and(|it| it["uid"] == deployment.uid()));
-            let newest = owned.max_by_key(|set| {
-                let revision = set.annotation(REVISION).and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
-                (revision, set.number("/spec/replicas"))
-            });
             let replicas = deployment.integer("/spec/replicas").unwrap_or(1);
-            match newest {
-                Some(set) if set.integer("/spec/replicas").unwrap_or(1) != replicas => {
-                    let body = json!({"spec": {"replicas": replicas}});
+            let mut owned: Vec<_> =
+                sets.iter().filter(|set| set.controller().is_some_and(|it| it["uid"] == deployment.uid())).collect();
+            if owned.is_empty() {
+                let _ = api.create(&apps("replicasets"), replica_set_of(&deployment, replicas));
+            }
+            owned.sort_by_key(|set| {
+                let revision = set.annotation(REVISION).and_then(|text| text.parse::<i64>().ok()).unwrap_or_default();
+                Reverse((revision, replicas_of(set)))
+            });
+            let mut missing = replicas - owned.iter().map(|set| replicas_of(set)).sum::<i64>();
+            for set in owned {
+                let size = (replicas_of(set) + missing).max(0);
+                if size != replicas_of(set) {
+                    missing -= size - replicas_of(set);
+                    let body = json!({"spec": {"replicas": size}});
                     let (namespace, name) = (set.namespace(), set.name());
                     // A ReplicaSet that has gone needs no size.
                     let _ = api.patch(&apps("replicasets"), namespace, name, PatchKind::Merge, Subresource::Main, body);
-                }
-                Some(_) => {}
-                None => {
-                    let _ = api.create(&apps("replicasets"), replica_set_of(&deployment, replicas));
                 }
             }
         }
     }
 
     fn replicas(&mut self, api: &Api, set: &Arc<Value>, pods: &[&Arc<Value>]) {
-        let wanted = usize::try_from(set.integer("/spec/replicas").unwrap_or(1)).unwrap_or_default();
+        let wanted = usize::try_from(replicas_of(set)).unwrap_or_default();
         let mut active: Vec<_> = pods.iter().filter(|pod| is_active(pod)).collect();
         for _ in active.len()..wanted {
             let name = self.name(set.name());
@@ -274,18 +288,13 @@ impl Workloads {
         let done = number("/status/succeeded").unwrap_or_default() + ended;
         if done >= completions {
             let complete = json!({"type": "Complete", "status": "True", "lastTransitionTime": time_of(api)});
-            set_condition(api, &Resource::new("batch", "v1", "jobs"), job, &complete, None);
+            set_condition(api, &jobs(), job, &complete, None);
             return;
         }
         let active = pods.iter().filter(|pod| is_active(pod)).count();
-        let duration = job.annotation(DURATION).map(str::to_owned);
         for _ in active..parallel.min(completions - done) {
             let name = self.name(job.name());
-            self.create(api, job, &name, |pod| {
-                if let Some(duration) = &duration {
-                    pod["metadata"]["annotations"][DURATION] = json!(duration);
-                }
-            });
+            self.create(api, job, &name, |_| {});
         }
     }
 
@@ -382,6 +391,15 @@ fn apps(plural: &'static str) -> Resource {
     Resource::new("apps", "v1", plural)
 }
 
+fn jobs() -> Resource {
+    Resource::new("batch", "v1", "jobs")
+}
+
+/// Returns the number of Pods that a controller wants.
+fn replicas_of(controller: &Value) -> i64 {
+    controller.integer("/spec/replicas").unwrap_or(1)
+}
+
 fn is_active(pod: &Value) -> bool {
     !is_finished(pod) && !pod.deleting()
 }
@@ -400,9 +418,22 @@ fn start(api: &Api, pods: &Resource, pod: &Value) {
     patch_status(api, pods, pod, &json!({"phase": "Running", "startTime": now, "conditions": conditions}));
 }
 
-fn duration_of(pod: &Value) -> Option<Duration> {
-    let nanos = pod.annotation(DURATION)?.parse::<GoDuration>().ok()?.as_nanos();
+fn duration_of(object: &Value) -> Option<Duration> {
+    let nanos = object.annotation(DURATION)?.parse::<GoDuration>().ok()?.as_nanos();
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+}
+
+/// Returns what becomes of Pods that are Pending on a Node, for people.
+pub(crate) fn starting(objects: &[Value]) -> Option<String> {
+    let is_starting =
+        |pod: &&Value| pod.kind() == "Pod" && node_of(pod).is_some() && pod["status"]["phase"] == "Pending";
+    let pods: Vec<_> = objects.iter().filter(is_starting).map(title_of).collect();
+    Some(format!(
+        "what keeps {} Pods Pending on their Node, such as {}: they run from the beginning, and count for \
+         PodDisruptionBudgets",
+        pods.len(),
+        pods.first()?
+    ))
 }
 
 /// Returns a new Pod of a controller's template.
@@ -621,6 +652,77 @@ mod tests {
         assert_eq!(pods.iter().filter(|pod| is_finished(pod)).count(), 2, "{pods:?}");
         let job = world.api.get(&Resource::new("batch", "v1", "jobs"), "shop", "web").unwrap();
         assert!(has_condition(&job, "Complete"));
+    }
+
+    #[test]
+    fn a_pod_that_runs_already_ends_as_its_job_states() {
+        let mut job = workload("Job", &json!({}));
+        job["metadata"]["annotations"] = json!({ DURATION: "10m" });
+        job["metadata"]["uid"] = json!("1");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-1", "namespace": "shop", "ownerReferences": [controlled_by(&job)]},
+            "spec": {"nodeName": "a", "containers": [{"name": "a"}]}, "status": {"phase": "Running"},
+        });
+        let mut world = World::new(vec![node("a"), job, pod]);
+        let now = Instant::now();
+        assert!(!is_finished(&world.act_at(now)[0]));
+        assert!(world.workloads.has_ends());
+        let pods = world.act_at(now + Duration::from_secs(600));
+        assert!(pods.len() == 1 && is_finished(&pods[0]), "{pods:?}");
+        assert!(!world.workloads.has_ends());
+    }
+
+    #[test]
+    fn a_pod_that_goes_before_its_end_is_not_waited_for() {
+        let mut world = World::new(vec![node("a"), workload("ReplicaSet", &json!({}))]);
+        let pod = world.act()[0].clone();
+        let annotations = json!({"metadata": {"annotations": {DURATION: "10m"}}});
+        let pods = Resource::core("pods");
+        world.api.patch(&pods, "shop", pod.name(), PatchKind::Merge, Subresource::Main, annotations).unwrap();
+        world.bind_all("a");
+        world.act();
+        assert!(world.workloads.has_ends());
+        delete(&world.api, &pod);
+        world.act();
+        assert!(!world.workloads.has_ends());
+    }
+
+    #[test]
+    fn a_rollout_under_way_keeps_its_size_and_the_newest_set_gets_the_difference() {
+        let mut deployment = workload("Deployment", &json!({"replicas": 4}));
+        deployment["metadata"]["uid"] = json!("1");
+        let set = |revision: &str, replicas: i64| {
+            let mut set = workload("ReplicaSet", &json!({"replicas": replicas}));
+            set["metadata"]["name"] = json!(format!("web-{revision}"));
+            set["metadata"]["annotations"] = json!({ REVISION: revision });
+            set["metadata"]["ownerReferences"] = json!([controlled_by(&deployment)]);
+            set
+        };
+        let sets = [set("9", 1), set("10", 3), set("8", 0)];
+        let mut world = World::new([node("a"), deployment].into_iter().chain(sets).collect());
+        let mut sizes = |replicas: i64| {
+            let body = json!({"spec": {"replicas": replicas}});
+            world.api.patch(&apps("deployments"), "shop", "web", PatchKind::Merge, Subresource::Main, body).unwrap();
+            let pods = world.act().len();
+            let of = |name| replicas_of(&world.api.get(&apps("replicasets"), "shop", name).unwrap());
+            (of("web-8"), of("web-9"), of("web-10"), pods)
+        };
+        assert_eq!(sizes(4), (0, 1, 3, 4));
+        assert_eq!(sizes(6), (0, 1, 5, 6));
+        assert_eq!(sizes(2), (0, 1, 1, 2));
+        assert_eq!(sizes(0), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn pods_that_are_pending_on_a_node_are_named() {
+        let pod = |name: &str, node: Value| {
+            json!({"kind": "Pod", "metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": node},
+                "status": {"phase": "Pending"}})
+        };
+        assert_eq!(starting(&[pod("waits", json!(null))]), None);
+        let said = starting(&[pod("a", json!("node-1")), pod("b", json!("node-1"))]).unwrap();
+        assert!(said.starts_with("what keeps 2 Pods Pending on their Node, such as Pod n/a: "), "{said}");
     }
 
     #[test]

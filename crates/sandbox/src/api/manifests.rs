@@ -1,7 +1,13 @@
 //! Loading of manifests: objects as a cluster returns them, or as people write them. Their status, uid, times and
 //! owners are kept, so that a cluster can be restored from another one's objects.
 
-use std::{collections::HashMap, fs, io, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize as _;
@@ -255,19 +261,19 @@ fn target_of(store: &mut Store, value: &Value) -> Result<Target, Refusal> {
     Target::find(store, &resource)
 }
 
-/// Reads all objects of a file, or of the YAML files in a folder in the order of their names. The items of lists are
-/// separate objects.
+/// Reads all objects of a file, or of the YAML and JSON files in a folder and its subfolders, in the order of their
+/// paths, without what is hidden. The items of lists are separate objects.
 pub fn read_manifests(path: &Path) -> anyhow::Result<Vec<Value>> {
     let what = || format!("can't read {}", path.display());
     if !fs::metadata(path).with_context(what)?.is_dir() {
         return read_file(path);
     }
-    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).with_context(what)?;
-    let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).filter(|path| is_yaml(path)).collect();
+    let mut files = Vec::new();
+    find_files(path, &mut files).with_context(what)?;
     files.sort();
     ensure!(
         !files.is_empty(),
-        "{} has no manifests: files whose names end in .yaml or .yml are looked for",
+        "{} has no manifests: files whose names end in .yaml, .yml or .json are looked for",
         path.display()
     );
     let mut objects = Vec::new();
@@ -277,8 +283,26 @@ pub fn read_manifests(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-fn is_yaml(path: &Path) -> bool {
-    path.is_file() && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+/// Finds the files of manifests in a folder. Links to folders aren't followed: they may lead in circles.
+fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            find_files(&path, files)?;
+        } else if path.is_file() && has_ending(&path) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn has_ending(path: &Path) -> bool {
+    let is_known = |ending: &OsStr| ["yaml", "yml", "json"].iter().any(|known| ending.eq_ignore_ascii_case(known));
+    path.extension().is_some_and(is_known)
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<Value>> {
@@ -307,14 +331,19 @@ mod tests {
     use crate::controllers::object::Object;
 
     #[test]
-    fn a_folder_gives_the_objects_of_its_yaml_files_by_name() {
+    fn a_folder_gives_the_objects_of_its_files_and_subfolders_by_name() {
         let folder = tempfile::tempdir().unwrap();
+        for subfolder in ["deep/er", ".git"] {
+            fs::create_dir_all(folder.path().join(subfolder)).unwrap();
+        }
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write("b.yml", "kind: B\nmetadata: {name: b}\n---\n---\nkind: List\nitems: [{kind: C, metadata: {name: c}}]\n");
         write("a.yaml", "kind: A\nmetadata: {name: a}\n");
         write("README.md", "not: [yaml");
+        write("deep/er/d.json", "{\"kind\": \"D\", \"metadata\": {\"name\": \"d\"}}");
+        write(".git/e.yaml", "kind: E\nmetadata: {name: e}\n");
         let objects = read_manifests(folder.path()).unwrap();
-        assert_eq!(objects.iter().map(Object::name).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(objects.iter().map(Object::name).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
     }
 
     #[test]
