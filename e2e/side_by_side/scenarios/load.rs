@@ -1,6 +1,10 @@
 //! Many node groups, and an API server that isn't there.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -95,8 +99,10 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         let max = i32::try_from(pods / 10 * 3 / 2)?;
         groups.push(Workers::new(&format!("workers-{number}")).sized().bounds(0, max).create(testbed).await?);
     }
-    // Longer than a busy scheduler may take to bind a Pod: Cluster Autoscaler removes a Node that seems empty.
-    let settings = Settings { unneeded: Duration::from_secs(30), provision: 2 * limit, ..growing() };
+    // Longer than a busy scheduler may take to bind all Pods: Cluster Autoscaler removes a Node that seems empty, with the
+    // Pod that it gets meanwhile.
+    let unneeded = Duration::from_millis(150) * u32::try_from(pods)?;
+    let settings = Settings { unneeded, provision: 2 * limit, ..growing() };
     let mut run = stage.autoscale(settings).await?;
     let before = stage.requests()?;
     let all = (0..pods).map(|number| async move { stage.pod(&format!("web-{number}"), "3").await });
@@ -108,10 +114,15 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         }
         Ok(all)
     };
+    let (began, mut asked) = (Instant::now(), None);
     let run_all = run.within(limit, async || {
         let listed = testbed.workload.list("Pod", "").await?;
         let running = listed.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
-        ensure!(running == pods, "{running} Pods run, of {} Nodes", sizes().await?);
+        let nodes = sizes().await?;
+        if usize::try_from(nodes)? >= pods {
+            asked.get_or_insert_with(|| began.elapsed());
+        }
+        ensure!(running == pods, "{running} Pods run, of {nodes} Nodes");
         Ok(listed)
     });
     let (running, up) = match run_all.await {
@@ -143,7 +154,9 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
     Ok(Outcome {
         good: wrong == 0,
         seen: format!(
-            "up in {} s to {nodes} Nodes, down in {} s, {wrong} busy Nodes lost, {requests} requests",
+            "all sizes written after {} s, up in {} s to {nodes} Nodes, down in {} s, {wrong} busy Nodes lost, \
+             {requests} requests",
+            asked.unwrap_or(up).as_secs(),
             up.as_secs(),
             down.as_secs()
         ),
