@@ -14,6 +14,8 @@ use tokio::time::sleep;
 /// The interval at which the health of the first list is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
+const MISSING: &str = "there is no such ConfigMap: create it without data";
+
 /// The data of a ConfigMap.
 #[derive(Debug, Eq, PartialEq)]
 struct Data {
@@ -51,10 +53,6 @@ impl IntoMemory {
             Err(error) => self.memory.set_unreadable(&self.config_map, &error.to_string()),
         }
     }
-
-    fn missing(&self) {
-        self.memory.set_unreadable(&self.config_map, "there is no such ConfigMap: create it without data");
-    }
 }
 
 impl Handler<Data> for IntoMemory {
@@ -63,7 +61,7 @@ impl Handler<Data> for IntoMemory {
             Event::Added { object, .. } | Event::Updated { new: object, .. } => self.put(&object),
             Event::Deleted { last, .. } if last.metadata.key == self.config_map => {
                 self.is_there = false;
-                self.missing();
+                self.memory.set_deleted(&self.config_map, MISSING);
             }
             Event::Deleted { .. } => {}
         }
@@ -71,7 +69,7 @@ impl Handler<Data> for IntoMemory {
 
     fn synced(&mut self) {
         if !self.is_there {
-            self.missing();
+            self.memory.set_unreadable(&self.config_map, MISSING);
         }
     }
 }

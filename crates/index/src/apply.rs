@@ -89,8 +89,8 @@ impl LiveState {
             Change::Node(node) => {
                 let name = node.meta.key.name.clone();
                 let old = self.nodes.insert(name.clone(), Arc::clone(&node));
-                match &node.unready_since_creation {
-                    Some(created) => self.unready_nodes.insert(name.clone(), **created),
+                match node.created.time().filter(|_| node.is_unready) {
+                    Some(created) => self.unready_nodes.insert(name.clone(), created),
                     None => self.unready_nodes.remove(&name),
                 };
                 self.relate_node(old.as_ref(), Some(&node));

@@ -15,6 +15,7 @@ use tokio::{sync::watch, time};
 use super::{
     group::{FailedDelete, Held, Hold, Increase},
     members::Member,
+    remembered_groups::BOUGHT_FOR,
     state::{Index, LiveState},
     versions::{Overwritten, OwnSize},
 };
@@ -219,7 +220,11 @@ impl Index {
             if version.replicas > from {
                 group.increase = Some(Increase::now());
                 if group.uses_memory() {
-                    group.bought_by_memory = Some(time::Instant::now());
+                    let now = time::Instant::now();
+                    // Of an increase whose Nodes never came nothing is known.
+                    let since = group.unconfirmed_since.filter(|since| now - *since < BOUGHT_FOR);
+                    group.unconfirmed_since = Some(since.unwrap_or(now));
+                    group.bought_by_memory = Some(now);
                 }
             }
             // The watch may have been quicker.

@@ -65,6 +65,8 @@ pub(super) struct Group {
     pub(super) looked_at: Option<Box<(Templates, i64)>>,
     /// The time of the last increase by this process of which a remembered amount may have been the reason.
     pub(super) bought_by_memory: Option<time::Instant>,
+    /// The time of the first such increase since a Node has shown all that is remembered.
+    pub(super) unconfirmed_since: Option<time::Instant>,
     /// The last Node that was smaller than what was remembered.
     pub(super) smaller: Option<SmallerNode>,
     /// True if that one isn't reported yet.
@@ -107,6 +109,7 @@ impl Default for Group {
             last_seen: None,
             looked_at: None,
             bought_by_memory: None,
+            unconfirmed_since: None,
             smaller: None,
             reports_smaller: false,
             sample: None,
@@ -187,7 +190,8 @@ impl Group {
     pub(super) fn uses_memory(&self) -> bool {
         let template = self.served.as_ref().and_then(|served| served.definition.template.as_ref());
         let is_remembered = |template: &NodeTemplate| {
-            template.capacity.iter().any(|(_, amount)| matches!(amount.source, Source::Remembered(_)))
+            let mut amounts = template.capacity.iter().chain(&template.overhead);
+            amounts.any(|(_, amount)| matches!(amount.source, Source::Remembered(_)))
         };
         template.is_some_and(is_remembered)
     }
@@ -210,7 +214,7 @@ impl Group {
     }
 
     /// Returns what lets it scale from zero.
-    pub(super) fn from_zero(&self) -> Option<FromZero> {
+    pub(super) fn scales_from_zero_by(&self) -> Option<FromZero> {
         self.served.as_ref()?.definition.from_zero
     }
 

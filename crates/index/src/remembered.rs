@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rules::{
     capi::ObjectKey,
-    remembered::{self, Content, Entry, Key, MOST_ENTRIES, Offers, SetAside, Smaller, Templates},
+    remembered::{self, Content, Entry, Key, LONGEST_ENTRY, MOST_ENTRIES, Offers, SetAside, Smaller, Templates},
 };
 use tokio::sync::watch;
 
@@ -93,6 +93,8 @@ pub(super) struct Learned {
     pub(super) changed: bool,
     /// What the Node has less of than was remembered, and the note on that.
     pub(super) smaller: Option<(Smaller, remembered::Seen)>,
+    /// True if the Node has all that was remembered, also what may come late.
+    pub(super) has_all: bool,
 }
 
 impl Memory {
@@ -146,13 +148,17 @@ impl Memory {
             None => (None, entry.clone()),
         };
         let smaller = known.and_then(|known| Some((known.smaller(entry)?, known.seen.clone())));
+        let has_all = known.is_none_or(|known| known.smaller(&entry.clone().settled()).is_none());
         if known.is_some_and(|known| !merged.is_news(known)) {
-            return Learned { changed: false, smaller };
+            return Learned { changed: false, smaller, has_all };
         }
         if !remembered::fits(&merged) {
-            let node = &merged.seen;
+            let (node, group) = (&entry.seen.node, &entry.seen.group);
             tracing::warn!(
-                "what {node} shows is too long to be remembered beyond a restart: its resources alone take more"
+                %node,
+                %group,
+                bytes = LONGEST_ENTRY,
+                "what the Node shows is too long to be remembered beyond a restart"
             );
         }
         let merged = Arc::new(merged);
@@ -162,7 +168,7 @@ impl Memory {
         drop(places);
         self.announce([templates.clone()]);
         self.to_store.send_replace(());
-        Learned { changed: true, smaller }
+        Learned { changed: true, smaller, has_all }
     }
 
     /// Adds the volumes and devices of a Node whose entry is known.
@@ -206,6 +212,16 @@ impl Memory {
         if is_rest {
             self.to_store.send_replace(());
         }
+    }
+
+    /// Records that a ConfigMap was deleted. What was read of it is stored again once it is back.
+    pub fn set_deleted(&self, config_map: &ObjectKey, why: &str) {
+        if let Some(place) = self.places.lock().iter_mut().find(|place| place.config_map == *config_map) {
+            for (key, entry) in std::mem::take(&mut place.stored).content.entries {
+                place.own.entry(key).or_insert(entry);
+            }
+        }
+        self.set_unreadable(config_map, why);
     }
 
     /// Records that a ConfigMap can't be read, or isn't there. What was read of it is kept.

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use arcstr::ArcStr;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rules::{
     GroupId,
     capi::{
@@ -42,7 +42,10 @@ pub(super) struct Found {
 
 /// The time after an increase in which its Nodes are compared with what was remembered: Machines may be long in coming, and
 /// devices register late.
-const BOUGHT_FOR: Duration = Duration::from_secs(3600);
+pub(super) const BOUGHT_FOR: Duration = Duration::from_secs(3600);
+
+/// The age of a Node below which its devices can't be expected yet.
+const YOUNG: SignedDuration = SignedDuration::from_mins(3);
 
 /// A Node that was smaller than what was remembered when this process raised the size.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -128,17 +131,19 @@ impl LiveState {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
         let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
-        if machine.deleting && !self.is_bought_in_vain(&owner) {
+        if machine.deleting && !self.is_bought_in_vain(&owner, &node) {
             return;
         }
         self.remember(&owner, &node, machine.created.time(), machine.deleting);
     }
 
-    /// Returns true if a Node that goes was bought so long ago that what it lacks would have come. Its kubelet may not have
-    /// said so yet, and without it the next one would be bought for the same.
-    fn is_bought_in_vain(&self, owner: &ScalableResource) -> bool {
-        let bought = self.groups.get(&group_of(owner)).and_then(|group| group.bought_by_memory);
-        bought.is_some_and(|at| (SETTLED_AFTER.unsigned_abs()..BOUGHT_FOR).contains(&at.elapsed()))
+    /// Returns true if the group has long been growing by what is remembered, and no Node has shown all of that: what is
+    /// missing on one that goes won't come, and the next one would be bought for the same.
+    fn is_bought_in_vain(&self, owner: &ScalableResource, node: &Node) -> bool {
+        let Some(group) = self.groups.get(&group_of(owner)) else { return false };
+        let is_long = group.unconfirmed_since.is_some_and(|since| since.elapsed() >= SETTLED_AFTER.unsigned_abs());
+        let age = || node.created.time().map(|created| Timestamp::now().duration_since(created));
+        is_long && group.templates == self.templates_of(owner) && age().is_none_or(|age| age >= YOUNG)
     }
 
     /// Remembers the Nodes of a MachineDeployment, MachineSet or MachinePool after it or one of its templates was added or changed.
@@ -162,7 +167,7 @@ impl LiveState {
             ScalableKind::MachinePool => {
                 let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned());
                 for node in nodes.collect::<Vec<_>>() {
-                    self.remember(&owner, &node, None, false);
+                    self.remember(&owner, &node, node.created.time(), false);
                 }
             }
         }
@@ -200,6 +205,9 @@ impl LiveState {
         let entry = if goes { entry.settled() } else { entry };
         let was_bought = group.bought_by_memory.is_some_and(|at| at.elapsed() < BOUGHT_FOR);
         let learned = memory.learn(&templates, &key, &entry);
+        if learned.has_all || goes {
+            group.unconfirmed_since = None;
+        }
         if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
             let text = remembered::note_of_smaller(&node.meta.key.name, &seen, &smaller);
             group.smaller = Some(SmallerNode { note: text });

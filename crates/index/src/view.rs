@@ -322,7 +322,7 @@ impl Index {
         for group in live.groups.values() {
             sizes.groups += u64::from(group.is_live());
             sizes.in_need += u64::from(group.is_in_need());
-            sizes.remembered += u64::from(group.is_live() && group.from_zero() == Some(FromZero::Remembered));
+            sizes.remembered += u64::from(group.is_live() && group.scales_from_zero_by() == Some(FromZero::Remembered));
         }
         sizes
     }

@@ -46,7 +46,7 @@ pub struct Driver {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverKind {
-    /// Devices of Dynamic Resource Allocation, in a ResourceSlice: each has the string attribute `type` = `gpu`.
+    /// Devices of Dynamic Resource Allocation, in ResourceSlices.
     Dra,
     /// Volumes, which its CSINode limits.
     Csi,
@@ -178,7 +178,9 @@ const LONGEST_ALIKE: usize = 1 << 10;
 const SHARED: [&str; 2] = ["attributes", "capacity"];
 
 /// The attributes, without their domains, that are one device's own.
-const OWN: [&str; 16] = [
+const OWN: [&str; 19] = [
+    "guid",
+    "ifName",
     "index",
     "interfaceName",
     "ipv4",
@@ -194,6 +196,7 @@ const OWN: [&str; 16] = [
     "pciBusID",
     "pcieRoot",
     "serial",
+    "serialNumber",
     "uuid",
 ];
 
@@ -251,8 +254,8 @@ impl Offers {
             alike: both(&a.alike, &b.alike, |a, b| *a.min(b)),
         };
         Self {
-            volumes: known(&self.volumes, &other.volumes, |a, b| both(a, b, |a, b| *a.min(b))),
-            devices: known(&self.devices, &other.devices, |a, b| both(a, b, devices)),
+            volumes: known(self.volumes.as_ref(), other.volumes.as_ref(), |a, b| both(a, b, |a, b| *a.min(b))),
+            devices: known(self.devices.as_ref(), other.devices.as_ref(), |a, b| both(a, b, devices)),
         }
     }
 
@@ -346,7 +349,10 @@ fn shared(device: &Value) -> Value {
     let mut shared = serde_json::Map::new();
     for field in SHARED {
         let Some(mut values) = device[field].as_object().cloned() else { continue };
-        values.retain(|name, _| !OWN.contains(&name.rsplit('/').next().unwrap_or_default()));
+        values.retain(|name, _| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            !OWN.iter().any(|own| own.eq_ignore_ascii_case(name))
+        });
         if !values.is_empty() {
             shared.insert(field.to_owned(), values.into());
         }
@@ -363,10 +369,10 @@ fn is_shared(text: &str) -> bool {
     }
 }
 
-fn known<T: Clone>(a: &Option<T>, b: &Option<T>, of: impl Fn(&T, &T) -> T) -> Option<T> {
+fn known<T: Clone>(a: Option<&T>, b: Option<&T>, of: impl Fn(&T, &T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(of(a, b)),
-        (one, None) | (None, one) => one.clone(),
+        (one, None) | (None, one) => one.cloned(),
     }
 }
 

@@ -20,8 +20,10 @@ pub fn resource_slices(drivers: &[Driver], node: &str) -> Vec<ResourceSlice> {
 
 fn slices_of(driver: &Driver, node: &str) -> Vec<ResourceSlice> {
     let devices = devices(driver);
-    let of_pool = devices.len().div_ceil(usize::try_from(driver.pools.max(1)).unwrap_or(1)).max(1);
-    let pools = devices.chunks(of_pool).enumerate().map(|(number, devices)| (numbered(node, number), devices));
+    let number = usize::try_from(driver.pools).unwrap_or(1).clamp(1, devices.len().max(1));
+    let (each, more) = (devices.len() / number, devices.len() % number);
+    let begin = |pool: usize| pool * each + pool.min(more);
+    let pools = (0..number).map(|pool| (numbered(node, pool), &devices[begin(pool)..begin(pool + 1)]));
     let slices = pools.flat_map(|(pool, devices)| {
         let slices = devices.chunks(usize::try_from(MOST_DEVICES).unwrap_or(usize::MAX));
         let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
@@ -120,6 +122,11 @@ mod tests {
 
     #[test]
     fn devices_are_in_as_many_pools_as_they_were() {
+        let sizes = |count, pools| {
+            let slices = resource_slices(&[remembered(count, pools)], "node");
+            slices.iter().map(|slice| slice.spec.as_ref().unwrap().devices.len()).collect::<Vec<_>>()
+        };
+        assert_eq!((sizes(5, 4), sizes(2, 3)), (vec![2, 1, 1, 1], vec![1, 1]));
         let slices = resource_slices(&[remembered(5, 2)], "node");
         let of = |slice: &ResourceSlice| {
             let spec = slice.spec.as_ref().unwrap();

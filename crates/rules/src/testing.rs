@@ -113,6 +113,7 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
         other_labels: std::iter::empty().collect(),
         resources: None,
-        unready_since_creation: None,
+        created: Created::default(),
+        is_unready: false,
     }
 }

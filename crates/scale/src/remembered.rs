@@ -45,7 +45,9 @@ named_enum! {
         Stored = "ok",
         /// Another replica has written meanwhile.
         Conflict = "conflict",
-        /// The API server refused it, or didn't answer.
+        /// The API server refused it: a permission or the ConfigMap is missing.
+        Refused = "refused",
+        /// It had no answer, or another error.
         Failed = "failed",
     }
 }
@@ -98,8 +100,8 @@ async fn keep(
                 let kept = write_once(memory, &write, client).await;
                 metrics.count_kept(kept);
                 let pause = match kept {
-                    Kept::Failed => AFTER_REFUSAL,
-                    Kept::Stored | Kept::Conflict => BETWEEN_WRITES,
+                    Kept::Refused => AFTER_REFUSAL,
+                    Kept::Stored | Kept::Conflict | Kept::Failed => BETWEEN_WRITES,
                 };
                 sleep(pause).await;
                 continue;
@@ -128,7 +130,10 @@ async fn write_once(memory: &Memory, write: &MemoryWrite, client: &Client) -> Ke
         Err(Error::Api(status)) if status.code == 409 => Kept::Conflict,
         Err(error) => {
             memory.set_unwritable(config_map, Some(&connect::cause(&error)));
-            Kept::Failed
+            match error {
+                Error::Api(status) if [403, 404, 422].contains(&status.code) => Kept::Refused,
+                _ => Kept::Failed,
+            }
         }
     }
 }

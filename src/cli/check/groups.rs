@@ -16,7 +16,7 @@ use rules::{
     Definition, Excluded, Exclusion, FromZero, GroupId, Rules, Scope,
     capi::{Keys, KindRef, ObjectKey, ScalableKind},
     evaluate::LOST_AT_ZERO,
-    remembered::SetAside,
+    remembered::{SetAside, is_wanted},
     topology,
 };
 use serde_json::json;
@@ -337,20 +337,33 @@ impl Inspection {
                 continue;
             }
             fine = false;
-            findings.warn(
-                CheckId::FromZero,
-                group.id.to_string(),
-                if self.memory.is_empty() {
-                    "without replicas it would be excluded: cpu and memory of its Nodes aren't known"
-                } else {
-                    "without replicas it would be excluded: cpu and memory of its Nodes aren't known, nor is a Node remembered"
-                },
-                "set its capacity annotations, or status.capacity of its infrastructure template, or a minimum size of 1",
-            );
+            self.warn_of_zero(findings, group, "without replicas it would be excluded");
+        }
+        let is_at_zero = |group: &&GroupSnapshot| {
+            group.standing.as_ref().is_err_and(|excluded| excluded.reason == Exclusion::NoScaleFromZero)
+        };
+        for group in self.groups.iter().filter(is_at_zero) {
+            fine = false;
+            self.warn_of_zero(findings, group, "it is excluded");
         }
         if fine {
             findings.ok(CheckId::FromZero, "", "every group that can scale to zero has a template");
         }
+    }
+
+    fn warn_of_zero(&self, findings: &mut Findings, group: &GroupSnapshot, what: &str) {
+        let opts_out = || group.object.as_deref().is_some_and(|object| is_wanted(object) == Ok(false));
+        let remembered = match self.memory.as_slice() {
+            [] => "",
+            _ if opts_out() => ", and an annotation says that its Nodes aren't remembered",
+            _ => ", nor is a Node of such templates remembered",
+        };
+        findings.warn(
+            CheckId::FromZero,
+            group.id.to_string(),
+            format!("{what}: cpu and memory of its Nodes aren't known{remembered}"),
+            "set its capacity annotations, or status.capacity of its infrastructure template, or a minimum size of 1",
+        );
     }
 
     /// Reports the groups that scale from zero by remembered Nodes, and what isn't kept of these. Returns true if it is.

@@ -260,32 +260,57 @@ fn a_device_that_is_missing_is_reported_once_the_node_has_settled() {
     assert!(smaller.note.contains("Node b has 0 of nvidia.com/gpu for pods, and 1 was remembered"), "{smaller:?}");
 }
 
-/// A Node whose device plugin never came is removed as unneeded, perhaps before its kubelet says how long it was ready.
+/// A Node whose device plugin never came is removed as unneeded, perhaps before its kubelet says how long it was ready. Of
+/// each Node: the minutes from its increase to its end, and whether it has shown the GPU that is remembered.
 #[rstest]
-#[case::it_may_have_come_yet(9, true)]
-#[case::it_never_came(11, false)]
-#[case::of_another_increase(61, true)]
+#[case::it_may_have_come_yet(&[(9, false)], true)]
+#[case::it_never_came(&[(11, false)], false)]
+#[case::it_never_came_in_the_short_lives_of_several(&[(4, false), (4, false), (4, false)], false)]
+#[case::one_has_shown_it(&[(4, false), (4, true), (4, false)], true)]
+#[case::another_increase_came_much_later(&[(61, true), (1, false)], true)]
 #[tokio::test(start_paused = true)]
-async fn devices_that_were_missing_until_the_node_went_do_not_buy_another(
-    #[case] minutes: u64,
+async fn devices_that_were_missing_until_nodes_went_buy_no_others(
+    #[case] nodes: &[(u64, bool)],
     #[case] expected: bool,
 ) {
     let index = grown(1, &json!({}));
-    let amounts = json!({"cpu": "8", "memory": "30Gi"});
-    let ready = json!({"type": "Ready", "status": "True"});
-    let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
-    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
-    let without = node("b", &json!({"metadata": {"labels": labels}, "status": status}));
-    apply(&index, [joined("MachineSet/workers-1", "b"), without]);
-    tokio::time::advance(Duration::from_secs(60 * minutes)).await;
-    let deleting = json!({
-        "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"},
-        "spec": {"providerID": "cloud:///zone/b"},
-        "status": {"phase": "Deleting", "nodeRef": {"name": "b"}},
-    });
-    index.apply_quietly(machine("MachineSet/workers-1", "b", &deleting));
-    apply(&index, gone("b"));
+    for (number, (minutes, has_gpu)) in nodes.iter().enumerate() {
+        let name = format!("b{number}");
+        let version = written(&index, WORKERS, 1, &format!("{}", number + 2));
+        index.set_own_size(&id(WORKERS), 0, &version);
+        let mut amounts = json!({"cpu": "8", "memory": "30Gi"});
+        if *has_gpu {
+            amounts[GPU] = json!("1");
+        }
+        let ready = json!({"type": "Ready", "status": "True"});
+        let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
+        let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
+        let value = json!({"metadata": {"labels": labels}, "status": status});
+        apply(&index, [joined("MachineSet/workers-1", &name), node(&name, &value)]);
+        tokio::time::advance(Duration::from_secs(60 * minutes)).await;
+        let deleting = json!({
+            "metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"},
+            "spec": {"providerID": format!("cloud:///zone/{name}")},
+            "status": {"phase": "Deleting", "nodeRef": {"name": name}},
+        });
+        index.apply_quietly(machine("MachineSet/workers-1", &name, &deleting));
+        apply(&index, gone(&name));
+    }
     assert_eq!(served(&index, WORKERS).unwrap().capacity.contains_key(GPU), expected);
+}
+
+#[test]
+fn a_config_map_that_is_made_anew_gets_what_it_had() {
+    let mut stored = with_one_node();
+    let memory = stored.memory();
+    memory.set_deleted(&config_map(), "there is no such ConfigMap");
+    assert_eq!(memory_of(&at_zero(&memory), WORKERS), Some(remembered("30Gi")));
+    assert!(memory.write(&config_map(), &BTreeSet::new()).is_none(), "it isn't there");
+    let data = std::mem::take(&mut stored.data);
+    stored.version += 1;
+    stored.show(&memory);
+    assert!(stored.write(&memory));
+    assert_eq!(stored.data, data);
 }
 
 #[test]
@@ -397,6 +422,28 @@ fn an_entry_that_was_taken_out_is_forgotten() {
     index.apply_quietly(Change::Remembered(Arc::new(memory.take_changed())));
     assert_eq!(memory_of(&index, WORKERS), None);
     assert!(memory.write(&config_map(), &BTreeSet::new()).is_none());
+}
+
+/// Infrastructure providers write the instances into the spec of a pool's infrastructure object.
+#[test]
+fn the_nodes_of_a_pool_that_joined_since_the_start_are_remembered() {
+    let memory = Stored::default().memory();
+    let mut value = using_template("pool");
+    merge(&mut value, &json!({"status": {"nodeRefs": [{"name": "a"}, {"name": "b"}]}}));
+    let pool = scalable(ScalableKind::MachinePool, "workers", 2, ("0", "9"), &value);
+    let index = index_with(&memory, [pool, template_with("pool", &large(), 7)]);
+    let member = |name: &str, amount: &str, created: Timestamp| {
+        let amounts = json!({"cpu": "8", "memory": amount});
+        let status = json!({
+            "capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}],
+        });
+        node(name, &json!({"metadata": {"creationTimestamp": created.to_string()}, "status": status}))
+    };
+    let entries = || memory.view()[0].entries;
+    index.apply_quietly(member("a", "20Gi", Timestamp::now() - SignedDuration::from_hours(1)));
+    assert_eq!(entries(), 0, "its spec may have been another one");
+    index.apply_quietly(member("b", "30Gi", Timestamp::now() + SignedDuration::from_secs(2)));
+    assert_eq!(entries(), 1);
 }
 
 #[test]

@@ -11,12 +11,12 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Interner, Projection};
 
-use super::{Context, LONGEST_VALUE, Meta, ObjectKey, node::other_labels::SharedTexts, wire};
+use super::{Context, Created, LONGEST_VALUE, Meta, ObjectKey, node::other_labels::SharedTexts, wire};
 
 pub use super::node::other_labels::OtherLabels;
 
@@ -35,9 +35,10 @@ pub struct Node {
     pub other_labels: OtherLabels,
     /// The Node's resources, only while it is ready and not being deleted: otherwise it may report fewer.
     pub resources: Option<NodeResources>,
-    /// The time of its creation, while Cluster Autoscaler doesn't count it as ready and it isn't being deleted. Few Nodes
-    /// have it at a time.
-    pub unready_since_creation: Option<Box<Timestamp>>,
+    /// The time of its creation.
+    pub created: Created,
+    /// True while Cluster Autoscaler doesn't count it as ready and it isn't being deleted.
+    pub is_unready: bool,
 }
 
 /// The taints of a Node that isn't complete yet, which Cluster Autoscaler counts as unready: the API server's own, those
@@ -157,10 +158,10 @@ impl Node {
         };
         let is_ready = object.status.as_ref().is_some_and(Status::is_ready)
             && !object.spec.as_ref().is_some_and(Spec::has_startup_taint);
-        let created = metadata.deletion_timestamp.is_none().then(|| metadata.created()).flatten();
         Self {
             resources,
-            unready_since_creation: created.filter(|_| !is_ready).map(Box::new),
+            created: Created::at(metadata.created()),
+            is_unready: !is_ready && metadata.deletion_timestamp.is_none(),
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)

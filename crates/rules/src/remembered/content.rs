@@ -7,10 +7,10 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Key, Minor, Offers, Seen, Several, Templates};
+use super::{Entry, Key, MOST_GROUPS, Minor, Offers, Seen, Several, Templates};
 use crate::{
     Amounts, GroupId,
     capi::LONGEST_VALUE,
@@ -26,8 +26,6 @@ pub const MOST_ENTRIES: usize = 500;
 pub const MOST_BYTES: usize = 700 << 10;
 /// The maximum bytes of an entry.
 pub const LONGEST_ENTRY: usize = 8 << 10;
-/// The time by which the clock of another replica may be ahead.
-const AHEAD: SignedDuration = SignedDuration::from_hours(1);
 /// The maximum number of entries that are reported as set aside.
 const MOST_REPORTED: usize = 10;
 
@@ -93,13 +91,11 @@ fn parse(name: &str, value: &str, namespace: Option<&str>, now: Timestamp) -> Re
         return Err(format!("it is longer than {LONGEST_ENTRY} bytes"));
     }
     let stored: Stored = serde_json::from_str(value).map_err(|error| cut(&error.to_string()).into_owned())?;
-    let entry = stored.read()?;
+    let mut entry = stored.read()?;
+    // One of the future would be the last of all to go.
+    entry.seen.at = entry.seen.at.min(now);
     if entry.seen.group.key.namespace != key.templates.namespace {
         return Err("its group is in another namespace".to_owned());
-    }
-    // It would be the last of all to go.
-    if entry.seen.at.duration_since(now) > AHEAD {
-        return Err(format!("its Node is said to have been seen in the future, at {}", entry.seen.at));
     }
     Ok((key, entry))
 }
@@ -117,8 +113,9 @@ struct Stored {
     kubernetes: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     settled: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    several_groups: bool,
+    /// All groups, if they are others than `group`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     several_failure_domains: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +133,7 @@ struct Stored {
 
 /// Returns an entry as it is stored.
 pub(super) fn print(entry: &Entry) -> String {
-    let Entry { seen, resources, labels, declared_features, offers, version, settled, shared, failure_domain } = entry;
+    let Entry { seen, resources, labels, declared_features, offers, version, settled, groups, failure_domain } = entry;
     let amounts = |of: fn(&Amounts) -> String| {
         resources.iter().map(|(name, amounts)| (name.to_string(), of(amounts))).collect::<BTreeMap<_, _>>()
     };
@@ -147,7 +144,11 @@ pub(super) fn print(entry: &Entry) -> String {
         seen: seen.at,
         kubernetes: version.map(|version| version.to_string()),
         settled: *settled,
-        several_groups: *shared,
+        groups: if groups.iter().eq([&seen.group]) {
+            Vec::new()
+        } else {
+            groups.iter().map(ToString::to_string).collect()
+        },
         several_failure_domains: failure_domain.is_err(),
         failure_domain: failure_domain.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string),
         capacity: amounts(|amounts| amounts.capacity.to_string()),
@@ -173,7 +174,10 @@ fn bounded(entry: &Entry) -> Option<(Arc<Entry>, String)> {
         (text.len() <= LONGEST_ENTRY).then(|| (Arc::new(entry), text))
     };
     let short = || entry.clone().without_alike();
-    fits(entry.clone()).or_else(|| fits(short())).or_else(|| fits(short().without_other_labels()))
+    fits(entry.clone())
+        .or_else(|| fits(short()))
+        .or_else(|| fits(short().without_labels(true)))
+        .or_else(|| fits(short().without_labels(false)))
 }
 
 impl Stored {
@@ -182,7 +186,10 @@ impl Stored {
         if !is_name(&self.node) || (!self.cluster.is_empty() && !is_name(&self.cluster)) {
             return Err("node and cluster must be names".to_owned());
         }
-        let group = GroupId::parse(&self.group).ok_or("group must be such as MachineDeployment/namespace/name")?;
+        let id = |text: &String| GroupId::parse(text).ok_or("a group must be such as MachineDeployment/namespace/name");
+        let group = id(&self.group)?;
+        let groups = if self.groups.is_empty() { vec![&self.group] } else { self.groups.iter().collect() };
+        let groups = groups.into_iter().take(MOST_GROUPS).map(id).collect::<Result<_, _>>()?;
         let mut resources = BTreeMap::new();
         for (name, capacity) in &self.capacity {
             let allocatable = self.allocatable.get(name).ok_or_else(|| format!("allocatable lacks {:?}", cut(name)))?;
@@ -211,7 +218,7 @@ impl Stored {
             offers: self.offers,
             version: self.kubernetes.as_deref().and_then(Minor::parse),
             settled: self.settled,
-            shared: self.several_groups,
+            groups,
             failure_domain: if self.several_failure_domains {
                 Err(Several)
             } else {

@@ -33,6 +33,10 @@ pub(crate) const REMEMBER: &str = "remember";
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(24);
 /// The maximum bytes of an entry's labels other than [`Node::TEMPLATE_LABELS`].
 const MOST_LABELS: usize = 4 << 10;
+/// The domain of node-feature-discovery's labels, of which a Node has dozens and hardly any Pod selects one.
+const HARDWARE: &str = "feature.node.kubernetes.io/";
+/// The maximum number of groups that an entry names.
+const MOST_GROUPS: usize = 8;
 /// The percentage by which a Node must be smaller to be reported: two Nodes of one machine type differ a little.
 const TOLERANCE: i64 = 1;
 
@@ -178,10 +182,10 @@ pub struct Entry {
     pub offers: Offers,
     /// The newest minor version of Kubernetes.
     pub version: Option<Minor>,
-    /// True if one of them had long been ready, so that no further devices and labels are expected.
+    /// True if one of them had long been ready, or went without devices that were remembered: no more are expected.
     settled: bool,
-    /// True if they were of several groups.
-    shared: bool,
+    /// Their groups, the first ones in order.
+    groups: BTreeSet<GroupId>,
     /// The failure domain of their Machines' owners; `Err` if they are of several.
     failure_domain: Result<Option<ArcStr>, Several>,
 }
@@ -206,18 +210,29 @@ impl Entry {
     /// aren't remembered: each group states its own.
     pub fn of(node: &Node, owner: &ScalableResource, group: &GroupId, now: Timestamp) -> Option<Self> {
         let shown = ObservedResources::of(node, group.clone())?;
-        let settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
+        let mut resources = shown.resources;
+        let mut settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
+        for (_, amounts) in resources.iter_mut().filter(|(name, _)| name.contains('/')) {
+            // Devices that are out of service come back, and a new Node has them all. None at all are listed after a restart
+            // of the kubelet, or of the device plugin.
+            amounts.allocatable = amounts.capacity;
+            settled &= !amounts.capacity.is_zero();
+        }
         let is_stated = |key: &str| owner.template_labels.contains_key(key) || owner.node_labels.contains_key(key);
-        let others = node.other_labels.text().filter(|text| text.len() <= MOST_LABELS).map_or("", |text| text.as_str());
-        let mut labels = BTreeMap::new();
-        let mut take = |key: &str, value: &str| {
+        let counts = |key: &str, value: &str| {
             let is_valid = labels::check_key(key).is_ok() && labels::check_value(value).is_ok();
-            if key != ARCH && !value.is_empty() && is_valid && !is_stated(key) {
-                labels.insert(key.into(), Some(value.into()));
-            }
+            key != ARCH && !value.is_empty() && is_valid && !is_stated(key)
         };
-        node.template_labels.iter().for_each(|(key, value)| take(key, value));
-        others.lines().filter_map(|line| line.split_once('=')).for_each(|(key, value)| take(key, value));
+        let others = node.other_labels.text().into_iter().flat_map(|text| text.lines());
+        let others = others.filter_map(|line| line.split_once('=')).filter(|(key, value)| counts(key, value));
+        let mut labels = BTreeMap::new();
+        let mut take = |key: &str, value: &str| labels.insert(ArcStr::from(key), Some(ArcStr::from(value)));
+        for (key, value) in few(others.collect()) {
+            take(key, value);
+        }
+        for (key, value) in node.template_labels.iter().filter(|(key, value)| counts(key, value)) {
+            take(key, value);
+        }
         Some(Self {
             seen: Seen {
                 at: now,
@@ -225,13 +240,13 @@ impl Entry {
                 group: group.clone(),
                 cluster: owner.cluster_name.clone(),
             },
-            resources: shown.resources,
+            resources,
             labels,
             declared_features: shown.declared_features,
             offers: Offers::default(),
             version: owner.version.as_deref().and_then(Minor::parse),
             settled,
-            shared: false,
+            groups: BTreeSet::from([group.clone()]),
             failure_domain: Ok(owner.failure_domain.clone()),
         })
     }
@@ -248,7 +263,7 @@ impl Entry {
             offers: self.offers.merge(&other.offers),
             version,
             settled: self.settled || other.settled,
-            shared: self.shared || other.shared || self.seen.group != other.seen.group,
+            groups: self.groups.union(&other.groups).take(MOST_GROUPS).cloned().collect(),
             failure_domain: if self.failure_domain == other.failure_domain {
                 self.failure_domain.clone()
             } else {
@@ -273,15 +288,15 @@ impl Entry {
         })
     }
 
-    /// Returns the labels that a new Node of this group will have. Those that name a place count for the group whose Nodes
-    /// had them, or that has their failure domain. Those that aren't of the machine itself need all templates to be equal.
+    /// Returns the labels that a new Node of this group will have. Those that name a place count for the groups whose Nodes
+    /// had them, and for those that have their failure domain. Those that aren't of the machine itself need all templates to be equal.
     pub(crate) fn labels_for(
         &self,
         group: &GroupId,
         object: &ScalableResource,
         is_whole: bool,
     ) -> impl Iterator<Item = (&str, &ArcStr)> {
-        let is_own = !self.shared && self.seen.group == *group;
+        let is_own = self.groups.contains(group);
         let is_same_place = match &self.failure_domain {
             Ok(domain) => *domain == object.failure_domain && (is_own || domain.is_some()),
             // What Nodes of several agree on doesn't depend on it.
@@ -322,11 +337,25 @@ impl Entry {
         self
     }
 
-    /// Returns the entry without the labels that make it too long.
-    fn without_other_labels(mut self) -> Self {
-        self.labels.retain(|key, _| Node::TEMPLATE_LABELS.contains(&key.as_str()));
+    /// Returns the entry without the labels that make it too long: those that describe hardware, or all others too.
+    fn without_labels(mut self, of_hardware_only: bool) -> Self {
+        let is_kept = |key: &str| {
+            if of_hardware_only { !key.starts_with(HARDWARE) } else { Node::TEMPLATE_LABELS.contains(&key) }
+        };
+        self.labels.retain(|key, _| is_kept(key));
         self
     }
+}
+
+/// Returns as many of the labels as an entry takes, those of the hardware last.
+fn few<'a>(mut labels: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
+    labels.sort_by_key(|(key, _)| key.starts_with(HARDWARE));
+    let mut bytes = 0;
+    labels.retain(|(key, value)| {
+        bytes += key.len() + value.len();
+        bytes <= MOST_LABELS
+    });
+    labels
 }
 
 /// Returns true for a label that says where a Node is.

@@ -57,7 +57,7 @@ fn entry(text: &str) -> Entry {
         offers: Offers::default(),
         version: Minor::parse("v1.35.1"),
         settled: false,
-        shared: false,
+        groups: BTreeSet::from([workers()]),
         failure_domain: Ok(None),
     };
     for word in format!("cpu=4 memory=8Gi {text}").split_whitespace() {
@@ -173,6 +173,63 @@ fn labels_count_where_they_will_be_right(
     assert_eq!(has("team=db"), expected.contains("team=db"));
     assert_eq!(has("topology.kubernetes.io/zone=a"), expected.contains("zone=a"));
     assert_eq!(has("topology.disk.example.com/zone=a"), expected == "zone=a team=db");
+}
+
+#[test]
+fn groups_whose_nodes_are_in_one_place_keep_it_and_no_other_gets_it() {
+    let sister = GroupId::parse("MachineDeployment/team-a/sister").unwrap();
+    let of_sister = Entry {
+        seen: Seen { group: sister.clone(), ..entry("").seen },
+        groups: BTreeSet::from([sister]),
+        ..entry("topology.kubernetes.io/zone=a")
+    };
+    let both = entry("topology.kubernetes.io/zone=a").merge(&of_sister);
+    for (name, expected) in [("workers", 1), ("sister", 1), ("others", 0)] {
+        let group = deployment(name);
+        let id = GroupId::of(group.kind, &group.meta);
+        assert_eq!(both.labels_for(&id, &group, true).count(), expected, "{name}");
+    }
+}
+
+/// Returns an owner, and a Node with these labels and GPUs: all of them, and those that work.
+fn node_with(labels: &Value, (gpus, working): (u32, u32)) -> (ScalableResource, Node) {
+    let value = json!({
+        "metadata": {"labels": labels},
+        "status": {
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "lastHeartbeatTime": "2026-01-01T01:00:00Z",
+            }],
+            "capacity": {"cpu": "4", "memory": "8Gi", GPU: gpus.to_string()},
+            "allocatable": {"cpu": "3", "memory": "7Gi", GPU: working.to_string()},
+        },
+    });
+    let context = crate::capi::Context::new("cluster.x-k8s.io");
+    (deployment("workers"), Node::decode(testing::meta("", "node"), &value, &context).unwrap())
+}
+
+#[test]
+fn devices_that_are_out_of_service_count() {
+    let of = |gpus| {
+        let (owner, node) = node_with(&json!({}), gpus);
+        Entry::of(&node, &owner, &workers(), at(0)).unwrap()
+    };
+    let entry = of((8, 0));
+    assert_eq!((entry.resources[GPU].allocatable.to_string(), entry.settled), ("8".to_owned(), true));
+    assert_eq!(entry.resources[CPU].allocatable.to_string(), "3");
+    assert_eq!(entry.merge(&of((0, 0))), entry, "the device plugin starts again");
+}
+
+#[test]
+fn of_too_many_labels_those_of_the_hardware_are_left_out() {
+    let mut labels = json!({"team": "db", "nvidia.com/gpu.product": "L4"});
+    for number in 0..100 {
+        labels[format!("feature.node.kubernetes.io/cpu-cpuid.FEATURE{number:03}")] = json!("true");
+    }
+    let (owner, node) = node_with(&labels, (1, 1));
+    let entry = Entry::of(&node, &owner, &workers(), at(0)).unwrap();
+    assert!(entry.labels.contains_key("team") && entry.labels.contains_key("nvidia.com/gpu.product"));
+    assert!((50..100).contains(&entry.labels.len()), "{}", entry.labels.len());
 }
 
 /// Returns a MachineDeployment with both bounds.
@@ -386,7 +443,6 @@ fn a_group_has_the_volumes_and_devices_that_are_remembered_unless_an_annotation_
     json!({"offers": {"devices": {"gpu.example.com": {"count": 1, "alike": {"[1]": 1}}}}}),
     "offers must have"
 )]
-#[case::seen_in_the_future(json!({"seen": "1999-01-01T00:00:00Z"}), "in the future")]
 #[case::a_name(json!({"node": ""}), "must be names")]
 fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] replaced: Value, #[case] why: &str) {
     let (good, name) = (print(&entry("team=db")), key("a").to_string());
@@ -410,6 +466,13 @@ fn a_broken_entry_is_set_aside_and_hurts_no_other(#[case] replaced: Value, #[cas
 fn a_key_that_is_none_is_set_aside(#[case] name: &str, #[case] why: &str) {
     let content = Content::parse([(name, print(&entry("")).as_str())], None, NOW);
     assert!(content.entries.is_empty() && content.set_aside[0].why.contains(why), "{content:?}");
+}
+
+#[test]
+fn an_entry_of_the_future_is_as_old_as_it_is_read() {
+    let (name, text) = (key("a").to_string(), print(&entry("hour=100000")));
+    let content = Content::parse([(name.as_str(), text.as_str())], None, NOW);
+    assert_eq!(content.entries[&key("a")].seen.at, NOW);
 }
 
 #[test]
@@ -505,7 +568,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         }
         let mut entry = entry(&format!("{text} {} F{minor} F{zone}", if settled { "settled" } else { "" }));
         entry.seen.group = GroupId::parse(&format!("MachineDeployment/team-a/g{group}")).unwrap();
-        let slices = vec![slice("n"); usize::from(zone.min(1))];
+        entry.groups = BTreeSet::from([entry.seen.group.clone()]);
+        let device = json!({"name": "gpu", "attributes": {"model": {"string": team.to_string()}}});
+        let slices: Vec<_> = (0..zone).map(|pool| slice_of(&format!("pool-{pool}"), 1, 1, &device)).collect();
         entry.offers = match gpu {
             0 => Offers::default(),
             1 => Offers::of(Some(&csi_node(u32::from(team))), None),

@@ -19,8 +19,8 @@ use crate::{
 const DEFAULT_OS: &str = "linux";
 
 /// Returns the labels. The sources, from weakest to strongest: defaults; remembered labels; other labels of the group's
-/// Nodes; observed Nodes of another group, and deleted ones of this group; nodeInfo; the remembered operating system; the
-/// failure domain; the remembered zone, and that of deleted Nodes; synced template labels; OpenShift's labels for Nodes; the annotation; and, while the group has Nodes,
+/// Nodes; observed Nodes of another group, and deleted ones of this group; nodeInfo; the remembered architecture and operating
+/// system; the failure domain; the remembered zone, and that of deleted Nodes; synced template labels; OpenShift's labels for Nodes; the annotation; and, while the group has Nodes,
 /// the values on which they agree. To the Nodes of a MachinePool Cluster API syncs labels only by way of its Machines, which few infrastructure providers make.
 pub(super) fn labels(
     context: &Context<'_>,
@@ -38,13 +38,13 @@ pub(super) fn labels(
     };
     put(&mut labels, ARCH, arch.to_string(), source);
     put(&mut labels, OS, DEFAULT_OS.to_owned(), Source::Default);
-    put_remembered(context, &mut labels, |key| ![OS, ZONE].contains(&key));
+    put_remembered(context, &mut labels, |key| ![ARCH, OS, ZONE].contains(&key));
     put_others(context, &mut labels);
     put_learned(context, &mut labels);
     if let Some((template, name)) = infrastructure {
         put_node_info(template, name, &mut labels, problems);
     }
-    put_remembered(context, &mut labels, |key| key == OS);
+    put_remembered(context, &mut labels, |key| [ARCH, OS].contains(&key));
     put_failure_domain(context, &mut labels, problems, &mut built.notes);
     put_remembered(context, &mut labels, |key| key == ZONE);
     put_observed(context, &mut labels, |key| key == ZONE);

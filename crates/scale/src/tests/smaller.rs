@@ -32,7 +32,7 @@ async fn a_node_with_less_than_was_remembered_is_reported_once() {
     memory.set_content(&config_map, "1", [(key.as_str(), entry.as_str())]);
 
     let world = World::with(1, &["a"], &Setup { memory: Some(memory), ..Setup::default() });
-    let named = json!({"apiGroup": reference.group, "kind": reference.kind, "name": reference.name});
+    let named = json!({"apiGroup": &*reference.group, "kind": &*reference.kind, "name": &*reference.name});
     for (plural, name) in [("machinedeployments", "workers"), ("machinesets", "workers-1")] {
         let spec = json!({"spec": {"template": {"spec": {"infrastructureRef": named}}}});
         world.api.change(plural, name, spec);

@@ -73,8 +73,11 @@ fn memory(manifests: &Manifests, remember: &[ObjectKey]) -> (Option<Arc<Memory>>
             is_one.then_some((&identity.key, data))
         })
         .collect();
+    let lacks = remember.iter().filter(|named| found.iter().all(|(key, _)| key != named));
+    let lacks: Vec<_> =
+        lacks.map(|named| format!("--remember-in {named}: the manifests have no such ConfigMap with data")).collect();
     if found.is_empty() {
-        return (None, Vec::new());
+        return (None, lacks);
     }
     let memory = Memory::new(&found.iter().map(|(key, _)| (*key).clone()).collect::<Vec<_>>());
     for (key, data) in found {
@@ -86,7 +89,7 @@ fn memory(manifests: &Manifests, remember: &[ObjectKey]) -> (Option<Arc<Memory>>
             .map(move |why| format!("{whole}: an entry isn't used: {why}"))
             .collect::<Vec<_>>()
     };
-    let unreadable = memory.view().into_iter().flat_map(set_aside).collect();
+    let unreadable = memory.view().into_iter().flat_map(set_aside).chain(lacks).collect();
     (Some(Arc::new(memory)), unreadable)
 }
 
