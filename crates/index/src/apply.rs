@@ -97,6 +97,9 @@ impl LiveState {
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
+                for pool in self.pools_by_node.to_vec(name.as_str()) {
+                    self.remember_leaving_pool(&pool, [&name].into_iter());
+                }
                 let old = self.nodes.remove(&name);
                 self.unready_nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
@@ -162,6 +165,8 @@ impl LiveState {
         }
         self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
         self.evaluate(id);
+        let left = old.iter().flat_map(|old| &old.node_names).filter(|name| !object.node_names.contains(name));
+        self.remember_leaving_pool(id, left);
         if old.is_none_or(|old| is_made_differently(&old, object)) {
             self.remember_owner(id);
         }

@@ -15,7 +15,7 @@ use tokio::{sync::watch, time};
 use super::{
     group::{FailedDelete, Held, Hold, Increase},
     members::Member,
-    remembered_groups::BOUGHT_FOR,
+    remembered_groups::{BOUGHT_FOR, Unconfirmed},
     state::{Index, LiveState},
     versions::{Overwritten, OwnSize},
 };
@@ -222,8 +222,8 @@ impl Index {
                 if group.uses_memory() {
                     let now = time::Instant::now();
                     // Of an increase whose Nodes never came nothing is known.
-                    let since = group.unconfirmed_since.filter(|since| now - *since < BOUGHT_FOR);
-                    group.unconfirmed_since = Some(since.unwrap_or(now));
+                    let unconfirmed = group.unconfirmed.take().filter(|it| now - it.since < BOUGHT_FOR);
+                    group.unconfirmed = Some(unconfirmed.unwrap_or_else(|| Unconfirmed::new(now)));
                     group.bought_by_memory = Some(now);
                 }
             }

@@ -160,7 +160,7 @@ impl LiveState {
         {
             group.templates = templates;
             group.bought_by_memory = None;
-            group.unconfirmed_since = None;
+            group.unconfirmed = None;
             group.smaller = None;
         }
     }

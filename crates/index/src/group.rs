@@ -18,7 +18,7 @@ use rules::{
 use tokio::time;
 
 use super::{
-    remembered_groups::{LastSeen, SmallerNode},
+    remembered_groups::{LastSeen, SmallerNode, Unconfirmed},
     versions::{Overwritten, OwnSize, Versions},
 };
 
@@ -65,8 +65,8 @@ pub(super) struct Group {
     pub(super) looked_at: Option<Box<(Templates, i64)>>,
     /// The time of the last increase by this process of which a remembered amount may have been the reason.
     pub(super) bought_by_memory: Option<time::Instant>,
-    /// The time of the first such increase since a Node has shown all that is remembered.
-    pub(super) unconfirmed_since: Option<time::Instant>,
+    /// Such increases, since a Node has last shown all that is remembered.
+    pub(super) unconfirmed: Option<Unconfirmed>,
     /// The last Node that was smaller than what was remembered.
     pub(super) smaller: Option<SmallerNode>,
     /// True if that one isn't reported yet.
@@ -109,7 +109,7 @@ impl Default for Group {
             last_seen: None,
             looked_at: None,
             bought_by_memory: None,
-            unconfirmed_since: None,
+            unconfirmed: None,
             smaller: None,
             reports_smaller: false,
             sample: None,

@@ -15,7 +15,7 @@ use rules::{
     remembered::{self, Bootstrap, Entry, Key, Offers, Templates},
     template::stated_arch,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
@@ -44,8 +44,24 @@ pub(super) struct Found {
 /// devices register late.
 pub(super) const BOUGHT_FOR: Duration = Duration::from_secs(3600);
 
-/// The age of a Node below which its devices can't be expected yet.
-const YOUNG: SignedDuration = SignedDuration::from_mins(3);
+/// The age of a Node below which its devices can't be expected yet, and the number of Nodes that show as much as an old
+/// one if none of them gets that old.
+const YOUNG: (SignedDuration, usize) = (SignedDuration::from_mins(3), 3);
+
+/// The increases of a group by what is remembered, while no Node has shown all of that.
+#[derive(Clone, Debug)]
+pub(super) struct Unconfirmed {
+    /// The time of the first.
+    pub(super) since: Instant,
+    /// The Nodes that went without it, as many as matter.
+    gone: BTreeSet<ArcStr>,
+}
+
+impl Unconfirmed {
+    pub(super) fn new(since: Instant) -> Self {
+        Self { since, gone: BTreeSet::new() }
+    }
+}
 
 /// A Node that was smaller than what was remembered when this process raised the size.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -131,19 +147,42 @@ impl LiveState {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
         let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
-        if machine.deleting && !self.is_bought_in_vain(&owner, &node) {
-            return;
+        if machine.deleting {
+            self.remember_leaving(&owner, &node, machine.created.time());
+        } else {
+            self.remember(&owner, &node, machine.created.time(), false);
         }
-        self.remember(&owner, &node, machine.created.time(), machine.deleting);
+    }
+
+    /// Remembers the Nodes that leave a MachinePool: its own list is without them, or they are deleted.
+    pub(super) fn remember_leaving_pool<'a>(&mut self, pool: &GroupId, names: impl Iterator<Item = &'a ArcStr>) {
+        let group = self.groups.get(pool).filter(|group| group.unconfirmed.is_some());
+        let Some(owner) = group.and_then(|group| group.object.clone()) else { return };
+        let nodes: Vec<_> = names.filter_map(|name| self.nodes.get(name).cloned()).collect();
+        for node in nodes {
+            self.remember_leaving(&owner, &node, node.created.time());
+        }
+    }
+
+    fn remember_leaving(&mut self, owner: &ScalableResource, node: &Node, created: Option<Timestamp>) {
+        if self.was_bought_in_vain(owner, node) {
+            self.remember(owner, node, created, true);
+        }
     }
 
     /// Returns true if the group has long been growing by what is remembered, and no Node has shown all of that: what is
     /// missing on one that goes won't come, and the next one would be bought for the same.
-    fn is_bought_in_vain(&self, owner: &ScalableResource, node: &Node) -> bool {
-        let Some(group) = self.groups.get(&group_of(owner)) else { return false };
-        let is_long = group.unconfirmed_since.is_some_and(|since| since.elapsed() >= SETTLED_AFTER.unsigned_abs());
-        let age = || node.created.time().map(|created| Timestamp::now().duration_since(created));
-        is_long && group.templates == self.templates_of(owner) && age().is_none_or(|age| age >= YOUNG)
+    fn was_bought_in_vain(&mut self, owner: &ScalableResource, node: &Node) -> bool {
+        let templates = self.templates_of(owner);
+        let group = self.groups.get_mut(&group_of(owner)).filter(|group| group.templates == templates);
+        let unconfirmed = group.and_then(|group| group.unconfirmed.as_mut()).filter(|_| node.resources.is_some());
+        let Some(unconfirmed) = unconfirmed else { return false };
+        if unconfirmed.gone.len() < YOUNG.1 {
+            unconfirmed.gone.insert(node.meta.key.name.clone());
+        }
+        let is_long = unconfirmed.since.elapsed() >= SETTLED_AFTER.unsigned_abs();
+        let is_old = node.created.time().is_none_or(|created| Timestamp::now().duration_since(created) >= YOUNG.0);
+        is_long && (is_old || unconfirmed.gone.len() >= YOUNG.1)
     }
 
     /// Remembers the Nodes of a MachineDeployment, MachineSet or MachinePool after it or one of its templates was added or changed.
@@ -206,7 +245,7 @@ impl LiveState {
         let was_bought = group.bought_by_memory.is_some_and(|at| at.elapsed() < BOUGHT_FOR);
         let learned = memory.learn(&templates, &key, &entry);
         if learned.has_all || goes {
-            group.unconfirmed_since = None;
+            group.unconfirmed = None;
         }
         if let Some((smaller, seen)) = learned.smaller.filter(|_| was_bought) {
             let text = remembered::note_of_smaller(&node.meta.key.name, &seen, &smaller);

@@ -260,16 +260,26 @@ fn a_device_that_is_missing_is_reported_once_the_node_has_settled() {
     assert!(smaller.note.contains("Node b has 0 of nvidia.com/gpu for pods, and 1 was remembered"), "{smaller:?}");
 }
 
+/// Nodes of some minutes.
+const OLD: &str = "2026-01-01T00:00:00Z";
+/// Nodes that went at once.
+const NEW: &str = "2100-01-01T00:00:00Z";
+
 /// A Node whose device plugin never came is removed as unneeded, perhaps before its kubelet says how long it was ready. Of
 /// each Node: the minutes from its increase to its end, and whether it has shown the GPU that is remembered.
 #[rstest]
-#[case::it_may_have_come_yet(&[(9, false)], true)]
-#[case::it_never_came(&[(11, false)], false)]
-#[case::it_never_came_in_the_short_lives_of_several(&[(4, false), (4, false), (4, false)], false)]
-#[case::one_has_shown_it(&[(4, false), (4, true), (4, false)], true)]
-#[case::another_increase_came_much_later(&[(61, true), (1, false)], true)]
+#[case::it_may_have_come_yet(OLD, &[(9, false)], true)]
+#[case::it_never_came(OLD, &[(11, false)], false)]
+#[case::it_never_came_in_the_short_lives_of_several(OLD, &[(4, false), (4, false), (4, false)], false)]
+#[case::one_has_shown_it(OLD, &[(4, false), (4, true), (4, false)], true)]
+#[case::another_increase_came_much_later(OLD, &[(61, true), (1, false)], true)]
+#[case::two_went_too_early(NEW, &[(5, false), (6, false)], true)]
+#[case::three_went_too_early(NEW, &[(4, false), (4, false), (4, false)], false)]
+#[case::three_went_too_early_at_once(NEW, &[(2, false), (2, false), (2, false)], true)]
+#[case::one_of_them_has_shown_it(NEW, &[(5, false), (4, true), (6, false), (6, false)], true)]
 #[tokio::test(start_paused = true)]
 async fn devices_that_were_missing_until_nodes_went_buy_no_others(
+    #[case] created: &str,
     #[case] nodes: &[(u64, bool)],
     #[case] expected: bool,
 ) {
@@ -285,7 +295,7 @@ async fn devices_that_were_missing_until_nodes_went_buy_no_others(
         let ready = json!({"type": "Ready", "status": "True"});
         let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
         let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
-        let value = json!({"metadata": {"labels": labels}, "status": status});
+        let value = json!({"metadata": {"labels": labels, "creationTimestamp": created}, "status": status});
         apply(&index, [joined("MachineSet/workers-1", &name), node(&name, &value)]);
         tokio::time::advance(Duration::from_secs(60 * minutes)).await;
         let deleting = json!({
@@ -297,6 +307,38 @@ async fn devices_that_were_missing_until_nodes_went_buy_no_others(
         apply(&index, gone(&name));
     }
     assert_eq!(served(&index, WORKERS).unwrap().capacity.contains_key(GPU), expected);
+}
+
+/// A pool's Nodes leave its list, or go while they are on it.
+#[rstest]
+#[case::the_list_is_shorter(true)]
+#[case::the_node_is_deleted(false)]
+#[tokio::test(start_paused = true)]
+async fn devices_that_were_missing_until_nodes_left_their_pool_buy_no_others(#[case] is_unlisted: bool) {
+    const POOL: &str = "MachinePool/team-a/workers";
+    let pool = |replicas: i32, version: &str, nodes: &[&str]| {
+        let refs: Vec<_> = nodes.iter().map(|name| json!({ "name": name })).collect();
+        let mut value = using_template("pool");
+        merge(&mut value, &json!({"metadata": {"resourceVersion": version}, "status": {"nodeRefs": refs}}));
+        scalable(ScalableKind::MachinePool, "workers", replicas, ("0", "9"), &value)
+    };
+    let memory = Stored::default().memory();
+    let spec = template_with("pool", &large(), 1);
+    let index = index_with(&memory, [pool(1, "1", &["a"]), spec, member("a", "30Gi").remove(1)]);
+    apply(&index, [pool(0, "2", &[]), Change::NodeGone("a".into())]);
+    let gpus = || served(&index, POOL).unwrap().capacity.contains_key(GPU);
+    assert!(gpus());
+    let version = written(&index, POOL, 1, "3");
+    index.set_own_size(&id(POOL), 0, &version);
+    let amounts = json!({"cpu": "8", "memory": "30Gi"});
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let labels = json!({"kubernetes.io/arch": "arm64", "disk": "ssd"});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": ready});
+    apply(&index, [pool(1, "4", &["b"]), node("b", &json!({"metadata": {"labels": labels}, "status": status}))]);
+    tokio::time::advance(Duration::from_secs(11 * 60)).await;
+    let gone = Change::NodeGone("b".into());
+    apply(&index, if is_unlisted { vec![pool(0, "5", &[]), gone] } else { vec![gone, pool(0, "5", &[])] });
+    assert!(!gpus());
 }
 
 #[test]
