@@ -15,8 +15,8 @@ use sandbox::{
     api::Api,
     clock::Clock,
     engine::{
-        Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Observed, Options, Rejoin, Step,
-        Unready,
+        Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Observed, Options, Plugin,
+        Rejoin, Step, Unready,
     },
 };
 use serde_json::Value;
@@ -194,6 +194,7 @@ impl Driver {
             }
             if differ {
                 drawn.missing_memory = chance.of("memory", 0, machines).u32(0..4) * 128;
+                drawn.plugin = Some(plugin(&mut chance.of("plugin", 0, machines)));
             }
             if let Some(shortage) = shortage.as_ref().filter(|shortage| shortage.meets(machine)) {
                 drawn.behaviour = shortage.behaviour;
@@ -420,6 +421,16 @@ fn pause(draw: &mut Rng, level: usize) -> Nanos {
         (_, _) => draw.u64(1..500),
     };
     milliseconds * TICK
+}
+
+/// Draws a device plugin, which may be late, restart, or never come.
+fn plugin(draw: &mut Rng) -> Plugin {
+    let seconds = |draw: &mut Rng, most| Duration::from_secs(draw.u64(1..most));
+    Plugin {
+        devices: draw.u32(0..4),
+        after: seconds(draw, 120),
+        restart: (draw.u32(0..3) == 0).then(|| (seconds(draw, 600), seconds(draw, 60))),
+    }
 }
 
 fn fate(draw: &mut Rng, trouble: u32) -> Fate {

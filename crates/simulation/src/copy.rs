@@ -16,9 +16,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use index::GroupSeries;
-use k8s_pb::api::core::v1::Node;
 use prometheus_client::registry::Registry;
-use prost::Message as _;
 use proto::{
     ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
@@ -191,13 +189,12 @@ impl Copy {
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
-    /// Returns the bytes of allocatable memory in the template of a group.
-    pub(crate) fn memory_of_template(&self, cluster: usize, id: &str) -> Option<u64> {
+    /// Returns the amounts in the template of a group.
+    pub(crate) fn amounts_of_template(&self, cluster: usize, id: &str) -> Option<ledger::Amounts> {
         let mut client = CloudProviderClient::new(self.local(cluster));
         let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
         let answer = self.host.enter(async move { client.node_group_template_node_info(request).await }).ok()?;
-        let node = Node::decode(answer.into_inner().node_bytes).ok()?;
-        ledger::bytes(node.status?.allocatable.get("memory")?.string.as_deref()?)
+        ledger::Amounts::of(&answer.into_inner())
     }
 
     /// Returns the copy's answers to a Cluster's reads after a Refresh: one line for each group's bounds and size, for

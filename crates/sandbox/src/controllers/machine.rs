@@ -389,6 +389,33 @@ pub struct Fate {
     pub lingers: Duration,
     /// The mebibytes of memory that its Node has less than others of its type.
     pub missing_memory: u32,
+    /// The device plugin on its Node.
+    pub plugin: Option<Plugin>,
+}
+
+/// A device plugin, and what its kubelet reports of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Plugin {
+    /// The number of its devices.
+    pub devices: u32,
+    /// The time from which it runs, after the Node was due to be Ready.
+    pub after: Duration,
+    /// The times after that from which it doesn't, and does again.
+    pub restart: Option<(Duration, Duration)>,
+}
+
+impl Plugin {
+    /// The time from the last of these to one more report of the kubelet, by which the Node has long been Ready.
+    const LATER: Duration = Duration::from_mins(11);
+
+    /// Returns the reports, each with the time since the one before and the devices.
+    pub(crate) fn reports(self) -> impl Iterator<Item = (Duration, u32)> {
+        let restart = self.restart.map(|(stops, starts)| [(stops, 0), (starts, self.devices)]);
+        [(self.after, self.devices)]
+            .into_iter()
+            .chain(restart.into_iter().flatten())
+            .chain([(Self::LATER, self.devices)])
+    }
 }
 
 /// The loss and return of a Node object.
@@ -441,6 +468,7 @@ impl Fate {
             hang: Duration::ZERO,
             lingers: Duration::ZERO,
             missing_memory: 0,
+            plugin: None,
         }
     }
 

@@ -144,6 +144,27 @@ pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
     set_taints(node, &taints);
 }
 
+/// The resource of a simulated device plugin.
+pub(crate) const DEVICE: &str = "example.com/device";
+
+/// Writes what the kubelet of a Ready Node knows of its device plugin. One that has ended leaves its devices in the
+/// capacity for a while; one that never came leaves nothing.
+pub(crate) fn report(node: &mut Value, devices: u32, now: Timestamp) {
+    if devices > 0 || node["status"]["capacity"][DEVICE].is_string() {
+        node["status"]["allocatable"][DEVICE] = json!(devices.to_string());
+    }
+    if devices > 0 {
+        node["status"]["capacity"][DEVICE] = json!(devices.to_string());
+    }
+    set_ready(node, true, now);
+}
+
+/// Returns the time of the kubelet's last report.
+pub(crate) fn reported_at(node: &Value) -> Option<Timestamp> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().find(|one| one["type"] == "Ready")?["lastHeartbeatTime"].as_str()?.parse().ok()
+}
+
 fn set_taints(node: &mut Value, taints: &[Value]) {
     if taints.is_empty() {
         node.unset("/spec/taints");
@@ -287,9 +308,12 @@ fn milli(quantity: &str) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rstest::rstest;
 
     use super::*;
+    use crate::clock::after;
     use crate::recorded::{recorded, shape};
 
     fn worker() -> NodeOf<'static> {
@@ -320,6 +344,24 @@ mod tests {
         set_ready(&mut node, true, now);
         assert_eq!(shape(&node), shape(&recorded("ready")));
         assert!(node["spec"].get("taints").is_none(), "{node}");
+    }
+
+    #[test]
+    fn a_device_plugin_comes_and_goes_on_a_node_that_stays_ready() {
+        let (of, now) = (worker(), Timestamp::UNIX_EPOCH);
+        let mut node = of.object(true, now);
+        for (devices, capacity, minute) in [(2, "2", 1), (0, "2", 12), (3, "3", 13)] {
+            report(&mut node, devices, after(now, Duration::from_mins(minute)));
+            let amounts = [&node["status"]["allocatable"][DEVICE], &node["status"]["capacity"][DEVICE]];
+            assert_eq!(amounts, [&json!(devices.to_string()), &json!(capacity)]);
+            let ready =
+                node["status"]["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Ready").unwrap();
+            assert_eq!(
+                (ready["status"].as_str(), ready["lastTransitionTime"].as_str()),
+                (Some("True"), Some("1970-01-01T00:00:00Z"))
+            );
+            assert_eq!(reported_at(&node), Some(after(now, Duration::from_mins(minute))));
+        }
     }
 
     #[test]

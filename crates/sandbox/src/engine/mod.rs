@@ -35,7 +35,7 @@ use self::{
     others::Server,
 };
 pub use crate::controllers::{
-    machine::{Fate, Hook, HookPoint, Rejoin, Unready},
+    machine::{Fate, Hook, HookPoint, Plugin, Rejoin, Unready},
     machine_pool::PoolWays,
 };
 use crate::{

@@ -14,7 +14,7 @@ use crate::{
     clock::after,
     controllers::{
         Plan, Side, keys,
-        machine::Fate,
+        machine::{Fate, Plugin},
         node,
         object::{Object as _, annotation},
     },
@@ -90,12 +90,26 @@ impl Server {
         story
     }
 
+    /// Returns the reports of its device plugin, in order: the times, and the devices.
+    fn reports(&self) -> Vec<(Timestamp, u32)> {
+        let times = self.fate.times;
+        let mut time = after(after(self.up, times.join), times.ready);
+        let reports = self.fate.plugin.filter(|_| !self.is_settled).into_iter().flat_map(Plugin::reports);
+        let mut at = |(by, devices)| {
+            time = after(time, by);
+            (time, devices)
+        };
+        reports.map(&mut at).collect()
+    }
+
     /// Brings its Node to the state that is due now. `make` creates one.
     pub(super) fn plan(&self, known: Option<&Arc<Value>>, make: impl FnOnce(bool) -> Value, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let story = self.story();
         let present = story.iter().rev().find(|(time, _)| *time <= now).map_or(Presence::NotYet, |(_, is)| *is);
-        if let Some((time, _)) = story.iter().find(|(time, _)| *time > now) {
+        let reports = self.reports();
+        let times = story.iter().map(|(time, _)| time).chain(reports.iter().map(|(time, _)| time));
+        if let Some(time) = times.filter(|time| **time > now).min() {
             plan.look_again(*time);
         }
         match (present, known) {
@@ -108,11 +122,18 @@ impl Server {
                 }
             }
             (Presence::There { is_ready, .. }, Some(node)) => {
-                if node::is_ready(node) != is_ready {
-                    let mut wanted = Value::clone(node);
-                    node::set_ready(&mut wanted, is_ready, now);
-                    plan.change(Side::Workload, node, wanted);
+                // Times in objects have seconds.
+                let is_due = |time: Timestamp| {
+                    node::reported_at(node).is_none_or(|reported| reported.as_second() < time.as_second())
+                };
+                let report = reports.iter().rev().find(|(time, _)| *time <= now);
+                let mut wanted = Value::clone(node);
+                match report {
+                    Some((time, devices)) if is_ready && is_due(*time) => node::report(&mut wanted, *devices, now),
+                    Some(_) | None if node::is_ready(node) != is_ready => node::set_ready(&mut wanted, is_ready, now),
+                    Some(_) | None => return plan,
                 }
+                plan.change(Side::Workload, node, wanted);
             }
         }
         plan

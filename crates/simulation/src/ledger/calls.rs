@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use http::{Method, request::Parts};
 use proto::{
     NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
-    NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
+    NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoRequest,
 };
 use tonic::Code;
 
@@ -58,6 +58,9 @@ pub(super) enum Request {
         group: String,
     },
     Instances {
+        group: String,
+    },
+    Template {
         group: String,
     },
     Other(&'static str),
@@ -126,6 +129,10 @@ impl Ledger {
             "NodeGroupNodes" => {
                 let request: NodeGroupNodesRequest = decode(message);
                 Request::Instances { group: request.id }
+            }
+            "NodeGroupTemplateNodeInfo" => {
+                let request: NodeGroupTemplateNodeInfoRequest = decode(message);
+                Request::Template { group: request.id }
             }
             "NodeGroups" => Request::Other("NodeGroups"),
             "Refresh" => {
@@ -215,6 +222,7 @@ impl Ledger {
             Request::Instances { group } if code == Code::Ok => {
                 self.instances(asked.copy, group, asked.at, &decode(answered.message));
             }
+            Request::Template { group } if code == Code::Ok => self.template_answered(&asked, group, answered.message),
             Request::TargetSize { group } if code == Code::Ok => {
                 let answer: NodeGroupTargetSizeResponse = decode(answered.message);
                 self.size_is_visible(&asked, group, answer.target_size.into());
@@ -233,6 +241,7 @@ impl Ledger {
             | Request::Delete { .. }
             | Request::TargetSize { .. }
             | Request::Instances { .. }
+            | Request::Template { .. }
             | Request::Other(_) => {}
         }
     }
@@ -248,7 +257,9 @@ impl Ledger {
             Request::Increase { .. } | Request::Decrease { .. } => true,
             // An instance without a Machine may be one that is gone.
             Request::Delete { group, uids, places: _ } => knows(group) && uids.iter().any(is_alive),
-            Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => return false,
+            Request::TargetSize { .. } | Request::Instances { .. } | Request::Template { .. } | Request::Other(_) => {
+                return false;
+            }
         };
         if code == Code::Ok && is_work {
             let what = format!("copy {} may not write, and answers {:?} with OK", asked.copy, asked.request);

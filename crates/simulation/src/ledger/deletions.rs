@@ -129,6 +129,7 @@ impl Ledger {
                 Request::Increase { .. }
                 | Request::TargetSize { .. }
                 | Request::Instances { .. }
+                | Request::Template { .. }
                 | Request::Other(_) => false,
             };
             // A copy's clock may be a tick behind that of the world, which dates calls.
@@ -275,9 +276,11 @@ impl Ledger {
         let is_its = |it: &Removal| match &asked.request {
             Request::Delete { group, uids, .. } => it.group == *group && uids.contains(&it.uid),
             Request::Decrease { group, .. } => it.group == *group && !self.named.contains(&it.uid),
-            Request::Increase { .. } | Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => {
-                false
-            }
+            Request::Increase { .. }
+            | Request::TargetSize { .. }
+            | Request::Instances { .. }
+            | Request::Template { .. }
+            | Request::Other(_) => false,
         };
         for removal in self.removals.iter_mut().filter(|it| it.copy == asked.copy && it.at >= asked.at && is_its(it)) {
             // Of several callers the one who was told the worst counts.

@@ -114,7 +114,9 @@ impl Ledger {
             Request::Increase { group, .. } | Request::Decrease { group, .. } | Request::Delete { group, .. } => {
                 (Some(group), true)
             }
-            Request::TargetSize { group } | Request::Instances { group } => (Some(group), false),
+            Request::TargetSize { group } | Request::Instances { group } | Request::Template { group } => {
+                (Some(group), false)
+            }
             Request::Other(_) => (None, false),
         };
         if (is_write || asked.request == Request::Other("Refresh"))

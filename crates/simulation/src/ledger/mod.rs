@@ -43,7 +43,7 @@ pub(crate) use self::{
     answers::lasting,
     calls::{Answered, is_dry_run},
     fleet::Ledgers,
-    memory::bytes,
+    memory::Amounts,
 };
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -166,6 +166,8 @@ struct Group {
     rolled: Option<Nanos>,
     /// The template of its Machines.
     template: Value,
+    /// True if an annotation states the memory of its Nodes.
+    states_memory: bool,
     created: Nanos,
     /// The replicas in its status.
     has: i64,
@@ -430,6 +432,7 @@ impl Ledger {
         self.looked = self.now;
         self.look_at_removals();
         self.look_at_watches();
+        self.look_at_memory();
     }
 
     pub(crate) fn find(&mut self, check: Check, what: impl Into<String>) {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     Author, Check, Group, Ledger, Machine,
+    memory::states_memory,
     refusals::OLD,
     taken::{FOREIGN_SIZE, OLD_SIZE, POOL},
     watches::Kind,
@@ -59,10 +60,12 @@ impl Ledger {
         let is_deleting = object.deleting();
         let generation_now = object.generation();
         let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
+        let states_memory = states_memory(object);
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
             let generation = (generation_now, self.now);
             let group = Group {
+                states_memory,
                 size,
                 generation,
                 min,
@@ -77,7 +80,7 @@ impl Ledger {
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, min, max, is_deleting, ..before.clone() };
+        let mut group = Group { size, min, max, is_deleting, states_memory, ..before.clone() };
         if (before.min, before.max) != (min, max) {
             group.bounds.push((self.now, min, max));
         }

@@ -65,6 +65,7 @@ fn most_by(request: &Request, id: &str, by: i64) -> i64 {
         | Request::Delete { .. }
         | Request::TargetSize { .. }
         | Request::Instances { .. }
+        | Request::Template { .. }
         | Request::Other(_) => 0,
     }
 }
@@ -294,6 +295,7 @@ impl Ledger {
             | Request::Delete { .. }
             | Request::TargetSize { .. }
             | Request::Instances { .. }
+            | Request::Template { .. }
             | Request::Other(_) => None,
         }
     }

@@ -135,24 +135,17 @@ impl World {
         }
     }
 
-    /// Checks that the template of a group without Nodes is no larger than what is remembered.
+    /// Checks that no copy's template of a group without Nodes is larger than a Node that was seen.
     fn judge_templates(&mut self, cluster: usize) {
         if !self.plan.remember {
             return;
         }
         let mut found = Vec::new();
         for group in &self.clusters[cluster].groups {
-            let ledger = self.ledger.of(cluster);
-            let most = ledger.remembered(&group.id()).filter(|_| ledger.size(&group.id()) == Some(0));
-            let Some(most) = most else { continue };
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
-                match copy.memory_of_template(cluster, &group.id()) {
-                    Some(memory) if memory > most => {
-                        found.push(format!("{} has {memory} bytes, and {most} are remembered", group.id()));
-                    }
-                    Some(_) | None => {}
-                }
+                let amounts = copy.amounts_of_template(cluster, &group.id());
+                found.extend(amounts.and_then(|amounts| self.ledger.of(cluster).is_too_large(&group.id(), amounts)));
             }
         }
         for what in found {
