@@ -12,7 +12,7 @@ mod fleet;
 mod follow;
 mod management;
 mod metrics;
-mod offers;
+mod node_drivers;
 mod reach;
 mod remembered;
 mod template_store;

@@ -102,7 +102,7 @@ impl WorkloadNodes {
         let connected = Connected { factory, nodes: Arc::clone(&nodes) };
         *self.connection.lock() = Connection::Connected(Box::new(connected));
         let in_sync = || self.health().is_ok_and(|nodes| nodes.synced && nodes.broken(&BTreeSet::new()).is_none());
-        let looking = offers::follow(&self.index, &access);
+        let looking = node_drivers::follow(&self.index, &access);
         let following = access.follow_workload(&self.source, management.clients(), &self.pace, in_sync);
         let following = async { tokio::join!(following, looking) };
         if !place.is_shared() {

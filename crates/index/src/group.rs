@@ -319,7 +319,7 @@ impl FailedDelete {
 
 /// The time for which no Node is scaled down after a refused delete: somebody has to change a right or a policy first.
 const REFUSED_DELETES_HOLD_FOR: Duration = Duration::from_secs(10 * 60);
-/// The time for which a size that was put back twice within an hour (put_back.rs of `scale`) isn't raised: a GitOps
+/// The time for which a size that was put back twice within an hour (size_observer.rs of `scale`) isn't raised: a GitOps
 /// controller would put it back within minutes.
 const SIZE_PUT_BACK_HOLDS_FOR: Duration = Duration::from_secs(30 * 60);
 

@@ -6,7 +6,6 @@
 mod answer;
 mod apply;
 mod change;
-mod command;
 mod evaluate;
 pub mod families;
 mod feed;
@@ -30,11 +29,11 @@ mod templates;
 mod tests;
 mod versions;
 mod view;
+mod writes;
 
 pub use self::{
     answer::{NoPrice, NodeLabels},
     change::{Change, KindState},
-    command::ScaleView,
     feed::{FedKeys, Feed, IndexFeed, Sink, Tag},
     group::{Hold, Served},
     log::Notice,
@@ -47,4 +46,5 @@ pub use self::{
     templates::{SharedTemplates, Template},
     versions::{Overwritten, WrittenSize},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},
+    writes::ScaleView,
 };

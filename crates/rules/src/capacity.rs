@@ -1,6 +1,6 @@
-//! The capacity of a future Node, by resource, and what pods don't get of it: the group's annotations override the
-//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no
-//! other.
+//! The capacity of a future Node, by resource, and what pods don't get of it. The group's annotations override a real
+//! Node, or a remembered one, which overrides the infrastructure template's `status.capacity` (kubernetes/autoscaler#8712).
+//! An invalid entry is dropped and affects no other.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Provider ids. Whole ids are compared first; the part after the last slash is a fallback for ids that differ in
-//! form between Machine and Node. The index compares them, in `resolve`.
+//! form between Machine and Node. The index compares them.
 
 /// Returns the part of a provider id after the last `/`. `None` if comparing it alone would be wrong: for Azure scale
 /// sets, whose ids end in a number that every set has, and if nothing follows.

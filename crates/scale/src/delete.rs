@@ -442,7 +442,7 @@ pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> R
 /// deleted. While some of them are slow to go, the size is lowered here for those that are removed. For the last ones the
 /// calling function lowers it.
 pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
-    let (is_marked, dry_run_first) = (mark::is_way_of(turn), turn.index().are_deletes_refused(&turn.id));
+    let (is_marked, dry_run_first) = (mark::annotates_instead(turn), turn.index().are_deletes_refused(&turn.id));
     let first = fates.len();
     let all = Mutex::new(&mut *fates);
     {
@@ -568,7 +568,7 @@ pub(super) async fn lower_by(turn: &Turn, removed: &[Target]) -> Result<(), Scal
 /// Returns the error of a request for which the size couldn't be lowered. Marks are taken back; a Machine that was
 /// deleted is replaced.
 async fn not_lowered(turn: &Turn, removed: &[Target], error: ScaleError) -> ScaleError {
-    if mark::is_way_of(turn) {
+    if mark::annotates_instead(turn) {
         mark::unmark(turn, removed).await;
         error
     } else {

@@ -16,12 +16,12 @@ mod history;
 mod mark;
 mod metrics;
 
+mod limited_log;
 mod queue;
 mod read;
 mod read_only;
 mod refusal;
 mod remembered;
-mod repeats;
 mod replace;
 mod report;
 mod request;
@@ -47,9 +47,9 @@ use tokio_util::{
 
 use self::{
     accepted::AcceptedDeletions,
+    limited_log::{Refusals, Repeats},
     queue::{Caller, Command, Delete, Lanes},
     read_only::ReadOnlyCommand,
-    repeats::{Refusals, Repeats},
     turn::Shared,
 };
 pub use self::{

@@ -24,7 +24,7 @@ const MARKED_BY: &str = "capi-autoscaler-provider ";
 const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns true if the Machines of this group are marked rather than deleted.
-pub(super) fn is_way_of(turn: &Turn) -> bool {
+pub(super) fn annotates_instead(turn: &Turn) -> bool {
     turn.id.kind == ScalableKind::MachinePool || !turn.api().counts_deleting()
 }
 

@@ -13,8 +13,8 @@ use super::{
     error::{ScaleError, code_name},
     events::EventContent,
     history::LONGEST_TEXT,
+    limited_log::Kind,
     queue::Caller,
-    repeats::Kind,
     turn::Turn,
 };
 

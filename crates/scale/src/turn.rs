@@ -23,10 +23,10 @@ use super::{
     error::ScaleError,
     events::EventRecorder,
     history::History,
+    limited_log::{Refusals, Repeats},
     metrics::{ScaleMetrics, Write},
     queue::{Caller, Lanes},
     refusal,
-    repeats::{Refusals, Repeats},
     report::Resized,
     retry::Attempts,
 };

@@ -3,7 +3,6 @@
 //! from memory, without an API call. An unknown Node or group must never cause an error if that error would stop the
 //! caller's whole loop. [`listen`] has the listeners.
 
-mod answers;
 mod call_log;
 mod calls;
 pub mod listen;
@@ -12,6 +11,7 @@ mod options;
 mod pace;
 mod pins;
 mod pricing;
+mod reads;
 mod session;
 #[cfg(test)]
 mod tests;

@@ -46,13 +46,13 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 /// Like [`DEFER_UPGRADE`], for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
-/// Prefix of this program's own annotations of a group that don't say what a Node has.
+/// Prefix of this program's own annotations of a group, other than those of capacity.
 pub const OWN_PREFIX: &str = "capi-autoscaler-provider.io/";
 
 /// Prefix of the capacity annotations of a group.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
-/// Prefix of this program's own annotations of a group.
+/// Prefix of this program's own capacity annotations of a group.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
 /// Annotation of a group: the price of one of its Nodes per hour.
 pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
