@@ -108,6 +108,8 @@ impl Flags {
                 Some((name, value)) => (name, Some(value)),
                 None => (flag, given.next_if(|next| !next.starts_with('-'))),
             };
+            // Cluster Autoscaler takes underscores, too.
+            let name = &name.replace('_', "-");
             flags.take(name, value, speed).with_context(|| format!("Cluster Autoscaler's flag --{name}"))?;
         }
         for (name, nanos) in WAITS {
@@ -173,8 +175,11 @@ mod tests {
 
     #[test]
     fn waits_become_shorter_whether_they_are_given_or_not() {
-        let flags = flags(&["--scale-down-unneeded-time=5m", "-new-pod-scale-up-delay", "30s"], 60);
+        let given =
+            ["--scale-down-unneeded-time=5m", "-new-pod-scale-up-delay", "30s", "--max_node_provision_time=30m"];
+        let flags = flags(&given, 60);
         for flag in [
+            "--max-node-provision-time=30000ms",
             "--scale-down-unneeded-time=5000ms",
             "--new-pod-scale-up-delay=500ms",
             "--scale-down-delay-after-add=10000ms",
@@ -183,6 +188,7 @@ mod tests {
             assert!(flags.passed.iter().any(|passed| passed == flag), "{flag}: {:?}", flags.passed);
         }
         assert_eq!(flags.wait("scale-down-unneeded-time"), Duration::from_secs(5));
+        assert!(!flags.passed.iter().any(|passed| passed.contains('_')), "{:?}", flags.passed);
     }
 
     #[test]

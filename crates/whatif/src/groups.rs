@@ -23,12 +23,14 @@ const OWNER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The taints of a Node that pass, or that its own state brings.
-const PASSING: [&str; 4] = [
+/// The taints of a Node that pass, or that its own state brings. Nothing here would take them off.
+const PASSING: [&str; 6] = [
     "node.kubernetes.io/",
     "node.cluster.x-k8s.io/",
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
 ];
 
 /// The time from a new Machine to a Ready Node, where nothing says it.
@@ -172,10 +174,14 @@ pub(crate) fn models(
         let of_nodes = model_of_nodes(nodes).filter(|_| !changed.contains(group) || template.is_none());
         let (kind, namespace, name) = group;
         let title = title(kind, namespace, name);
-        let differing = differing(nodes);
-        if of_group.is_some() && of_nodes.is_some() && !differing.is_empty() {
-            let labels = differing.into_iter().collect::<Vec<_>>().join(", ");
-            remarks.push(format!("labels that differ among the Nodes of {title}, which new Nodes lack: {labels}"));
+        for (what, of_new, differing) in [
+            ("labels", "which new Nodes lack", differing(nodes)),
+            ("taints", "of which new Nodes have those of the newest", differing_taints(nodes)),
+        ] {
+            if of_group.is_some() && of_nodes.is_some() && !differing.is_empty() {
+                let keys = differing.into_iter().collect::<Vec<_>>().join(", ");
+                remarks.push(format!("{what} that differ among the Nodes of {title}, {of_new}: {keys}"));
+            }
         }
         let model = of_nodes.or_else(|| template.map(model_of_template));
         let Some(mut model) = model else {
@@ -189,7 +195,10 @@ pub(crate) fn models(
             remarks.push(if *size > 0 {
                 format!("the {size} Nodes of {title}, which is no node group: the manifests don't have them")
             } else {
-                format!("new Nodes of {title}: nothing states what they are like, so that it doesn't scale from zero")
+                format!(
+                    "new Nodes of {title}: nothing states what they are like, so that it doesn't scale from zero. \
+                     Nodes that --remember-in keeps aren't read here"
+                )
             });
             continue;
         };
@@ -254,6 +263,20 @@ fn differing<'a>(nodes: &[&'a Arc<Value>]) -> BTreeSet<&'a str> {
     differing
 }
 
+/// Returns the taints that only some Nodes of a group have.
+fn differing_taints<'a>(nodes: &[&'a Arc<Value>]) -> BTreeSet<&'a str> {
+    let is_same = |one: &Value, other: &Value| ["key", "value", "effect"].iter().all(|it| one[*it] == other[*it]);
+    let has = |node: &Value, taint: &Value| node.list("/spec/taints").iter().any(|one| is_same(one, taint));
+    let all = nodes.iter().copied().flat_map(|node| node.list("/spec/taints"));
+    let differs = |taint: &&Value| !passes(taint) && !nodes.iter().all(|node| has(node, taint));
+    all.filter(differs).filter_map(|taint| taint["key"].as_str()).collect()
+}
+
+fn passes(taint: &Value) -> bool {
+    let key = taint["key"].as_str().unwrap_or_default();
+    PASSING.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// Returns a model of the newest Ready Node, with the labels that all Nodes of the group have.
 fn model_of_nodes(nodes: &[&Arc<Value>]) -> Option<Model> {
     let ready = nodes.iter().filter(|node| is_ready(node));
@@ -262,10 +285,6 @@ fn model_of_nodes(nodes: &[&Arc<Value>]) -> Option<Model> {
     let mut labels = map("/metadata/labels");
     let differing = differing(nodes);
     labels.retain(|key, _| key != HOSTNAME && !differing.contains(key.as_str()));
-    let passes = |taint: &&Value| {
-        let key = taint["key"].as_str().unwrap_or_default();
-        PASSING.iter().any(|prefix| key.starts_with(prefix))
-    };
     let taints = newest.list("/spec/taints").iter().filter(|taint| !passes(taint)).cloned().collect();
     let (capacity, allocatable, info) = (map("/status/capacity"), map("/status/allocatable"), map("/status/nodeInfo"));
     Some(Model { labels, taints, capacity, allocatable, info, times: None })
@@ -281,12 +300,7 @@ fn model_of_template(node: &wire::Node) -> Model {
         }
         value
     };
-    let taints = node.spec.iter().flat_map(|spec| &spec.taints);
-    let stays = |taint: &&wire::Taint| {
-        let key = taint.key.as_deref().unwrap_or_default();
-        !PASSING.iter().any(|prefix| key.starts_with(prefix))
-    };
-    let taints = taints.filter(stays).map(taint);
+    let taints = node.spec.iter().flat_map(|spec| &spec.taints).map(taint).filter(|taint| !passes(taint));
     let status = node.status.clone().unwrap_or_default();
     let texts = |list: BTreeMap<String, Quantity>| -> Map<String, Value> {
         list.into_iter().map(|(resource, it)| (resource, json!(it.string.unwrap_or_default()))).collect()
@@ -362,6 +376,23 @@ mod tests {
         assert_eq!(model.taints, [json!({"key": "dedicated", "value": "batch", "effect": "NoSchedule"})]);
         assert_eq!(model.allocatable["cpu"], "3900m");
         assert_eq!(model.info["architecture"], "arm64");
+    }
+
+    #[test]
+    fn taints_that_pass_are_not_those_of_new_nodes_and_others_that_differ_are_known() {
+        let mut older = node("a", "2026-01-01T00:02:00Z", &json!({}));
+        let mut newest = node("b", "2026-01-01T00:03:00Z", &json!({}));
+        for (node, key) in
+            [(&mut older, "maintenance"), (&mut newest, "startup-taint.cluster-autoscaler.kubernetes.io/agent")]
+        {
+            let taints = Arc::make_mut(node)["spec"]["taints"].as_array_mut().unwrap();
+            taints.push(json!({"key": key, "effect": "NoSchedule"}));
+        }
+        let nodes = [older, newest];
+        let nodes = nodes.iter().collect::<Vec<_>>();
+        assert_eq!(differing_taints(&nodes), BTreeSet::from(["maintenance"]));
+        let stay = [json!({"key": "dedicated", "value": "batch", "effect": "NoSchedule"})];
+        assert_eq!(model_of_nodes(&nodes).unwrap().taints, stay);
     }
 
     #[test]

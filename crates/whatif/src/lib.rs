@@ -8,6 +8,7 @@ mod flags;
 mod groups;
 mod live;
 mod manifests;
+mod notes;
 mod observer;
 mod process;
 mod report;

@@ -16,8 +16,9 @@ use sandbox::{
 use serde_json::{Value, json};
 
 use crate::{
+    notes,
     observer::UPDATED,
-    state::{is_finished, node_of, title, title_of},
+    state::{is_finished, title, title_of},
 };
 
 /// The group of Cluster API's own kinds; its providers' groups end with it.
@@ -40,12 +41,6 @@ const TIMES: [(&str, &str); 4] = [
 /// The annotations of a Node that name its Machine.
 const MACHINE_OF: [&str; 2] = ["cluster.x-k8s.io/cluster-namespace", "cluster.x-k8s.io/machine"];
 
-/// The groups that a Cluster's topology has, with the label of what Cluster API makes of them.
-const WORKERS: [(&str, &str); 2] = [
-    ("/spec/topology/workers/machineDeployments", "topology.cluster.x-k8s.io/deployment-name"),
-    ("/spec/topology/workers/machinePools", "topology.cluster.x-k8s.io/pool-name"),
-];
-
 const CLUSTER_SCOPED: [&str; 14] = [
     "CSIDriver",
     "CSINode",
@@ -65,6 +60,8 @@ const CLUSTER_SCOPED: [&str; 14] = [
 
 /// The template of a controller or a group, in its object.
 const TEMPLATE: &str = "/spec/template";
+/// The references of a group to templates, in its object.
+const REFERENCES: [&str; 2] = ["/spec/template/spec/infrastructureRef", "/spec/template/spec/bootstrap/configRef"];
 /// The topology of a Cluster, in its object.
 const TOPOLOGY: &str = "/spec/topology";
 
@@ -82,17 +79,6 @@ const WITHOUT_DEFAULT: [&str; 8] = [
     "taints",
     "tolerations",
     "topologySpreadConstraints",
-];
-
-/// Kinds whose controllers change Pods or Nodes, and aren't simulated.
-const OTHER_CONTROLLERS: [&str; 7] = [
-    "HorizontalPodAutoscaler",
-    "VerticalPodAutoscaler",
-    "ScaledObject",
-    "CronJob",
-    "LimitRange",
-    "ResourceQuota",
-    "MachineHealthCheck",
 ];
 
 /// The controllers whose Pods are replaced.
@@ -299,16 +285,16 @@ fn identity(object: &Value) -> Identity {
 }
 
 /// Returns the namespace that an object gets; that of one that has none doesn't matter.
-fn namespace_of(object: &Value) -> &str {
+pub(crate) fn namespace_of(object: &Value) -> &str {
     if object.namespace().is_empty() { "default" } else { object.namespace() }
 }
 
-fn key_of(object: &Value) -> GroupKey {
+pub(crate) fn key_of(object: &Value) -> GroupKey {
     (object.kind().to_owned(), namespace_of(object).to_owned(), object.name().to_owned())
 }
 
 /// Returns true if an object belongs to the management cluster.
-fn is_managed(object: &Value) -> bool {
+pub(crate) fn is_managed(object: &Value) -> bool {
     let group = object.group();
     group == CLUSTER_API || group.ends_with(&format!(".{CLUSTER_API}"))
 }
@@ -324,12 +310,14 @@ pub(crate) fn arrange(
     // Dumps are often cut by hand.
     let uids: BTreeSet<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
     link_owners(&mut objects, |uid| !uids.contains(uid));
+    link_nodes(&mut objects);
+    align_versions(&mut objects);
     let replaced: Vec<_> = replaced.into_iter().map(|(at, before)| (before, objects[at].clone())).collect();
     objects.retain(|object| object.kind() != "Pod" || !(is_finished(object) || object.deleting()));
     let (mut not_simulated, mut affected) = (Vec::new(), BTreeSet::new());
     check_machines(&objects)?;
     stand_in_for_owners(&mut objects, &mut not_simulated);
-    note_missing(&objects, &mut not_simulated);
+    notes::missing(&objects, &mut not_simulated);
     for (before, after) in &replaced {
         follow(&mut objects, before, after, &mut affected);
     }
@@ -343,8 +331,8 @@ pub(crate) fn arrange(
     for object in &mut objects {
         hasten(object, speed, &mut waits);
     }
-    note_others(&objects, &mut not_simulated);
-    note_topology(&objects, cluster.as_ref(), &affected, &mut not_simulated);
+    notes::others(&objects, &mut not_simulated);
+    notes::topology(&objects, cluster.as_ref(), &affected, &mut not_simulated);
     let (management, workload): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_managed);
     follow_templates(&management, &mut affected);
     let contract = contract(&management)?;
@@ -586,7 +574,7 @@ fn why_no_pod(object: &Value) -> Option<&'static str> {
     }
 }
 
-fn has_pod_template(value: &Value) -> bool {
+pub(crate) fn has_pod_template(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.iter().any(|(field, value)| {
             field == "template" && value.pointer("/spec/containers").is_some() || has_pod_template(value)
@@ -719,7 +707,7 @@ fn check_machines(objects: &[Value]) -> anyhow::Result<()> {
 }
 
 /// Returns the Machine of a Node, or what owns a Machine or a MachineSet.
-fn owner_of(object: &Value) -> Option<(&str, &str, &str)> {
+pub(crate) fn owner_of(object: &Value) -> Option<(&str, &str, &str)> {
     if object.kind() == "Node" {
         let [namespace, machine] = MACHINE_OF.map(|annotation| object.annotation(annotation));
         return Some(("Machine", namespace?, machine?));
@@ -730,100 +718,37 @@ fn owner_of(object: &Value) -> Option<(&str, &str, &str)> {
     Some((kind, namespace_of(object), owner["name"].as_str()?))
 }
 
-/// Notes the objects that the manifests lack, and that others need.
-fn note_missing(objects: &[Value], not_simulated: &mut Vec<String>) {
-    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.kind() == kind);
-    let nodes: BTreeSet<&str> = of_kind("Node").map(Object::name).collect();
-    let is_lost = |pod: &&Value| node_of(pod).is_some_and(|node| !nodes.contains(node));
-    let lost: Vec<&Value> = of_kind("Pod").filter(is_lost).collect();
-    if let [first, ..] = lost.as_slice() {
-        not_simulated.push(format!(
-            "{} Pods on Nodes that the manifests lack, such as {} on {}: they are gone, and their controllers make \
-             others. Add these Nodes (kubectl get nodes -o yaml)",
-            lost.len(),
-            title_of(first),
-            node_of(first).unwrap_or_default()
-        ));
-    }
-    let claims: BTreeSet<(&str, &str)> =
-        of_kind("PersistentVolumeClaim").map(|claim| (namespace_of(claim), claim.name())).collect();
-    let lacks_claim = |pod: &&Value| {
-        let mut named = pod.list("/spec/volumes").iter().filter_map(|it| it.text("/persistentVolumeClaim/claimName"));
-        named.any(|claim| !claims.contains(&(namespace_of(pod), claim)))
-    };
-    let count = of_kind("Pod").filter(lacks_claim).count();
-    if count > 0 {
-        not_simulated.push(format!(
-            "the volumes of {count} Pods whose claims the manifests lack: Cluster Autoscaler finds no other Node for such \
-             Pods. Dump persistentvolumeclaims, persistentvolumes, storageclasses and csinodes, too"
-        ));
-    }
-}
-
-fn note_others(objects: &[Value], not_simulated: &mut Vec<String>) {
-    for kind in OTHER_CONTROLLERS {
-        let count = objects.iter().filter(|object| object.kind() == kind).count();
-        if count > 0 {
-            not_simulated.push(format!("{count} × {kind}: its controller doesn't run here"));
-        }
-    }
-    let is_static = |pod: &&Value| pod.kind() == "Pod" && pod.controller().is_some_and(|owner| owner["kind"] == "Node");
-    if let Some(pod) = objects.iter().find(is_static) {
-        not_simulated.push(format!("static Pods of new Nodes: they have none, such as {}", title_of(pod)));
-    }
-    let custom: BTreeSet<&str> = objects
-        .iter()
-        .filter(|object| object.kind() == "Pod")
-        .filter_map(|pod| pod.controller()?["kind"].as_str())
-        .filter(|kind| !REPLICATED.contains(kind) && *kind != "Node")
-        .collect();
-    for kind in custom {
-        not_simulated.push(format!("{kind}: its Pods aren't replaced when they are evicted"));
-    }
-}
-
-/// Notes what Cluster API would make of the Cluster's topology.
-fn note_topology(
-    objects: &[Value],
-    chosen: Option<&(String, String)>,
-    changed: &BTreeSet<GroupKey>,
-    not_simulated: &mut Vec<String>,
-) {
-    let is_chosen = |cluster: &&Value| {
-        cluster.kind() == "Cluster"
-            && cluster.group() == CLUSTER_API
-            && chosen.is_none_or(|(namespace, name)| namespace_of(cluster) == namespace && cluster.name() == name)
-    };
-    for cluster in objects.iter().filter(is_chosen) {
-        let lacking = lacking_workers(cluster, objects);
-        if !lacking.is_empty() {
-            not_simulated.push(format!(
-                "the topology of {}: what Cluster API would make of its workers {} has to be in the manifests",
-                title_of(cluster),
-                lacking.join(", ")
-            ));
-        }
-        if changed.contains(&key_of(cluster)) {
-            not_simulated.push(format!(
-                "the change of the topology of {}: change its MachineDeployments and MachinePools, too",
-                title_of(cluster)
-            ));
+/// Lets Machines refer to Nodes that have joined since they were dumped, and would join a second time.
+fn link_nodes(objects: &mut [Value]) {
+    let id_and_name = |node: &Value| Some((node.text("/spec/providerID")?.to_owned(), node.name().to_owned()));
+    let nodes: BTreeMap<String, String> =
+        objects.iter().filter(|object| object.kind() == "Node").filter_map(id_and_name).collect();
+    for machine in objects.iter_mut().filter(|object| object.kind() == "Machine" && object.group() == CLUSTER_API) {
+        if let Some(name) = machine.text("/spec/providerID").and_then(|id| nodes.get(id)) {
+            machine.set_default("/status/nodeRef/name", json!(name));
         }
     }
 }
 
-/// Returns the groups of a Cluster's topology that aren't in the manifests.
-fn lacking_workers<'a>(cluster: &'a Value, objects: &[Value]) -> Vec<&'a str> {
-    let is_of = |object: &&Value| {
-        namespace_of(object) == namespace_of(cluster) && object.text("/spec/clusterName") == Some(cluster.name())
-    };
-    let mut lacking = Vec::new();
-    for (list, label) in WORKERS {
-        let made: BTreeSet<&str> = objects.iter().filter(is_of).filter_map(|object| object.label(label)).collect();
-        let workers = cluster.list(list).iter().filter_map(|worker| worker["name"].as_str());
-        lacking.extend(workers.filter(|worker| !made.contains(worker)));
+/// Lets MachineSets refer to templates in the versions of their MachineDeployment: Cluster API rolls nothing out for a
+/// version, and the simulated controllers would.
+fn align_versions(objects: &mut [Value]) {
+    let mut references: BTreeMap<GroupKey, [Value; 2]> = BTreeMap::new();
+    for deployment in objects.iter().filter(|object| object.kind() == "MachineDeployment") {
+        let of_place = |place: &str| deployment.pointer(place).cloned().unwrap_or_default();
+        references.insert(key_of(deployment), REFERENCES.map(of_place));
     }
-    lacking
+    for set in objects.iter_mut().filter(|object| object.kind() == "MachineSet") {
+        let Some((kind, namespace, name)) = owner_of(set) else { continue };
+        let Some(wanted) = references.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned())) else { continue };
+        for (place, wanted) in REFERENCES.into_iter().zip(wanted) {
+            if let Some(reference) = set.pointer_mut(place)
+                && is_said(reference, wanted)
+            {
+                *reference = wanted.clone();
+            }
+        }
+    }
 }
 
 /// Makes the controllers of Pods that the manifests lack: without them Cluster Autoscaler moves no such Pod, and nothing
@@ -877,6 +802,7 @@ fn stand_in(kind: &str, namespace: &str, name: &str, pods: &[&Value]) -> Value {
     }
     forget_node(&mut spec);
     let labels = first["metadata"]["labels"].clone();
+    let annotations = first.map("/metadata/annotations");
     let count = pods.len();
     let mut made = json!({
         "apiVersion": owner["apiVersion"],
@@ -884,7 +810,7 @@ fn stand_in(kind: &str, namespace: &str, name: &str, pods: &[&Value]) -> Value {
         "metadata": {"name": name, "namespace": namespace, "uid": owner["uid"], "labels": labels},
         "spec": {
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
         },
     });
     match kind {
@@ -1007,12 +933,15 @@ mod tests {
 
     #[test]
     fn pods_without_their_controller_get_one() {
-        let pods = ["a", "b"].map(|name| pod(name, ("ReplicaSet", "web-1", "gone")));
+        let mut pods = ["a", "b"].map(|name| pod(name, ("ReplicaSet", "web-1", "gone")));
+        let annotations = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
+        pods[0]["metadata"]["annotations"] = annotations.clone();
         let arranged = arrange(pods.into(), &[], None, 1).unwrap();
         let made = &arranged.workload[2];
         assert_eq!((title_of(made).as_str(), made.uid()), ("ReplicaSet shop/web-1", "gone"));
         assert_eq!(made["spec"]["replicas"], 2);
         assert!(made.pointer("/spec/template/spec/nodeName").is_none());
+        assert_eq!(made["spec"]["template"]["metadata"]["annotations"], annotations);
         assert!(arranged.not_simulated[0].contains("ReplicaSet shop/web-1"), "{:?}", arranged.not_simulated);
     }
 
@@ -1200,11 +1129,115 @@ mod tests {
         let notes = |objects: Vec<Value>| arrange(objects, &[], None, 1).unwrap().not_simulated.join("\n");
         let said = notes(vec![pod.clone()]);
         assert!(said.contains("1 Pods on Nodes that the manifests lack, such as Pod shop/a on node-1"), "{said}");
-        assert!(said.contains("the volumes of 1 Pods whose claims the manifests lack"), "{said}");
+        assert!(said.contains("1 Pods whose claims the manifests lack, such as Pod shop/a: "), "{said}");
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "v", "namespace": "shop"}});
         let said = notes(vec![pod, node, claim]);
         assert!(!said.contains("the manifests lack"), "{said}");
+    }
+
+    fn machine(name: &str, more: &Value) -> Value {
+        let owner = json!({"kind": "MachineSet", "name": "s", "uid": "s", "controller": true});
+        let mut machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": {"name": name, "namespace": "n", "ownerReferences": [owner]}});
+        json_patch::merge(&mut machine, more);
+        machine
+    }
+
+    #[test]
+    fn a_machine_whose_node_has_joined_since_its_dump_refers_to_it() {
+        let set = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "s", "namespace": "n", "uid": "s"}});
+        let joins =
+            machine("joins", &json!({"spec": {"providerID": "aws:///a/i-1"}, "status": {"phase": "Provisioned"}}));
+        let fails = machine("fails", &json!({"status": {"phase": "Failed"}}));
+        let goes = machine("goes", &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ip-10-0-0-1"},
+            "spec": {"providerID": "aws:///a/i-1"}});
+        let arranged = arrange(vec![set, joins, fails, goes, node], &[], None, 1).unwrap();
+        assert_eq!(arranged.management[1]["status"]["nodeRef"]["name"], "ip-10-0-0-1");
+        assert!(arranged.management[2].pointer("/status/nodeRef").is_none());
+        let said = arranged.not_simulated.join("\n");
+        assert!(said.contains("1 Machines without a Node, such as Machine n/fails: "), "{said}");
+        assert!(said.contains("1 Machines in deletion, such as Machine n/goes: "), "{said}");
+    }
+
+    #[test]
+    fn pods_that_are_pending_on_a_node_are_named() {
+        let mut pod = pod("a", ("ReplicaSet", "web-1", "rs"));
+        pod["status"]["phase"] = json!("Pending");
+        let notes = arrange(vec![pod], &[], None, 1).unwrap().not_simulated;
+        let part = "1 Pods that are Pending on their Node, such as Pod shop/a: ";
+        assert!(notes.iter().any(|note| note.starts_with(part)), "{notes:?}");
+    }
+
+    #[rstest]
+    #[case::worker(json!({}), 1)]
+    #[case::control_plane(json!({"node-role.kubernetes.io/control-plane": ""}), 0)]
+    fn static_pods_of_workers_are_named(#[case] labels: Value, #[case] count: usize) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": labels}});
+        let pod = pod("proxy-node-1", ("Node", "node-1", "n"));
+        let notes = arrange(vec![node, pod], &[], None, 1).unwrap().not_simulated;
+        assert_eq!(notes.iter().filter(|note| note.starts_with("1 static Pods")).count(), count, "{notes:?}");
+    }
+
+    #[rstest]
+    #[case::another_version("infrastructure.cluster.x-k8s.io/v1beta1", "batch", true)]
+    #[case::another_template("infrastructure.cluster.x-k8s.io/v1beta2", "batch-2", false)]
+    fn a_version_of_a_template_is_no_rollout(#[case] version: &str, #[case] name: &str, #[case] is_same: bool) {
+        let owner = json!({"kind": "MachineDeployment", "name": "batch", "uid": "g", "controller": true});
+        let object = |kind: &str, uid: &str, owners: &[&Value], reference: (&str, &str)| {
+            json!({"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": kind,
+                "metadata": {"name": "batch", "namespace": "default", "uid": uid, "ownerReferences": owners},
+                "spec": {"template": {"spec": {"infrastructureRef":
+                    {"apiVersion": reference.0, "kind": "DevMachineTemplate", "name": reference.1}}}}})
+        };
+        let newest = ("infrastructure.cluster.x-k8s.io/v1beta2", "batch");
+        let objects =
+            [object("MachineDeployment", "g", &[], newest), object("MachineSet", "s", &[&owner], (version, name))];
+        let arranged = arrange(objects.into(), &[], None, 1).unwrap().management;
+        assert_eq!(arranged[0].pointer(TEMPLATE) == arranged[1].pointer(TEMPLATE), is_same, "{arranged:?}");
+    }
+
+    #[rstest]
+    #[case::node(json!({"apiVersion": "v1", "kind": "Node"}), Some("1 Nodes that aren't Ready, such as Node a: "))]
+    #[case::ready(
+        json!({"apiVersion": "v1", "kind": "Node", "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        None
+    )]
+    #[case::pool(
+        json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool"}), Some("1 MachinePools, such as ")
+    )]
+    #[case::waits(json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"}}), None)]
+    #[case::resized(
+        json!({"apiVersion": "v1", "kind": "Pod", "status": {"conditions": [{"type": "PodResizePending"}]}}),
+        Some("1 Pods that are being resized, such as Pod a: ")
+    )]
+    #[case::class(
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"priorityClassName": "high"}}),
+        Some("1 objects whose PriorityClass the manifests lack, such as Pod a: ")
+    )]
+    #[case::class_of_every_cluster(
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"priorityClassName": "system-node-critical"}}), None
+    )]
+    #[case::class_that_is_known(
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"priorityClassName": "high", "priority": 7}}), None
+    )]
+    #[case::custom(
+        json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout",
+            "spec": {"template": {"spec": {"containers": []}}}}),
+        Some("1 × Rollout: its controller doesn't run here")
+    )]
+    #[case::of_kubernetes(
+        json!({"apiVersion": "apps/v1", "kind": "ControllerRevision",
+            "data": {"spec": {"template": {"spec": {"containers": []}}}}}),
+        None
+    )]
+    fn what_is_left_as_it_is_is_named(#[case] object: Value, #[case] part: Option<&str>) {
+        let mut object = object;
+        object["metadata"] = json!({"name": "a"});
+        let said = arrange(vec![object], &[], None, 1).unwrap().not_simulated.join("\n");
+        assert!(part.map_or(said.is_empty(), |part| said.starts_with(part)), "{said}");
     }
 
     #[test]

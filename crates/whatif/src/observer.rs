@@ -24,6 +24,8 @@ use crate::{
 /// The component that Cluster Autoscaler's Events name.
 const AUTOSCALER: &str = "cluster-autoscaler";
 const NAMED: usize = 3;
+/// The priority below which Cluster Autoscaler takes no notice of Pods by default.
+const LEAST_PRIORITY: i64 = -10;
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -283,6 +285,14 @@ pub(crate) fn pending(state: &State) -> Vec<&Arc<Value>> {
     state.pods.iter().filter(|pod| is_pending(pod)).collect()
 }
 
+/// Returns true if Cluster Autoscaler may hold that a pending Pod fits a Node: its last word was of a Node for the Pod,
+/// or it has said nothing, and cares about such Pods.
+pub(crate) fn may_fit(pod: &Value, verdict: Option<&str>) -> bool {
+    let is_cared_about = pod.controller().is_none_or(|owner| owner["kind"] != "DaemonSet")
+        && pod.number("/spec/priority") >= LEAST_PRIORITY;
+    is_cared_about && verdict.is_none_or(|text| text.contains("pod triggered scale-up"))
+}
+
 /// Returns the uids of the Pods that are Pending in the manifests, without a Node. Only a dump says so: a manifest in
 /// Git has no status.
 pub(crate) fn pending_before(objects: &[Value]) -> BTreeSet<String> {
@@ -398,6 +408,24 @@ mod tests {
         assert_eq!(observer.verdict(&pod("a")), Some("it can't"));
         assert!(observer.look(&api, &state, &Groups::default()).is_empty());
         assert_eq!(pending(&state).len(), 2);
+    }
+
+    #[rstest]
+    #[case::silent("ReplicaSet", 0, None, true)]
+    #[case::a_node_was_made("ReplicaSet", 0, Some("pod triggered scale-up: [{a 0->1 (max: 3)}]"), true)]
+    #[case::no_node_helps("ReplicaSet", 0, Some("pod didn't trigger scale-up: 1 Insufficient cpu"), false)]
+    #[case::of_a_daemon_set("DaemonSet", 0, None, false)]
+    #[case::expendable("ReplicaSet", -11, None, false)]
+    fn cluster_autoscaler_may_hold_that_a_pod_fits(
+        #[case] owner: &str,
+        #[case] priority: i64,
+        #[case] verdict: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let owners = json!([{"kind": owner, "name": "a", "controller": true}]);
+        let pod = json!({"kind": "Pod", "metadata": {"name": "a-1", "ownerReferences": owners},
+            "spec": {"priority": priority}});
+        assert_eq!(may_fit(&pod, verdict), expected);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::{
     report::{Ended, Entry, Excluded, Group, Pending, Report, SCHEMA_VERSION, clock},
     scheduler::{self, Scheduler},
     state::{State, is_finished, is_ready, node_of, title, title_of},
-    workloads::{DURATION, Priorities, Workloads, starting},
+    workloads::{DURATION, Priorities, Workloads},
 };
 
 /// The longest wait for the program, and for the first loop of Cluster Autoscaler, which lists everything first.
@@ -60,6 +60,16 @@ const DRAIN_WAITS: [&str; 4] = [
 /// The flags of its waits for the next removal of a Node, which pass at the same time.
 const DELAYS: [&str; 3] =
     ["scale-down-delay-after-add", "scale-down-delay-after-delete", "scale-down-delay-after-failure"];
+/// What no run simulates.
+const LIMITS: [&str; 4] = [
+    "a lack of capacity, Machines that fail, and kubelets: every Machine becomes a Node; Pods start and end at once",
+    "volumes' binding, rollouts of Pods, autoscalers of Pods, evictions because of taints, webhooks and quotas",
+    "what came before: Cluster Autoscaler starts anew, without backoffs and removals under way, and \
+     capi-autoscaler-provider with its default flags, without Nodes that it remembers",
+    "drivers of devices and volumes: a new Node has no ResourceSlice, CSINode or declared features",
+];
+/// What isn't known of a Pod that the scheduler here leaves out, and Cluster Autoscaler perhaps doesn't.
+const DOUBT: &str = "rules that the scheduler here may lack: Cluster Autoscaler gives no reason against the Pod";
 /// The taint of a Node that Cluster Autoscaler is about to remove.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
@@ -277,7 +287,6 @@ impl Clusters {
     ) -> anyhow::Result<Report> {
         let was_pending = observer::pending_before(&manifests.workload);
         let mut not_simulated = manifests.not_simulated;
-        not_simulated.extend(starting(&manifests.workload));
         let served = self.complete(options, &manifests.changed, &mut not_simulated).await?;
         let logs = match &options.logs {
             Some(logs) => {
@@ -633,18 +642,22 @@ impl Scene<'_> {
                     title(text("kind"), pod.namespace(), text("name"))
                 },
             );
-            let beyond: Vec<String> = match &mut self.scheduling {
-                Scheduling::Here(scheduler) => scheduler.beyond(state, pod).into_iter().map(str::to_owned).collect(),
+            let mut beyond = match &mut self.scheduling {
+                Scheduling::Here(scheduler) => scheduler.beyond(state, pod),
                 Scheduling::Binary(_) => Vec::new(),
             };
             let condition = pod.list("/status/conditions").iter().find(|it| it["type"] == "PodScheduled");
             let said = condition.and_then(|condition| condition.text("/message")).map(str::to_owned);
-            let verdict = self.observer.verdict(pod).map(str::to_owned);
-            let verdict = verdict.or_else(|| {
-                (beyond.is_empty() && matches!(self.player, Playing::Binary(_))).then(|| {
+            let mut verdict = self.observer.verdict(pod).map(str::to_owned);
+            if beyond.is_empty() && matches!(self.player, Playing::Binary(_)) {
+                let is_doubtful = matches!(self.scheduling, Scheduling::Here(_));
+                if is_doubtful && observer::may_fit(pod, verdict.as_deref()) {
+                    beyond.push(DOUBT.to_owned());
+                }
+                verdict.get_or_insert_with(|| {
                     "said nothing of it: it may hold that the Pod fits a Node, where the scheduler doesn't".to_owned()
-                })
-            });
+                });
+            }
             let was_pending = self.was_pending.contains(pod.uid());
             let reasons = (of, was_pending, verdict, said, beyond);
             rows.entry(reasons).or_default().push(format!("{}/{}", pod.namespace(), pod.name()));
@@ -675,12 +688,7 @@ impl Scene<'_> {
         if matches!(self.scheduling, Scheduling::Here(_)) {
             not_simulated.push(scheduler::LIMITS.to_owned());
         }
-        not_simulated.push(
-            "a lack of capacity, Machines that fail, and a kubelet's start: every Machine becomes a Node".to_owned(),
-        );
-        not_simulated.push("volumes' binding, rollouts of Deployments, autoscalers of Pods, and webhooks".to_owned());
-        not_simulated
-            .push("drivers of devices and volumes: a new Node has neither a ResourceSlice nor a CSINode".to_owned());
+        not_simulated.extend(LIMITS.map(str::to_owned));
         not_simulated.push(format!("the end of a Job's Pods, unless the Job states it in the annotation {DURATION}"));
         not_simulated
     }

@@ -32,6 +32,19 @@ pub(crate) const LIMITS: &str = "the scheduler here knows resources, node select
      ports and the number of Pods; it scores Nodes by their resources alone, and preempts nothing. --scheduler takes \
      kube-scheduler";
 
+/// The volumes of a Pod that not every Node takes.
+const ATTACHED: [&str; 9] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cinder",
+    "csi",
+    "ephemeral",
+    "gcePersistentDisk",
+    "iscsi",
+    "persistentVolumeClaim",
+    "rbd",
+];
+
 /// The scheduler that Pods have unless they name another.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
@@ -89,20 +102,19 @@ impl Scheduler {
         let pods = Resource::core("pods");
         for pod in pending {
             let facts = self.pod(pod);
+            let Ok(needs) = &facts.needs else { continue };
             if !facts.beyond.is_empty() || is_kept_off(pod, &keep_off) {
                 continue;
             }
-            let why = match (&facts.needs, in_vain.get(&facts.likeness)) {
-                (Err(why), _) | (Ok(_), Some(why)) => why.clone(),
-                (Ok(needs), None) => match place(needs, &facts.ports, &mut free) {
-                    Ok(node) => {
-                        let binding = json!({"target": {"kind": "Node", "name": node}});
-                        // A Pod that has gone needs no Node.
-                        let _ = workload.bind(pod.namespace(), pod.name(), &binding);
-                        continue;
-                    }
-                    Err(why) => why,
-                },
+            let known = in_vain.get(&facts.likeness).cloned();
+            let why = match known.map_or_else(|| place(needs, &facts.ports, &mut free), Err) {
+                Ok(node) => {
+                    let binding = json!({"target": {"kind": "Node", "name": node}});
+                    // A Pod that has gone needs no Node.
+                    let _ = workload.bind(pod.namespace(), pod.name(), &binding);
+                    continue;
+                }
+                Err(why) => why,
             };
             let condition = json!({
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
@@ -126,13 +138,31 @@ impl Scheduler {
     }
 
     /// Returns what a Pod needs beyond the rules of this scheduler; nothing for a Pod that it can place.
-    pub(crate) fn beyond(&mut self, state: &State, pod: &Arc<Value>) -> Vec<&'static str> {
+    pub(crate) fn beyond(&mut self, state: &State, pod: &Arc<Value>) -> Vec<String> {
         let facts = self.pod(pod);
-        let mut beyond = facts.beyond.clone();
+        let mut beyond: Vec<String> = facts.beyond.iter().map(|&what| what.to_owned()).collect();
+        beyond.extend(facts.needs.as_ref().err().cloned());
         if is_kept_off(pod, &self.keep_off(state)) {
-            beyond.push("the anti-affinity of other Pods");
+            beyond.push("the anti-affinity of other Pods".to_owned());
+        }
+        if beyond.is_empty() && self.could_preempt(state, pod) {
+            beyond.push("the preemption of Pods of a lower priority".to_owned());
         }
         beyond
+    }
+
+    /// Returns true if a Pod fits a Node without the Pods of a lower priority, which kube-scheduler may remove for it.
+    fn could_preempt(&mut self, state: &State, pod: &Arc<Value>) -> bool {
+        let facts = self.pod(pod);
+        let Ok(needs) = &facts.needs else { return false };
+        let priority = pod.number("/spec/priority");
+        let stays = |other: &&Arc<Value>| node_of(other).is_none() || other.number("/spec/priority") >= priority;
+        let others: Vec<_> = state.pods.iter().filter(stays).cloned().collect();
+        if pod["spec"]["preemptionPolicy"] == "Never" || others.len() == state.pods.len() {
+            return false;
+        }
+        let free = self.free(&State { pods: others, nodes: state.nodes.clone() });
+        free.iter().any(|one| reason(needs, &facts.ports, one).is_none())
     }
 
     fn pod(&mut self, pod: &Arc<Value>) -> Arc<PodFacts> {
@@ -293,7 +323,7 @@ impl PodFacts {
         let (needs, ports, beyond, keeps_off) = match PodSpec::deserialize(&pod["spec"]) {
             Ok(spec) => {
                 let needs = PodNeeds::try_from(&spec).map_err(|error| error.to_string());
-                (needs, ports(&spec), beyond(&spec), keeps_off(pod))
+                (needs, ports(&spec), beyond(&spec, &pod["spec"]), keeps_off(pod))
             }
             Err(error) => (Err(format!("its spec can't be read: {error}")), BTreeSet::new(), Vec::new(), Vec::new()),
         };
@@ -304,7 +334,8 @@ impl PodFacts {
 }
 
 fn ports(spec: &PodSpec) -> BTreeSet<(String, i64)> {
-    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let sidecars = spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"));
+    let ports = sidecars.chain(&spec.containers).flat_map(|container| container.ports.iter().flatten());
     let port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
         let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
         let number = port.host_port.or_else(|| spec.host_network.unwrap_or_default().then_some(port.container_port))?;
@@ -313,8 +344,9 @@ fn ports(spec: &PodSpec) -> BTreeSet<(String, i64)> {
     ports.filter_map(port).filter(|(_, number)| *number > 0).collect()
 }
 
-/// Returns what a Pod needs beyond the rules here. What is only preferred keeps no Pod off a Node.
-fn beyond(spec: &PodSpec) -> Vec<&'static str> {
+/// Returns what a Pod needs beyond the rules here; `all` has the fields that are too new for `spec`. What is only
+/// preferred keeps no Pod off a Node.
+fn beyond(spec: &PodSpec, all: &Value) -> Vec<&'static str> {
     let affinity = spec.affinity.as_ref();
     let has_pod_affinity = affinity.is_some_and(|affinity| {
         let to = affinity.pod_affinity.iter().flat_map(|it| &it.required_during_scheduling_ignored_during_execution);
@@ -323,19 +355,25 @@ fn beyond(spec: &PodSpec) -> Vec<&'static str> {
         to.chain(from).flatten().count() > 0
     });
     let spreads = spec.topology_spread_constraints.iter().flatten().any(|it| it.when_unsatisfiable == "DoNotSchedule");
-    let has_volumes =
-        spec.volumes.iter().flatten().any(|volume| {
-            volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
-        });
+    let volumes = |kind: &str| all.list("/volumes").iter().any(|volume| volume.get(kind).is_some());
+    let containers = all.list("/containers").iter().chain(all.list("/initContainers"));
+    let mut rules = containers.flat_map(|container| container.list("/restartPolicyRules"));
+    let needs_features = rules.any(|rule| rule["action"] == "RestartAllContainers")
+        || spec.host_network == Some(true) && spec.host_users == Some(false);
     let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
     let parts = [
         (has_pod_affinity, "required affinity to other Pods"),
         (spreads, "topology spread that must hold"),
-        (has_volumes, "volumes (their zone, and how many a Node takes)"),
+        (ATTACHED.into_iter().any(volumes), "volumes (their zone, and how many a Node takes)"),
         (spec.resource_claims.iter().flatten().count() > 0, "resource claims"),
-        (spec.runtime_class_name.is_some() && spec.overhead.is_none(), "the overhead of its RuntimeClass"),
+        (
+            spec.runtime_class_name.is_some() && spec.overhead.is_none(),
+            "the overhead of its RuntimeClass, which the manifests lack",
+        ),
         (scheduler.is_some_and(|name| name != DEFAULT_SCHEDULER), "a scheduler of its own"),
         (spec.scheduling_gates.iter().flatten().count() > 0, "scheduling gates"),
+        (!all["schedulingGroup"].is_null() || !all["workloadRef"].is_null(), "the other Pods of its scheduling group"),
+        (needs_features, "features that Nodes declare"),
     ];
     parts.into_iter().filter(|(is_there, _)| *is_there).map(|(_, part)| part).collect()
 }
@@ -450,6 +488,12 @@ mod tests {
     #[case::extended(json!({"containers": [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}), "Insufficient nvidia.com/gpu")]
     #[case::claims(json!({"resourceClaims": [{"name": "gpu"}]}), "left out")]
     #[case::volumes(json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]}), "left out")]
+    #[case::disk(json!({"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "v"}}]}), "left out")]
+    #[case::no_disk(json!({"volumes": [{"name": "v", "emptyDir": {}}]}), "node-1")]
+    #[case::gang(json!({"schedulingGroup": {"podGroupName": "a"}}), "left out")]
+    #[case::declared_features(json!({"initContainers": [
+        {"name": "s", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]}), "left out")]
+    #[case::declared_features_of_a_network(json!({"hostNetwork": true, "hostUsers": false}), "left out")]
     #[case::spread(json!({"topologySpreadConstraints": [
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}), "left out")]
     #[case::soft_spread(json!({"topologySpreadConstraints": [
@@ -458,6 +502,7 @@ mod tests {
         {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}}}), "left out")]
     #[case::gated(json!({"schedulingGates": [{"name": "quota"}]}), "left out")]
     #[case::of_another_scheduler(json!({"schedulerName": "volcano"}), "left out")]
+    #[case::of_a_newer_version(json!({"tolerations": [{"key": "a", "operator": "Gt", "value": "1"}]}), "left out")]
     fn a_pod_is_bound_marked_or_left_out(#[case] spec: Value, #[case] part: &str) {
         let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "1", &spec)]);
         assert!(found["a"].contains(part), "{found:?}");
@@ -491,6 +536,32 @@ mod tests {
         let pods = ["a", "b", "c", "d"].map(|name| pod(name, "0", &json!({})));
         let found = scheduled(pods.into_iter().chain([node("node-1", "4", &json!({}))]).collect());
         assert_eq!(found["d"], "0/1 nodes are available: 1 Too many pods.");
+    }
+
+    #[test]
+    fn ports_of_sidecars_are_taken_too() {
+        let sidecar = json!({"initContainers": [
+            {"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 80, "hostPort": 80}]}]});
+        let found = scheduled(vec![node("node-1", "4", &json!({})), pod("a", "0", &sidecar), pod("b", "0", &sidecar)]);
+        assert!(found["a"] == "node-1" && found["b"].contains("free ports"), "{found:?}");
+    }
+
+    #[rstest]
+    #[case::lower(json!({"priority": 1}), &["the preemption of Pods of a lower priority"])]
+    #[case::the_same(json!({}), &[])]
+    #[case::never(json!({"priority": 1, "preemptionPolicy": "Never"}), &[])]
+    #[case::another_node(json!({"priority": 1, "nodeSelector": {"disk": "none"}}), &[])]
+    #[case::of_a_newer_version(
+        json!({"tolerations": [{"key": "a", "operator": "Gt", "value": "1"}]}),
+        &["toleration of \"a\": operator \"Gt\" isn't known here: use one of Equal, Exists"]
+    )]
+    fn what_kube_scheduler_may_do_for_a_pod_is_named(#[case] more: Value, #[case] expected: &[&str]) {
+        let api = Api::new(Clock::real());
+        let runs = pod("runs", "4", &json!({"nodeName": "node-1", "priority": 0}));
+        api.load_values(vec![node("node-1", "4", &json!({})), runs, pod("waits", "1", &more)]).unwrap();
+        let state = State::read(&api);
+        let waits = state.pods.iter().find(|pod| pod.name() == "waits").unwrap();
+        assert_eq!(Scheduler::default().beyond(&state, waits), expected);
     }
 
     #[test]

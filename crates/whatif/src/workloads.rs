@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     scheduler::{DEFAULT_SCHEDULER, belongs_on, time_of},
-    state::{State, has_condition, is_finished, list, node_of, patch_status, set_condition, title_of},
+    state::{State, has_condition, is_finished, list, node_of, patch_status, set_condition},
 };
 
 /// The annotation of a Job, or of its Pods, that states how long a Pod runs.
@@ -46,24 +46,38 @@ const DAEMON_TOLERATIONS: [(&str, &str); 6] = [
 const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// The priorities of Pods, by the names of their classes.
+/// What an API server sets in new Pods by the names of their classes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Priorities {
-    by_class: BTreeMap<String, i64>,
-    default: i64,
+    by_class: BTreeMap<String, Class>,
+    default: Class,
+    /// The RuntimeClasses by name.
+    runtimes: BTreeMap<String, Value>,
+}
+
+/// What a PriorityClass gives to Pods.
+#[derive(Clone, Debug, Default)]
+struct Class {
+    priority: i64,
+    /// Whether they take the place of others.
+    preemption: Option<String>,
 }
 
 impl Priorities {
     pub(crate) fn of(objects: &[Value]) -> Self {
         let mut priorities = Self::default();
-        priorities.by_class.extend(SYSTEM_PRIORITIES.map(|(class, priority)| (class.to_owned(), priority)));
-        for class in objects.iter().filter(|object| object.kind() == "PriorityClass") {
-            let value = class.number("/value");
-            priorities.by_class.insert(class.name().to_owned(), value);
-            if class["globalDefault"] == true {
-                priorities.default = value;
+        let system = |(class, priority): (&str, i64)| (class.to_owned(), Class { priority, preemption: None });
+        priorities.by_class.extend(SYSTEM_PRIORITIES.map(system));
+        for object in objects.iter().filter(|object| object.kind() == "PriorityClass") {
+            let preemption = object.text("/preemptionPolicy").map(str::to_owned);
+            let class = Class { priority: object.number("/value"), preemption };
+            if object["globalDefault"] == true {
+                priorities.default = class.clone();
             }
+            priorities.by_class.insert(object.name().to_owned(), class);
         }
+        let runtimes = objects.iter().filter(|object| object.kind() == "RuntimeClass");
+        priorities.runtimes = runtimes.map(|class| (class.name().to_owned(), class.clone())).collect();
         priorities
     }
 
@@ -72,8 +86,15 @@ impl Priorities {
         let Some(spec) = pod["spec"].as_object_mut() else { return };
         if spec.get("priority").is_none_or(Value::is_null) {
             let class = spec.get("priorityClassName").and_then(Value::as_str);
-            let priority = class.and_then(|class| self.by_class.get(class)).copied().unwrap_or(self.default);
-            spec.insert("priority".to_owned(), json!(priority));
+            let class = class.and_then(|class| self.by_class.get(class)).unwrap_or(&self.default);
+            spec.insert("priority".to_owned(), json!(class.priority));
+            if let Some(preemption) = &class.preemption {
+                spec.entry("preemptionPolicy").or_insert_with(|| json!(preemption));
+            }
+        }
+        let runtime = spec.get("runtimeClassName").and_then(Value::as_str);
+        if let Some(class) = runtime.and_then(|name| self.runtimes.get(name)) {
+            run_by(spec, class);
         }
         let defaults = [
             ("schedulerName", json!(DEFAULT_SCHEDULER)),
@@ -89,6 +110,19 @@ impl Priorities {
                 limits_as_requests(resources);
             }
         }
+    }
+}
+
+/// Adds what a RuntimeClass adds to its Pods.
+fn run_by(spec: &mut Map<String, Value>, class: &Value) {
+    spec.entry("overhead").or_insert_with(|| json!(class.map("/overhead/podFixed")));
+    let selector = class.map("/scheduling/nodeSelector");
+    if let Some(selected) = spec.entry("nodeSelector").or_insert_with(|| json!({})).as_object_mut() {
+        selected.extend(selector);
+    }
+    if let Some(tolerated) = spec.entry("tolerations").or_insert_with(|| json!([])).as_array_mut() {
+        let new: Vec<_> = class.list("/scheduling/tolerations").iter().filter(|it| !tolerated.contains(it)).collect();
+        tolerated.extend(new.into_iter().cloned());
     }
 }
 
@@ -269,32 +303,41 @@ impl Workloads {
                 let claims = set.list("/spec/volumeClaimTemplates").to_vec();
                 self.create(api, set, &format!("{}-{number}", set.name()), |pod| add_claims(pod, &claims));
             }
-            let runs = present.is_some_and(|pod| pod["status"]["phase"] == "Running" && !pod.deleting());
-            if !in_parallel && !runs {
+            let is_ready = present.is_some_and(|pod| has_condition(pod, "Ready") && !pod.deleting());
+            if !in_parallel && !is_ready {
                 return;
             }
         }
     }
 
     fn job(&mut self, api: &Api, job: &Arc<Value>, pods: &[&Arc<Value>]) {
-        let is_over = has_condition(job, "Complete") || has_condition(job, "Failed");
-        if is_over || job["spec"]["suspend"] == true {
+        if has_condition(job, "Complete") || has_condition(job, "Failed") {
             return;
         }
         let number = |pointer| job.integer(pointer).and_then(|number| usize::try_from(number).ok());
-        let parallel = number("/spec/parallelism").unwrap_or(1);
-        let completions = number("/spec/completions").unwrap_or(parallel);
+        let (parallel, completions) = (number("/spec/parallelism").unwrap_or(1), number("/spec/completions"));
         let ended = pods.iter().filter(|pod| pod["status"]["phase"] == "Succeeded").count();
         let done = number("/status/succeeded").unwrap_or_default() + ended;
-        if done >= completions {
+        let mut active: Vec<_> = pods.iter().filter(|pod| is_active(pod)).collect();
+        // Without a number of completions a Job is complete once one of its Pods has succeeded, and none runs.
+        if completions.map_or(done > 0 && active.is_empty(), |all| done >= all) {
             let complete = json!({"type": "Complete", "status": "True", "lastTransitionTime": time_of(api)});
             set_condition(api, &jobs(), job, &complete, None);
             return;
         }
-        let active = pods.iter().filter(|pod| is_active(pod)).count();
-        for _ in active..parallel.min(completions - done) {
+        let wanted = match completions {
+            _ if job["spec"]["suspend"] == true => 0,
+            Some(all) => parallel.min(all - done),
+            None if done > 0 => active.len(),
+            None => parallel,
+        };
+        for _ in active.len()..wanted {
             let name = self.name(job.name());
             self.create(api, job, &name, |_| {});
+        }
+        active.sort_by_key(|pod| node_of(pod).is_none());
+        for pod in active.iter().skip(wanted) {
+            delete(api, pod);
         }
     }
 
@@ -421,19 +464,6 @@ fn start(api: &Api, pods: &Resource, pod: &Value) {
 fn duration_of(object: &Value) -> Option<Duration> {
     let nanos = object.annotation(DURATION)?.parse::<GoDuration>().ok()?.as_nanos();
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
-}
-
-/// Returns what becomes of Pods that are Pending on a Node, for people.
-pub(crate) fn starting(objects: &[Value]) -> Option<String> {
-    let is_starting =
-        |pod: &&Value| pod.kind() == "Pod" && node_of(pod).is_some() && pod["status"]["phase"] == "Pending";
-    let pods: Vec<_> = objects.iter().filter(is_starting).map(title_of).collect();
-    Some(format!(
-        "what keeps {} Pods Pending on their Node, such as {}: they run from the beginning, and count for \
-         PodDisruptionBudgets",
-        pods.len(),
-        pods.first()?
-    ))
 }
 
 /// Returns a new Pod of a controller's template.
@@ -620,6 +650,22 @@ mod tests {
         assert_eq!((after.len(), after.iter().filter(|pod| node_of(pod).is_some()).count()), (2, 0));
     }
 
+    #[rstest]
+    #[case("True", 2)]
+    #[case("False", 1)]
+    fn a_stateful_set_waits_for_each_pod_until_it_is_ready(#[case] is_ready: &str, #[case] count: usize) {
+        let mut set = workload("StatefulSet", &json!({"replicas": 3}));
+        set["metadata"]["uid"] = json!("1");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-0", "namespace": "shop", "ownerReferences": [controlled_by(&set)]},
+            "spec": {"nodeName": "a", "containers": [{"name": "a"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": is_ready}]},
+        });
+        let mut world = World::new(vec![node("a"), set, pod]);
+        assert_eq!(world.act().len(), count);
+    }
+
     #[test]
     fn a_smaller_deployment_gives_up_pods_of_crowded_nodes_first() {
         let mut world = World::new(vec![node("a"), node("b"), workload("Deployment", &json!({"replicas": 3}))]);
@@ -652,6 +698,43 @@ mod tests {
         assert_eq!(pods.iter().filter(|pod| is_finished(pod)).count(), 2, "{pods:?}");
         let job = world.api.get(&Resource::new("batch", "v1", "jobs"), "shop", "web").unwrap();
         assert!(has_condition(&job, "Complete"));
+    }
+
+    #[rstest]
+    #[case::suspended(json!({"suspend": true}), 0)]
+    #[case::smaller(json!({"parallelism": 1}), 1)]
+    #[case::larger(json!({"parallelism": 4}), 4)]
+    fn a_job_follows_its_parallelism(
+        #[values(json!(null), json!(9))] completions: Value,
+        #[case] change: Value,
+        #[case] count: usize,
+    ) {
+        let job = workload("Job", &json!({"parallelism": 3, "completions": completions}));
+        let mut world = World::new(vec![node("a"), job]);
+        assert_eq!(world.act().len(), 3);
+        let body = json!({ "spec": change });
+        world.api.patch(&jobs(), "shop", "web", PatchKind::Merge, Subresource::Main, body).unwrap();
+        assert_eq!(world.act().len(), count);
+        let job = world.api.get(&jobs(), "shop", "web").unwrap();
+        assert!(!has_condition(&job, "Complete"), "{job}");
+    }
+
+    #[test]
+    fn a_job_without_completions_ends_with_its_last_pod() {
+        let mut job = workload("Job", &json!({"parallelism": 3}));
+        job["metadata"]["uid"] = json!("1");
+        job["status"] = json!({"succeeded": 1});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-1", "namespace": "shop", "ownerReferences": [controlled_by(&job)]},
+            "spec": {"nodeName": "a", "containers": [{"name": "a"}]}, "status": {"phase": "Running"},
+        });
+        let mut world = World::new(vec![node("a"), job, pod]);
+        let pods = world.act();
+        assert_eq!(pods.len(), 1, "once one has succeeded there are no new ones");
+        delete(&world.api, &pods[0]);
+        assert!(world.act().is_empty());
+        assert!(has_condition(&world.api.get(&jobs(), "shop", "web").unwrap(), "Complete"));
     }
 
     #[test]
@@ -715,23 +798,36 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_pending_on_a_node_are_named() {
-        let pod = |name: &str, node: Value| {
-            json!({"kind": "Pod", "metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": node},
-                "status": {"phase": "Pending"}})
+    fn pods_get_what_their_runtime_class_adds() {
+        let class = json!({
+            "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata",
+            "overhead": {"podFixed": {"memory": "160Mi"}},
+            "scheduling": {"nodeSelector": {"kata": "true"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+        });
+        let plain = json!({"kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"});
+        let admission = Priorities::of(&[class, plain]);
+        let admitted = |runtime: &str| {
+            let mut pod = json!({"spec": {"runtimeClassName": runtime, "containers": [{"name": "a"}]}});
+            admission.admit(&mut pod);
+            admission.admit(&mut pod);
+            pod["spec"].clone()
         };
-        assert_eq!(starting(&[pod("waits", json!(null))]), None);
-        let said = starting(&[pod("a", json!("node-1")), pod("b", json!("node-1"))]).unwrap();
-        assert!(said.starts_with("what keeps 2 Pods Pending on their Node, such as Pod n/a: "), "{said}");
+        let kata = admitted("kata");
+        assert_eq!(kata["overhead"], json!({"memory": "160Mi"}));
+        assert_eq!(kata["nodeSelector"], json!({"kata": "true"}));
+        assert_eq!(kata["tolerations"], json!([{"key": "kata", "operator": "Exists"}]));
+        assert_eq!(admitted("nvidia")["overhead"], json!({}));
+        assert_eq!(admitted("unknown").get("overhead"), None);
     }
 
     #[test]
     fn pods_are_admitted_with_their_priority_and_with_limits_as_requests() {
-        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7});
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+            "value": 7, "preemptionPolicy": "Never"});
         let mut pod = json!({"spec": {"priorityClassName": "high", "containers": [
             {"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}});
         Priorities::of(&[class]).admit(&mut pod);
-        assert_eq!(pod["spec"]["priority"], 7);
+        assert_eq!((&pod["spec"]["priority"], &pod["spec"]["preemptionPolicy"]), (&json!(7), &json!("Never")));
         assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
         assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
     }
