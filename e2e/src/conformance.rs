@@ -1,4 +1,5 @@
-//! Runs the sandbox's suite of API behaviours on a dedicated API server, and kubectl sessions on it and on a sandbox.
+//! Runs the sandbox's suite of API behaviours on a dedicated API server, kubectl sessions on it and on a sandbox, and the
+//! promises of an informer on another API server: the suite drops what a server remembers.
 
 #[path = "../../crates/sandbox/tests/conformance/cases/mod.rs"]
 mod cases;
@@ -24,6 +25,7 @@ use crate::{
     control_plane::ControlPlane,
     crds::Installed,
     go,
+    informer::{Lists, Promise, Setup},
     kubectl::Kubectl,
     objects::Contract,
     runner::{self, Scenario, Shared, trial},
@@ -39,8 +41,8 @@ pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 /// The body of a trial.
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
 
-/// Runs the trials that the command line selects, like libtest.
-pub fn run(sessions: &[Scenario<Use>]) -> ExitCode {
+/// Runs the trials that the command line selects, like libtest: each promise with streamed and with paged lists.
+pub fn run(sessions: &[Scenario<Use>], promises: &[Scenario<Promise>]) -> ExitCode {
     let trials = |suite: &Arc<Suite>| {
         let trial = |name: String, run: Run| {
             trial(suite, name, move |suite| {
@@ -58,19 +60,38 @@ pub fn run(sessions: &[Scenario<Use>]) -> ExitCode {
             let sandbox: Run = Box::new(move |servers| Box::pin(servers.sandbox.session(session)));
             trials.push(trial(format!("sandbox::{}", session.name), sandbox));
         }
+        for (promise, lists) in promises.iter().flat_map(|&promise| Lists::ALL.map(|lists| (promise, lists))) {
+            let name = format!("{}::{}", promise.name, lists.as_str());
+            trials.push(runner::trial(suite, name, move |suite| {
+                suite.runtime.block_on(suite.try_promise(lists, promise.body))
+            }));
+        }
         Ok(trials)
     };
-    runner::run("conformance", AT_ONCE, Suite::new(), trials, |suite| suite.servers.end())
+    runner::run("conformance", AT_ONCE, Suite::new(), trials, |suite| {
+        suite.servers.end();
+        suite.informers.end();
+    })
 }
 
 struct Suite {
     runtime: Runtime,
     servers: Shared<Servers>,
+    informers: Shared<ControlPlane>,
 }
 
 impl Suite {
     fn new() -> Result<Self> {
-        Ok(Self { runtime: Runtime::new()?, servers: Shared::default() })
+        Ok(Self { runtime: Runtime::new()?, servers: Shared::default(), informers: Shared::default() })
+    }
+
+    async fn try_promise(&self, lists: Lists, body: Promise) -> Result<()> {
+        let start = async {
+            let components = Arc::new(go::components()?);
+            ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await
+        };
+        let plane = self.informers.get(start).await?;
+        body(&Setup::new(&plane, lists).await?).await
     }
 }
 

@@ -248,8 +248,6 @@ impl ControlPlane {
 pub struct Answered {
     /// The verb, such as `patch`.
     pub verb: String,
-    /// The resource and subresource, such as `machinedeployments/scale`.
-    pub resource: String,
     /// The name of the object, or empty if there is none.
     pub name: String,
     /// The status code of the answer.
@@ -258,13 +256,10 @@ pub struct Answered {
 
 impl Answered {
     fn of(line: &Value) -> Self {
-        let reference = &line["objectRef"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let subresource = reference["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
         Self {
             verb: text(&line["verb"]),
-            resource: text(&reference["resource"]) + &subresource,
-            name: text(&reference["name"]),
+            name: text(&line["objectRef"]["name"]),
             code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
         }
     }

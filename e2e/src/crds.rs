@@ -11,10 +11,10 @@ use crate::{
     wait::{SOON, eventually},
 };
 
-/// The kinds of infrastructure template. The program's user may read all but the last.
-pub(crate) const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
-/// A kind that the program's user may read, and that is installed only by a scenario.
-pub const LATE_TEMPLATE_KIND: &str = "LateMachineTemplate";
+/// The kind of infrastructure template that is installed.
+pub(crate) const TEMPLATE_KIND: &str = "DevMachineTemplate";
+/// A kind that the program's user may read too, and that is installed only by a scenario.
+pub const LATE_TEMPLATE_KIND: &str = "OxMachineTemplate";
 
 /// The kinds of Cluster API that are installed on an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +47,7 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
                 }
                 names.push(objects.create(reduced(bases, kind, contract)?).await?);
             }
-            for kind in TEMPLATE_KINDS {
-                names.push(objects.create(template(kind)).await?);
-            }
+            names.push(objects.create(template(TEMPLATE_KIND)).await?);
         }
     }
     for crd in names {
@@ -139,12 +137,8 @@ fn of_machine_api(kind: &str) -> Value {
 /// webhook, so a second version couldn't be served correctly.
 fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
     let plural = Place::of(kind, contract).resource.plural;
-    only(&bases.join(format!("{CAPI_GROUP}_{plural}.yaml")), contract)
-}
-
-/// Reads a CRD with one version.
-fn only(path: &Path, contract: Contract) -> Result<Value> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let path = bases.join(format!("{CAPI_GROUP}_{plural}.yaml"));
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let mut crd: Value = serde_yaml::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
     let versions =
         crd["spec"]["versions"].as_array_mut().with_context(|| format!("no versions in {}", path.display()))?;

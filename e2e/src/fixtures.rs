@@ -7,35 +7,20 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// A moment in the life of the recorded cluster: see `tests/fixtures/README.md`.
-#[derive(Clone, Copy, Debug)]
-pub enum Moment {
-    /// Three workers running.
-    Steady,
-    /// A new `MachineSet` with its first Machine provisioning, and the old one with three running.
-    Rollout,
-    /// One Machine deleting, one provisioning, two running.
-    Scaling,
-}
-
 /// Fields that an API server sets, and refuses or ignores when a client does.
 const SET_BY_SERVER: [&str; 6] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// Creates a moment's objects in the scenario's namespace, under the name of the scenario's cluster.
+/// Creates the objects of a moment in the life of the recorded cluster, a folder of `tests/fixtures`, in the scenario's
+/// namespace and under the name of the scenario's cluster.
 ///
 /// The recorded namespace and cluster name are replaced everywhere, so `name("stage-md-0")` of the result is the name
 /// here of the recorded `stage-md-0`.
-pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
-    let folder = match moment {
-        Moment::Steady => "steady",
-        Moment::Rollout => "rollout",
-        Moment::Scaling => "scaling",
-    };
+pub async fn load(world: &World, moment: &str) -> Result<Recorded> {
     let recorded = Recorded::of([("team-a", &world.namespace), ("stage", &world.cluster)]);
     world.has_cluster();
     let management = format!("management-{}.yaml", world.plane.contract);
-    create_all(world, &recorded, folder, &["templates.yaml", management.as_str(), "workload-nodes.yaml"]).await?;
+    create_all(world, &recorded, moment, &["templates.yaml", management.as_str(), "workload-nodes.yaml"]).await?;
     Ok(recorded)
 }
 

@@ -1,7 +1,6 @@
-//! Runs the promises of an informer on an API server of its own, and records the events that a handler receives.
+//! The environment of the promises of an informer, and a record of the events that a handler receives.
 
 use std::{
-    process::ExitCode,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -17,55 +16,17 @@ use kube::{
 };
 use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Handler, Informer, Projection, Query, Registration, Settings};
-use tokio::runtime::Runtime;
 
 use crate::{
     control_plane::{ControlPlane, http_get},
-    crds::{self, Installed, Reach},
-    go,
+    crds::{self, Reach},
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects, Place},
     proxy::Proxy,
-    runner::{self, Scenario, Shared, trial},
     wait::{SOON, eventually},
 };
 
-/// The number of concurrent scenarios, which mostly wait.
-const AT_ONCE: usize = 8;
-
-/// The body of a promise's scenario.
-pub type Run = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, Result<()>>;
-
-/// Runs the promises that the command line selects, like libtest: each with streamed and with paged lists.
-pub fn run(promises: &[Scenario<Run>]) -> ExitCode {
-    let trials = |suite: &Arc<Suite>| {
-        let each = promises.iter().flat_map(|&promise| Lists::ALL.map(|lists| (promise, lists)));
-        let trials = each.map(|(promise, lists)| {
-            let name = format!("{}::{}", promise.name, lists.as_str());
-            trial(suite, name, move |suite| suite.runtime.block_on(suite.try_promise(lists, promise.body)))
-        });
-        Ok(trials.collect())
-    };
-    runner::run("informer", AT_ONCE, Suite::new(), trials, |suite| suite.plane.end())
-}
-
-struct Suite {
-    runtime: Runtime,
-    plane: Shared<ControlPlane>,
-}
-
-impl Suite {
-    fn new() -> Result<Self> {
-        Ok(Self { runtime: Runtime::new()?, plane: Shared::default() })
-    }
-
-    async fn try_promise(&self, lists: Lists, body: Run) -> Result<()> {
-        let start = async {
-            let components = Arc::new(go::components()?);
-            ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await
-        };
-        body(&Setup::new(self.plane.get(start).await?, lists).await?).await
-    }
-}
+/// The body of the scenario of a promise.
+pub type Promise = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, Result<()>>;
 
 /// The form in which lists are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,27 +50,24 @@ impl Lists {
     }
 }
 
-/// The environment of one scenario: a kind, two namespaces, a proxy to the API server that can be cut, and a factory of
+/// The environment of one scenario: a kind, a namespace, a proxy to the API server that can be cut, and a factory of
 /// informers behind that proxy. The scenario's own writes bypass it.
 pub struct Setup {
     /// The form in which its informers request lists.
     pub lists: Lists,
     /// The kind that no other scenario uses.
-    pub kind: ApiResource,
-    /// The namespace of its objects, unless another one is named.
-    pub namespace: String,
-    /// Another existing namespace.
-    pub neighbour: String,
+    kind: ApiResource,
+    /// The namespace of its objects.
+    namespace: String,
     /// The proxy that its informers use.
     pub proxy: Proxy,
     factory: Factory,
     objects: Objects,
-    plane: Arc<ControlPlane>,
 }
 
 impl Setup {
     /// Creates a setup on an API server that other scenarios share.
-    async fn new(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
+    pub(crate) async fn new(plane: &ControlPlane, lists: Lists) -> Result<Self> {
         static SETUPS: AtomicUsize = AtomicUsize::new(0);
         let proxy = plane.proxy().await?;
         let through = plane.plain_client_through(&proxy).await?;
@@ -124,12 +82,9 @@ impl Setup {
         let factory = Factory::new(through, tokio::runtime::Handle::current(), settings);
         let kind = Place::of(&format!("Widget{number}"), Contract::V1Beta2).resource;
         let namespace = format!("informer-{number}");
-        let neighbour = format!("{namespace}-neighbour");
         let objects = plane.objects(&namespace);
-        for name in [&namespace, &neighbour] {
-            objects.create(json!({ "kind": "Namespace", "metadata": { "name": name } })).await?;
-        }
-        let setup = Self { lists, kind, namespace, neighbour, proxy, factory, objects, plane };
+        objects.create(json!({ "kind": "Namespace", "metadata": { "name": namespace } })).await?;
+        let setup = Self { lists, kind, namespace, proxy, factory, objects };
         setup.install().await?;
         Ok(setup)
     }
@@ -157,23 +112,13 @@ impl Setup {
 
     /// Creates a Widget.
     pub async fn create(&self, name: &str) -> Result<()> {
-        self.create_in(&self.namespace, name).await
-    }
-
-    /// Creates a Widget in a namespace.
-    pub async fn create_in(&self, namespace: &str, name: &str) -> Result<()> {
         let widget = json!({ "kind": self.kind.kind, "metadata": { "name": name }, "spec": { "size": 1 } });
-        self.plane.objects(namespace).create(widget).await.map(drop)
+        self.objects.create(widget).await.map(drop)
     }
 
     /// Sets a Widget's size.
     pub async fn resize(&self, name: &str, size: u32) -> Result<()> {
         self.objects.patch(&self.kind.kind, name, json!({ "spec": { "size": size } })).await
-    }
-
-    /// Sets a Widget's label `pool`.
-    pub async fn label(&self, name: &str, pool: &str) -> Result<()> {
-        self.objects.patch(&self.kind.kind, name, json!({ "metadata": { "labels": { "pool": pool } } })).await
     }
 
     /// Deletes a Widget.

@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
 };
 
@@ -191,13 +190,9 @@ impl Prepared {
 
     /// Runs `check` with the same flags, and returns its exit code and report. Blocks until the program has ended.
     pub fn check(&self, programs: &Programs, more: &[&str]) -> Result<(Option<i32>, Value)> {
-        let mut command = Command::new(programs.program());
-        command.args(["check", "--output=json", "--listen=127.0.0.1:0"]).args(&self.flags).args(more);
-        command.arg(format!("--management-kubeconfig={}", self.kubeconfig.display()));
-        let output = command.env_clear().env("HOME", programs.directory()).output().context("running check")?;
-        let report = serde_json::from_slice(&output.stdout);
-        let report = report.with_context(|| format!("check wrote {}", String::from_utf8_lossy(&output.stderr)))?;
-        Ok((output.status.code(), report))
+        let flags = ["--listen=127.0.0.1:0"].into_iter().chain(self.flags.iter().map(String::as_str));
+        let flags: Vec<&str> = flags.chain(more.iter().copied()).collect();
+        programs.report("check", &self.kubeconfig, &flags, &[])
     }
 }
 
@@ -235,6 +230,7 @@ pub fn channel(cloud_config: &Value) -> Result<Channel> {
 
 /// Cluster Autoscaler's TLS settings: its certificate, the authority of the server, and the host of its address, which
 /// it verifies.
+#[derive(Clone)]
 pub(crate) struct Connector {
     tls: TlsConnector,
     host: ServerName<'static>,

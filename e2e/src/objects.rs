@@ -222,29 +222,23 @@ impl Objects {
 
     /// Applies a merge patch to an object.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
-        self.api(kind)
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .with_context(|| format!("patching {kind} {name}"))?;
-        Ok(())
+        self.patch_with(&PatchParams::default(), kind, name, patch).await
     }
 
     /// Tries a merge patch without applying it.
     pub async fn dry_run(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
-        let params = PatchParams { dry_run: true, ..PatchParams::default() };
-        self.api(kind)
-            .patch(name, &params, &Patch::Merge(patch))
-            .await
-            .with_context(|| format!("trying to patch {kind} {name}"))?;
-        Ok(())
+        self.patch_with(&PatchParams { dry_run: true, ..PatchParams::default() }, kind, name, patch).await
     }
 
     /// Applies a merge patch to an object with the field manager of another program.
     pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
         let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
-        let patched = self.api(kind).patch(name, &params, &Patch::Merge(patch)).await;
-        patched.with_context(|| format!("patching {kind} {name} as {manager}"))?;
-        Ok(())
+        self.patch_with(&params, kind, name, patch).await
+    }
+
+    async fn patch_with(&self, params: &PatchParams, kind: &str, name: &str, patch: Value) -> Result<()> {
+        let patched = self.api(kind).patch(name, params, &Patch::Merge(patch)).await;
+        patched.map(drop).with_context(|| format!("patching {kind} {name}"))
     }
 
     /// Applies a merge patch to the status of an object.
@@ -269,13 +263,6 @@ impl Objects {
             .delete(name, &DeleteParams::default())
             .await
             .with_context(|| format!("deleting {kind} {name}"))?;
-        Ok(())
-    }
-
-    /// Deletes an object in a dry run.
-    pub async fn try_delete(&self, kind: &str, name: &str) -> Result<()> {
-        let parameters = DeleteParams { dry_run: true, ..DeleteParams::default() };
-        self.api(kind).delete(name, &parameters).await.with_context(|| format!("trying to delete {kind} {name}"))?;
         Ok(())
     }
 

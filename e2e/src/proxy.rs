@@ -1,5 +1,5 @@
-//! A proxy to the API server that can hold back watches and the answers to patches and deletes, as a busy server delays
-//! them, that can slow down and throttle requests, and that can be cut.
+//! A proxy to the API server that can hold back watches and the answers to patches, as a busy server delays them, that
+//! can slow down and throttle requests, and that can be cut.
 //!
 //! The program connects to it by plain HTTP/1.1, so that it sees the requests of each connection; it connects to a real
 //! API server by TLS.
@@ -36,16 +36,13 @@ enum Carried {
     Other,
     Watch,
     Write,
-    Delete,
 }
 
 /// The traffic that is held back.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each kind of traffic is held back by itself")]
 struct Held {
     watches: bool,
     writes: bool,
-    deletes: bool,
     /// The time for which each request waits.
     delay: Duration,
     /// The shortest time between two requests that are carried. Others are answered with 429, as API Priority and
@@ -113,16 +110,6 @@ impl Proxy {
     /// Holds back the answers to patches from now on; the API server carries them out.
     pub fn hold_writes(&self) {
         self.held.send_modify(|held| held.writes = true);
-    }
-
-    /// Holds back the answers to deletes from now on; the API server carries the deletes out.
-    pub fn hold_deletes(&self) {
-        self.held.send_modify(|held| held.deletes = true);
-    }
-
-    /// Releases the answers to deletes.
-    pub fn release_deletes(&self) {
-        self.held.send_modify(|held| held.deletes = false);
     }
 
     /// Releases the answers to patches.
@@ -290,8 +277,6 @@ async fn answers(
             gate.wait_for(|held| !held.watches).await?;
         } else if carried == Carried::Write as u8 {
             gate.wait_for(|held| !held.writes).await?;
-        } else if carried == Carried::Delete as u8 {
-            gate.wait_for(|held| !held.deletes).await?;
         }
         client.write_all(part).await?;
     }
@@ -306,7 +291,6 @@ fn request_line(part: &[u8]) -> Option<(&str, &str)> {
 fn carried_by(method: &str, target: &str) -> Carried {
     match method {
         "PATCH" => Carried::Write,
-        "DELETE" => Carried::Delete,
         _ if target.contains("watch=true") => Carried::Watch,
         _ => Carried::Other,
     }

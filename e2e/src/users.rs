@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    crds::LATE_TEMPLATE_KIND,
+    crds::{LATE_TEMPLATE_KIND, TEMPLATE_KIND},
     helm,
     objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place},
 };
@@ -85,7 +85,7 @@ fn line(user: &User, group: &str) -> String {
 /// remembered.
 pub fn rules(contract: Contract) -> Result<[Value; 2]> {
     // ForbiddenMachineTemplate is omitted on purpose.
-    let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
+    let templates = [TEMPLATE_KIND, LATE_TEMPLATE_KIND, "LoopbackMachineTemplate"]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
     let mut rules = Vec::new();
     for object in helm::objects(EXAMPLE)? {

@@ -65,30 +65,20 @@ impl World {
 
     /// Starts the program for the scenario's namespace, with both kubeconfigs, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
-        let mut provider = self.spawn()?;
+        let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
+        let mut provider = self.spawn_bare(&[&self.scope(), &workload], &[])?;
         provider.ready().await?;
         Ok(provider)
-    }
-
-    /// The same as `serve`, without waiting.
-    pub fn spawn(&self) -> Result<Provider> {
-        let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
-        self.spawn_bare(&[&self.scope(), &workload], &[])
     }
 
     /// The same as `serve`, with a proxy to the management cluster that can hold back watches.
     pub async fn serve_through(&self, proxy: &Proxy) -> Result<Provider> {
         let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
-        let mut provider = self.spawn_through(proxy, &[&self.scope(), &workload])?;
-        provider.ready().await?;
-        Ok(provider)
-    }
-
-    /// Starts the program with a proxy to the management cluster and only these flags, without waiting.
-    pub fn spawn_through(&self, proxy: &Proxy, flags: &[&str]) -> Result<Provider> {
         let through = self.programs.directory().join("kubeconfig-through");
         fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
-        self.programs.launch(&through, flags, &[])
+        let mut provider = self.programs.launch(&through, &[&self.scope(), &workload], &[])?;
+        provider.ready().await?;
+        Ok(provider)
     }
 
     /// Starts the program with addresses, the management kubeconfig and only these flags and environment variables.
@@ -102,7 +92,7 @@ impl World {
     }
 
     /// Writes the kubeconfig of the scenario's user to a file.
-    pub fn kubeconfig(&self) -> Result<PathBuf> {
+    fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.programs.directory().join("kubeconfig");
         fs::write(&path, self.plane.kubeconfig(&self.user).to_string())?;
         Ok(path)

@@ -16,7 +16,7 @@ use crate::{
     crds::Installed,
     go::Components,
     infrastructure::{self, Infrastructure, Times},
-    objects::{Contract, Objects},
+    objects::Contract,
     process::{Process, free_port},
     users::User,
 };
@@ -59,11 +59,6 @@ impl Environment {
             times: Times::default(),
         });
         Ok(Self { _infrastructure: infrastructure, core, scheduler, management: Arc::new(management), workload })
-    }
-
-    /// Returns access to Nodes, and to the Pods of one namespace.
-    pub(crate) fn workload_objects(&self, namespace: &str) -> Objects {
-        self.workload.objects(namespace)
     }
 
     /// Returns the log files of its processes, by name.

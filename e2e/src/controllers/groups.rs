@@ -108,12 +108,6 @@ impl Workers {
         self
     }
 
-    /// Sets the capacity of its Nodes, which nothing publishes.
-    pub fn having(mut self, capacity: Value) -> Self {
-        self.capacity = capacity;
-        self
-    }
-
     /// Sets the CPU that its Nodes leave to Pods, where that isn't all.
     pub fn allocatable(mut self, cpu: &str) -> Self {
         self.allocatable = Some(cpu.to_owned());

@@ -48,8 +48,6 @@ pub enum Runs {
     Everywhere,
     /// With real controllers only: it needs a feature that the sandbox lacks.
     Real,
-    /// With simulated controllers only: real ones would be busy with it for minutes.
-    Simulated,
     /// With real controllers and an autoscaler: each named Cluster Autoscaler, with controllers of its own, since it sees
     /// all Nodes and Pods, or the driver if none is named.
     Scaled,
@@ -81,11 +79,9 @@ fn trials(
     existing: Option<&Clusters>,
 ) -> Vec<Trial> {
     let real = || trial(suite, scenario, "real", Backend::Real);
-    let simulated = || trial(suite, scenario, "simulated", Backend::Simulated);
     match runs {
-        Runs::Everywhere => vec![real(), simulated()],
+        Runs::Everywhere => vec![real(), trial(suite, scenario, "simulated", Backend::Simulated)],
         Runs::Real => vec![real()],
-        Runs::Simulated => vec![simulated()],
         Runs::InMemory => vec![in_memory(suite, scenario)],
         Runs::Scaled => scaled(suite, scenario, named),
         Runs::Existing => vec![in_existing(suite, scenario, existing)],

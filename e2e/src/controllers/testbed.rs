@@ -91,7 +91,7 @@ impl Testbed {
         let testbed = Self {
             cluster: format!("stage{number}"),
             objects: environment.management.objects(&namespace),
-            workload: environment.workload_objects(&namespace),
+            workload: environment.workload.objects(&namespace),
             user: User::provider(number),
             programs: Programs::new(program, logs),
             autoscaler: None,

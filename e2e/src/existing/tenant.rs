@@ -41,7 +41,6 @@ pub struct Tenant {
     kubeconfig: PathBuf,
     /// Distinguishes its objects, Nodes and Pods from all others.
     pub(crate) mark: String,
-    cluster: String,
     workers: String,
     model: Model,
     /// Objects of the Cluster's namespace.
@@ -70,7 +69,6 @@ impl Tenant {
         let tenant = Self {
             kubeconfig: clusters.management.clone(),
             mark: mark(number),
-            cluster: clusters.cluster.clone(),
             workers: clusters.workers.clone(),
             workload: Objects::new(workload.clone(), Contract::V1Beta2, PODS),
             workload_client: workload,
@@ -173,10 +171,6 @@ impl Tenant {
 
     /// Removes all its objects, and waits until they are gone.
     pub async fn leave(&self) -> Result<()> {
-        let cluster = self.objects.get("Cluster", &self.cluster).await?;
-        if cluster.data["spec"]["paused"] == true {
-            self.objects.patch("Cluster", &self.cluster, json!({ "spec": { "paused": null } })).await?;
-        }
         let selector = format!("{NODE_POOL}={}", self.mark);
         for pod in self.workload.list("Pod", &selector).await? {
             self.workload.remove("Pod", &pod.metadata.name.unwrap_or_default()).await?;
@@ -184,7 +178,7 @@ impl Tenant {
         let made = self.made();
         for made in &made {
             if let Created::Group { group, .. } = made {
-                self.delete_group(group).await?;
+                self.objects.remove(group.kind, &group.name).await?;
             }
         }
         every(POLL_INTERVAL, "what the scenario has made gone", TIMEOUT, async || {
@@ -212,15 +206,6 @@ impl Tenant {
         ensure!(left.is_empty(), "still there: {}", left.join(", "));
         let workers = self.objects.find("MachineDeployment", &self.workers).await?;
         workers.map(drop).with_context(|| format!("MachineDeployment {} is gone", self.workers))
-    }
-
-    /// Deletes a group, which may be paused.
-    async fn delete_group(&self, group: &Group) -> Result<()> {
-        if self.objects.find(group.kind, &group.name).await?.is_none() {
-            return Ok(());
-        }
-        self.objects.annotate(group.kind, &group.name, json!({ "cluster.x-k8s.io/paused": null })).await?;
-        self.objects.remove(group.kind, &group.name).await
     }
 
     /// Releases Machines that are held in deletion. Fails as long as any Machine is left.

@@ -8,6 +8,6 @@ mod testbed;
 
 pub use self::{
     cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
-    release::{Connection, Outside, Release},
+    release::{Connection, Release},
     testbed::{Body, Testbed, create_group, run},
 };

@@ -14,7 +14,7 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::{Cluster, POLL_INTERVAL, TIMEOUT, is_ready};
 use crate::{
@@ -30,14 +30,9 @@ pub struct Release<'a> {
     namespace: String,
 }
 
-/// The port of a Service on the Node: outside the cluster its name has no address.
-#[derive(Clone, Debug)]
-pub struct Outside {
-    /// Host and port.
-    pub address: String,
-}
-
-/// A caller's settings: Cluster Autoscaler's cloud-config and certificate.
+/// A caller's settings: Cluster Autoscaler's cloud-config and certificate, and a port of a Service on the Node, since
+/// outside the cluster the Service's name has no address.
+#[derive(Clone)]
 pub struct Connection {
     connector: Connector,
     address: String,
@@ -85,12 +80,8 @@ impl<'a> Release<'a> {
     /// Returns its Pods.
     pub async fn pods(&self) -> Result<Vec<Pod>> {
         let selector = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
-        Ok(self.pod_api().list(&selector).await?.items)
-    }
-
-    /// Returns the API of its Pods.
-    pub fn pod_api(&self) -> Api<Pod> {
-        Api::namespaced(self.cluster.client(), &self.namespace)
+        let api: Api<Pod> = Api::namespaced(self.cluster.client(), &self.namespace);
+        Ok(api.list(&selector).await?.items)
     }
 
     /// Waits until as many Pods as wanted are ready, of the latest template, and no other is left.
@@ -120,34 +111,30 @@ impl<'a> Release<'a> {
         api.get(name).await?.data.with_context(|| format!("Secret {name} is empty"))
     }
 
-    /// Creates a NodePort Service for all Pods with these labels.
-    pub async fn outside(&self, name: &str, labels: &Value) -> Result<Outside> {
+    /// Creates a NodePort Service for the Pods that the chart's own Service selects, and returns its address.
+    async fn expose(&self) -> Result<String> {
         let api: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace);
+        let selector = api.get(RELEASE).await?.spec.and_then(|spec| spec.selector);
+        let selector = selector.context("the chart's Service has no selector")?;
         let service = serde_json::from_value(json!({
-            "metadata": { "name": name },
-            "spec": { "type": "NodePort", "selector": labels, "ports": [{ "port": 8086, "targetPort": "grpc" }] },
+            "metadata": { "name": "outside" },
+            "spec": { "type": "NodePort", "selector": selector, "ports": [{ "port": 8086, "targetPort": "grpc" }] },
         }))?;
         let made = api.create(&PostParams::default(), &service).await?;
         let ports = made.spec.and_then(|spec| spec.ports).unwrap_or_default();
         let port = ports.first().and_then(|port| port.node_port).context("a Service without a port on the Node")?;
-        Ok(Outside { address: format!("{}:{port}", self.cluster.node_address()?) })
+        Ok(format!("{}:{port}", self.cluster.node_address()?))
     }
 
-    /// Creates a NodePort Service for the Pods that the chart's own Service selects.
-    pub async fn outside_of_all(&self) -> Result<Outside> {
-        let api: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace);
-        let selector = api.get(RELEASE).await?.spec.and_then(|spec| spec.selector);
-        self.outside("outside", &json!(selector.context("the chart's Service has no selector")?)).await
-    }
-
-    /// Returns the connection settings of a Cluster Autoscaler with the release's cloud-config and client certificate.
-    pub async fn connection(&self, outside: &Outside) -> Result<Connection> {
+    /// Exposes the Pods outside the cluster, once per release, and returns the connection settings of a Cluster Autoscaler
+    /// with the release's cloud-config and client certificate.
+    pub async fn connection(&self) -> Result<Connection> {
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client(), &self.namespace);
         let map = maps.get(&format!("{RELEASE}-cloud-config")).await?;
         let text = map.data.and_then(|data| data.get("cloud-config.yaml").cloned()).context("no cloud-config.yaml")?;
         let files = self.secret(&format!("{RELEASE}-client")).await?;
         let connector = Connector::new(&serde_yaml::from_str(&text)?, &files)?;
-        Ok(Connection { connector, address: outside.address.clone() })
+        Ok(Connection { connector, address: self.expose().await? })
     }
 }
 

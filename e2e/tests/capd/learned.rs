@@ -37,8 +37,7 @@ pub(crate) async fn a_template_promises_what_the_kubelet_reports(setup: &Setup<'
 /// Returns a caller of the chart's provider, from outside.
 async fn caller(setup: &Setup<'_>) -> Result<Caller> {
     let release = Release::new(&setup.management.cluster, NAMESPACE);
-    let outside = release.outside_of_all().await?;
-    Ok(release.connection(&outside).await?.caller())
+    Ok(release.connection().await?.caller())
 }
 
 async fn promises(caller: &Caller, group: &str, reported: &BTreeMap<&str, u64>) -> Result<()> {

@@ -5,7 +5,6 @@
 mod changes;
 mod learned;
 mod load;
-mod outages;
 mod scenarios;
 
 use std::{path::Path, process::ExitCode};
@@ -16,7 +15,7 @@ fn main() -> ExitCode {
     let scenarios = scenarios![machines::Body:
         changes::a_group_grows_from_two_to_three_and_shrinks_to_two,
         learned::a_template_promises_what_the_kubelet_reports,
-        outages::a_node_whose_container_is_killed_is_replaced,
+        changes::a_node_whose_container_is_killed_is_replaced,
         scenarios::those_for_existing_clusters_pass,
     ];
     machines::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("capd"))

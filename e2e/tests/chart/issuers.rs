@@ -53,23 +53,6 @@ fn pairs(rows: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_chart_makes_an_authority_for_clients_that_issues_nothing_else() {
-    let objects = render(&base());
-    let secrets = ["ca", "client", "client-ca", "server"].map(|of| format!("{NAME}-{of}"));
-    assert_eq!(names(&objects, "Secret"), secrets);
-    assert_eq!(authorities(&objects), ["capi-autoscaler-provider-client-ca"]);
-    let secret = |of: &str| {
-        let name = format!("capi-autoscaler-provider-{of}");
-        of_kind(&objects, "Secret").into_iter().find(|it| it["metadata"]["name"] == name).unwrap()["data"].clone()
-    };
-    assert_eq!(secret("client-ca")["ca.crt"], secret("client-ca")["tls.crt"]);
-    assert_ne!(secret("client-ca")["ca.crt"], secret("ca")["tls.crt"]);
-    for of in ["server", "client"] {
-        assert_eq!(secret(of)["ca.crt"], secret("ca")["tls.crt"], "{of}");
-    }
-}
-
-#[test]
 fn cert_manager_makes_an_authority_for_the_server_and_one_for_clients() {
     let objects = render(&by_cert_manager());
     assert_eq!(names(&objects, "Secret"), [""; 0]);

@@ -1,30 +1,26 @@
-//! The promises of an informer on a real API server, with streamed and with paged lists. `shared-informer` tests them on a
-//! sandbox.
-
-use std::process::ExitCode;
+//! The promises of an informer that rest on an API server's watches and lists, on a real one, with streamed and with
+//! paged lists.
 
 use anyhow::{Result, ensure};
 use e2e::{
-    informer::{Lists, Run, Setup},
+    informer::{Lists, Promise, Setup},
+    runner::Scenario,
     scenarios,
     wait::{SOON, eventually},
 };
-use shared_informer::{ListCounts, ObjectKey, Query};
+use shared_informer::ListCounts;
 
 use self as informer;
 
-pub(crate) fn run() -> ExitCode {
-    e2e::informer::run(&scenarios![Run:
+pub(crate) fn promises() -> Vec<Scenario<Promise>> {
+    scenarios![Promise:
         informer::existing_objects_are_reported_first_and_marked_as_initial,
         informer::a_delete_that_was_missed_is_found_by_a_list,
-        informer::every_change_is_reported,
         informer::a_watch_that_was_cut_is_resumed_without_a_list,
         informer::a_version_that_has_expired_leads_to_one_list,
-        informer::one_informer_follows_several_namespaces,
-        informer::a_watch_adds_an_object_that_starts_to_match_a_label_selector_and_deletes_one_that_stops,
-        informer::a_field_selector_narrows_to_one_object,
         informer::a_kind_that_is_removed_is_reported_and_found_when_it_is_installed_again,
-    ])
+    ]
+    .into()
 }
 
 /// In one stream, or in as many pages as needed.
@@ -82,22 +78,6 @@ async fn a_delete_that_was_missed_is_found_by_a_list(setup: &Setup) -> Result<()
     Ok(())
 }
 
-/// An object that is created again under its name is another one.
-async fn every_change_is_reported(setup: &Setup) -> Result<()> {
-    let (informer, event_log) = setup.follow(setup.all()).await?;
-    setup.create("a").await?;
-    event_log.is(&["synced", "a came"]).await?;
-    setup.resize("a", 2).await?;
-    event_log.is(&["synced", "a came", "a has size 2"]).await?;
-    setup.delete("a").await?;
-    event_log.is(&["synced", "a came", "a has size 2", "a went"]).await?;
-    setup.create("a").await?;
-    event_log.is(&["synced", "a came", "a has size 2", "a went", "a came"]).await?;
-    let events = informer.status().events;
-    ensure!((events.added, events.updated, events.deleted) == (2, 1, 1), "it counts {events:?}");
-    Ok(())
-}
-
 /// It delivers the events that were missed.
 async fn a_watch_that_was_cut_is_resumed_without_a_list(setup: &Setup) -> Result<()> {
     setup.create("a").await?;
@@ -134,58 +114,6 @@ async fn a_version_that_has_expired_leads_to_one_list(setup: &Setup) -> Result<(
     setup.create("b").await?;
     event_log.is(&["a was there", "synced", "b came"]).await?;
     ensure!(informer.status().lists.gone == 1, "it made {:?}", informer.status().lists);
-    Ok(())
-}
-
-/// Each namespace has a watch of its own, and no other namespace is watched.
-async fn one_informer_follows_several_namespaces(setup: &Setup) -> Result<()> {
-    let third = "default";
-    setup.create("a").await?;
-    setup.create_in(&setup.neighbour, "b").await?;
-    setup.create_in(third, "c").await?;
-    let namespaces = [setup.namespace.as_str(), setup.neighbour.as_str()];
-    let (informer, event_log) = setup.follow(Query::namespaced(setup.kind.clone(), namespaces)).await?;
-    event_log.is_in_any_order(&["a was there", "b was there", "synced"]).await?;
-    setup.create_in(third, "d").await?;
-    setup.create_in(&setup.neighbour, "e").await?;
-    event_log.is_in_any_order(&["a was there", "b was there", "synced", "e came"]).await?;
-    setup.delete("a").await?;
-    event_log.is_in_any_order(&["a was there", "b was there", "synced", "e came", "a went"]).await?;
-    let neighbour = setup.neighbour.as_str();
-    let expected = [ObjectKey::new(neighbour, "b"), ObjectKey::new(neighbour, "e")];
-    ensure!(informer.store().keys() == expected, "it holds {:?}", informer.store().keys());
-    Ok(())
-}
-
-/// By the events of the server, which knows the former selection.
-async fn a_watch_adds_an_object_that_starts_to_match_a_label_selector_and_deletes_one_that_stops(
-    setup: &Setup,
-) -> Result<()> {
-    for name in ["a", "b"] {
-        setup.create(name).await?;
-    }
-    setup.label("a", "web").await?;
-    let (_informer, event_log) = setup.follow(setup.all().labels("pool=web")).await?;
-    setup.label("b", "web").await?;
-    event_log.is(&["a was there", "synced", "b came"]).await?;
-    setup.label("a", "db").await?;
-    event_log.is(&["a was there", "synced", "b came", "a went"]).await?;
-    // With its former uid.
-    setup.label("a", "web").await?;
-    event_log.is(&["a was there", "synced", "b came", "a went", "a came"]).await
-}
-
-/// The others are neither listed nor watched.
-async fn a_field_selector_narrows_to_one_object(setup: &Setup) -> Result<()> {
-    for name in ["a", "b"] {
-        setup.create(name).await?;
-    }
-    let (informer, event_log) = setup.follow(setup.all().fields("metadata.name=b")).await?;
-    setup.resize("a", 2).await?;
-    setup.create("c").await?;
-    setup.resize("b", 3).await?;
-    event_log.is(&["b was there", "synced", "b has size 3"]).await?;
-    ensure!(informer.store().len() == 1, "it holds {:?}", informer.store().keys());
     Ok(())
 }
 

@@ -7,7 +7,5 @@ mod kubectl;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The second one runs even if the first fails.
-    let ended = [e2e::conformance::run(&kubectl::sessions()), informer::run()];
-    ended.into_iter().find(|ended| *ended != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
+    e2e::conformance::run(&kubectl::sessions(), &informer::promises())
 }

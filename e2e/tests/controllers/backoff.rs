@@ -5,13 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::GRACE, machines::names, testbed::Testbed},
+    controllers::{
+        groups::GRACE,
+        machines::{Machine, names},
+        testbed::{TIMEOUT, Testbed},
+    },
     proto::{NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest},
+    wait::eventually,
 };
-
 use serde_json::json;
 
-use crate::failures::lacks_capacity;
 use crate::pods::{create_pod, pods_run, workers};
 
 /// Longer than instances have the ids of a recent increase: before that, Cluster Autoscaler since 1.36 may back off no
@@ -52,6 +55,19 @@ pub(crate) async fn a_host_that_comes_late_is_waited_for(testbed: &Testbed) -> R
     let deletes = calls.iter().filter(|call| call.name == "NodeGroupDeleteNodes").count();
     ensure!(deletes == 0, "{deletes} deletes");
     Ok(())
+}
+
+/// Waits until Cluster API reports the lack of capacity of a Machine.
+async fn lacks_capacity(testbed: &Testbed, machine: &Machine) -> Result<()> {
+    eventually("a Machine without capacity", TIMEOUT, async || {
+        let status = testbed.objects.get("Machine", &machine.name).await?.data["status"].take();
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "InfrastructureReady");
+        let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
+        ensure!(message.contains("InsufficientInstanceCapacity"), "its status is {status}");
+        Ok(())
+    })
+    .await
 }
 
 async fn another_takes_over(testbed: &Testbed, behaviour: &str, settings: Settings) -> Result<()> {

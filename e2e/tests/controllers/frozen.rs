@@ -8,63 +8,21 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     autoscaling::{Settings, record::Call},
     controllers::{
-        groups::{GRACE, Group, MIN, Workers},
-        instances::{ObservedInstance, instances, instances_are, target_size_is},
+        groups::{GRACE, Group, MIN},
         machines::{Machine, names},
         running::Autoscaling,
         testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
-    proto::{
-        NodeGroupDecreaseTargetSizeRequest,
-        instance_status::InstanceState::{InstanceCreating, InstanceDeleting, InstanceRunning},
-    },
-    provider::made_up_node,
-    wait::{SOON, eventually, every},
+    proto::NodeGroupDecreaseTargetSizeRequest,
+    wait::every,
 };
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Value, json};
 
 use crate::pods::{create_pod, pods_run, workers};
 
-/// The Machine's Node is gone, and no new Node joins while the Machine hangs. The replica has a placeholder, which can
-/// be given up for a smaller size. The smaller size removes the Machine that is already being deleted.
-pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let machines = testbed.running(&group, 2).await?;
-    let (hanging, stays) = (&machines[0], &machines[1]);
-    testbed.hang(hanging).await?;
-
-    let (placeholder, seen) = eventually("a placeholder", SOON, async || {
-        let seen = instances(&provider, &group.id).await?;
-        let placeholder = seen.keys().find(|id| id.starts_with("replica-")).cloned();
-        Ok((placeholder.with_context(|| format!("instances are {seen:?}"))?, seen))
-    })
-    .await?;
-    let deleting = (format!("deleting-machine-{}_{}", testbed.namespace, hanging.name), (InstanceDeleting, None));
-    let creating = (placeholder.clone(), (InstanceCreating, None));
-    ensure!(seen == [running(stays)?, deleting.clone(), creating].into(), "instances are {seen:?}");
-    ensure!(provider.target_size(&group.id).await? == 2, "the size has changed");
-    let made_up = made_up_node(&placeholder);
-    let found = provider.group_of(&made_up).await?.map(|group| group.id);
-    ensure!(found.as_deref() == Some(group.id.as_str()), "{placeholder} is of {found:?}");
-
-    // Whoever has deleted the Machine may be about to lower the size for it, so that takes a minute.
-    every(POLL_INTERVAL, "the placeholder given up", TIMEOUT, async || {
-        Ok(provider.delete(&group.id, std::slice::from_ref(&made_up)).await?)
-    })
-    .await?;
-    target_size_is(&provider, &group.id, 1).await?;
-    instances_are(&provider, &group.id, [running(stays)?, deleting]).await?;
-    let_go(testbed, hanging).await?;
-    let left = testbed.running(&group, 1).await?;
-    ensure!(names(&left) == names(std::slice::from_ref(stays)), "{left:?} is left");
-    instances_are(&provider, &group.id, [running(stays)?]).await?;
-    target_size_is(&provider, &group.id, 1).await
-}
-
-/// The replica is given up, and all groups keep working.
+/// The Machine's Node is gone, and no new Node joins while the Machine hangs. The replica has a placeholder, by which it
+/// is given up for a smaller size, which removes the Machine that is already being deleted. All groups keep working.
 pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbed: &Testbed) -> Result<()> {
     let held = workers(testbed, "held").sized().bounds(1, 5).replicas(2).create(testbed).await?;
     let setup = Setup::set(testbed).await?;
@@ -153,11 +111,6 @@ fn nothing_is_corrected(calls: &[Call]) -> Result<()> {
     let corrected: Vec<NodeGroupDecreaseTargetSizeRequest> = corrected.collect::<Result<_>>()?;
     ensure!(corrected.is_empty(), "sizes were taken for incorrect: {corrected:?}");
     Ok(())
-}
-
-fn running(machine: &Machine) -> Result<(String, ObservedInstance)> {
-    let id = machine.provider_id.clone().with_context(|| format!("{machine:?} has no providerID"))?;
-    Ok((id, (InstanceRunning, None)))
 }
 
 /// Releases a hanging Machine, and waits until it is gone.

@@ -4,12 +4,9 @@
 
 mod backoff;
 mod deletes;
-mod failures;
 mod frozen;
 mod idle;
 mod learned;
-mod many;
-mod pauses;
 mod pods;
 mod remembered;
 mod rollouts;
@@ -17,7 +14,6 @@ mod sizes;
 mod templates;
 mod topologies;
 mod versions;
-mod zones;
 
 use std::{path::Path, process::ExitCode};
 
@@ -34,12 +30,9 @@ fn main() -> ExitCode {
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
-        failures::exhausted_capacity_is_reported_by_its_class_until_there_is_some,
-        frozen::a_replica_whose_machine_hangs_in_deletion_can_be_given_up,
-        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
-        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
-        rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
+        deletes::a_machine_that_never_joins_is_replaced_at_the_minimum,
+        sizes::a_paused_cluster_has_no_groups_until_it_goes_on,
+        sizes::a_deployment_whose_rollouts_are_paused_still_grows,
         rollouts::a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing,
         rollouts::with_on_delete_a_smaller_size_takes_machines_of_the_oldest_machine_set,
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
@@ -60,7 +53,7 @@ fn main() -> ExitCode {
         frozen::a_machine_without_capacity_at_the_minimum_stops_no_other_group,
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::the_cheaper_group_is_taken,
-        zones::a_pod_with_a_zone_takes_the_group_that_is_all_there,
+        pods::a_pod_with_a_zone_takes_the_group_that_is_all_there,
         learned::a_pod_that_needs_what_nodes_had_grows_a_group_from_zero,
         remembered::what_is_remembered_grows_a_group_from_zero_after_restarts,
         learned::a_group_with_gpus_grows_from_zero_and_shrinks_to_zero,
@@ -78,8 +71,8 @@ fn main() -> ExitCode {
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
-        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
-        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
+        sizes::a_paused_cluster_has_no_groups_until_it_goes_on,
+        sizes::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
     // The scenarios that real machines, real kubelets and an installed Cluster Autoscaler can run.
     let existing = scenarios![Body:
@@ -100,10 +93,5 @@ fn main() -> ExitCode {
         (Runs::Real, &real),
         (Runs::Everywhere, &everywhere),
     ];
-    let logs = |folder| Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    // Many groups at once would starve the other scenarios' controllers, so they come when those have ended.
-    let many = scenarios![Body: many::two_hundred_groups_grow_and_shrink_at_once];
-    let many = [(Runs::Simulated, many.as_slice())];
-    let ended = [suite::run(&plays, &logs("controllers")), suite::run(&many, &logs("many"))];
-    ended.into_iter().find(|ended| *ended != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
+    suite::run(&plays, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }

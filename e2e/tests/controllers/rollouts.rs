@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use e2e::controllers::{
     groups::{Group, Workers},
-    instances::{instances, instances_are, target_size_is},
+    instances::{instances_are, target_size_is},
     machines::{Machine, names},
     testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
 };
@@ -16,43 +16,6 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::sizes::running;
-
-/// The Machines of both MachineSets belong to the group, and the size is the requested one.
-pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(testbed: &Testbed) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(testbed).await?;
-    let provider = testbed.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let old = testbed.running(&group, 2).await?;
-
-    roll(testbed, &group.name, "never-join").await?;
-    let both = testbed
-        .machines_that(&group, "one new Machine beside the old ones", |machines| {
-            machines.len() == 3 && machines.iter().filter(|machine| machine.phase == "Provisioned").count() == 1
-        })
-        .await?;
-    eventually("all three Machines as instances", TIMEOUT, async || {
-        let seen = instances(&provider, &group.id).await?;
-        ensure!(seen.len() == 3, "instances are {seen:?}");
-        for (id, state) in running(&old) {
-            ensure!(seen.get(&id) == Some(&state), "{id} is missing in {seen:?}");
-        }
-        Ok(())
-    })
-    .await?;
-    assert!(names(&old).is_subset(&names(&both)), "{both:?}");
-    provider.shows(&[&group.id]).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-
-    // With the cause of the delay fixed, the rollout completes.
-    roll(testbed, &group.name, "joins").await?;
-    let new = testbed
-        .machines_that(&group, "two new Machines", |machines| {
-            machines.len() == 2 && machines.iter().all(|machine| machine.runs() && !names(&old).contains(&machine.name))
-        })
-        .await?;
-    instances_are(&provider, &group.id, running(&new)).await?;
-    target_size_is(&provider, &group.id, 2).await
-}
 
 /// During a rollout a smaller size may take another Machine than the named one, so a delete is refused until it is
 /// complete.

@@ -1,4 +1,4 @@
-//! Groups that grow from zero and shrink to zero.
+//! Groups that grow from zero and shrink to zero, and those of objects that are paused, by Cluster API's semantics.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -10,8 +10,10 @@ use e2e::{
     },
     pool::Scalable,
     proto::instance_status::InstanceState::InstanceRunning,
+    provider::Provider,
     wait::eventually,
 };
+use serde_json::json;
 
 /// Annotations set the capacity of a Node; the new Node belongs to the group.
 pub(crate) async fn a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero(testbed: &Testbed) -> Result<()> {
@@ -80,4 +82,32 @@ async fn from_zero_to_zero(testbed: &Testbed, group: &Group, size: usize) -> Res
 /// Returns the expected instances of running Machines.
 pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::instances::ObservedInstance)> {
     machines.iter().map(|machine| (machine.provider_id.clone().unwrap_or_default(), (InstanceRunning, None))).collect()
+}
+
+/// A paused Cluster pauses everything in it.
+pub(crate) async fn a_paused_cluster_has_no_groups_until_it_goes_on(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").sized().create(testbed).await?;
+    let provider = testbed.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    testbed.objects.patch("Cluster", &testbed.cluster, json!({ "spec": { "paused": true } })).await?;
+    provider.shows(&[]).await?;
+    testbed.objects.patch("Cluster", &testbed.cluster, json!({ "spec": { "paused": null } })).await?;
+    provider.shows(&[&group.id]).await?;
+    grows(testbed, &provider, &group, 1).await
+}
+
+/// `spec.paused` of a MachineDeployment stops its rollouts only.
+pub(crate) async fn a_deployment_whose_rollouts_are_paused_still_grows(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").sized().replicas(1).create(testbed).await?;
+    let provider = testbed.serve().await?;
+    testbed.running(&group, 1).await?;
+    testbed.objects.patch("MachineDeployment", &group.name, json!({ "spec": { "paused": true } })).await?;
+    provider.shows(&[&group.id]).await?;
+    grows(testbed, &provider, &group, 2).await
+}
+
+async fn grows(testbed: &Testbed, provider: &Provider, group: &Group, to: usize) -> Result<()> {
+    provider.increase(&group.id, 1).await?;
+    testbed.running(group, to).await?;
+    Ok(())
 }

@@ -10,7 +10,6 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
-use futures::future::try_join_all;
 use serde_json::json;
 use tonic::Code;
 
@@ -37,65 +36,6 @@ pub(crate) async fn the_machines_named_are_deleted_and_the_size_is_lowered(world
     assert_eq!(provider.target_size(&batch.id).await?, 1);
     assert_scale(world, &batch, 1).await?;
     world.objects.assert_deleting(&["batch-1", "workers-0", "workers-1", "workers-3"]).await
-}
-
-/// The caller gives up Machines whose Node never joins.
-pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).pending(2).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let placeholder = format!("pending-machine-{}_workers-2", world.namespace);
-    provider.delete(&group.id, &[made_up_node(&placeholder)]).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&["workers-2"]).await
-}
-
-/// A provider with Machines for its pool deletes the marked one, as Cluster API's proposal for such pools requires.
-pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(world: &World) -> Result<()> {
-    let group = Pool::new("spot").of(Scalable::MachinePool).with_machines().running(3).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let found = provider.group_of(&group.nodes[1]).await?.map(|group| group.id);
-    assert_eq!(found.as_deref(), Some(group.id.as_str()));
-    provider.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
-    assert_eq!(provider.target_size(&group.id).await?, 2);
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["spot-1"]).await?;
-
-    // It is already being deleted: naming it again deletes nothing more.
-    provider.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_marked(&["spot-1"]).await
-}
-
-/// As many concurrent calls as Cluster Autoscaler makes, to each of two replicas of the program: each named Node is
-/// deleted once.
-pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &World) -> Result<()> {
-    let mut groups = Vec::new();
-    for kind in [Scalable::MachineDeployment, Scalable::MachineSet] {
-        groups.push(Pool::new(&kind.kind().to_lowercase()).of(kind).running(6).create(world).await?);
-    }
-    let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
-    let copies = [world.serve().await?, world.serve().await?];
-    for copy in &copies {
-        copy.shows(&ids).await?;
-    }
-    let mut calls = Vec::new();
-    for group in &groups {
-        for node in &group.nodes[..5] {
-            for copy in &copies {
-                calls.push(copy.delete_with_retries(&group.id, std::slice::from_ref(node)));
-            }
-        }
-    }
-    try_join_all(calls).await?;
-    let deleting = groups.iter().flat_map(|group| &group.machines[..5]).map(String::as_str);
-    world.objects.assert_deleting(&deleting.collect::<Vec<_>>()).await?;
-    for group in &groups {
-        assert_scale(world, group, 1).await?;
-    }
-    Ok(())
 }
 
 /// It is named by the instance id that it had before, and no watch has delivered that it joined: its delete is refused
@@ -144,25 +84,4 @@ async fn join(world: &World, machine: &str) -> Result<()> {
 
 fn pending(world: &World, machine: &str) -> ExternalGrpcNode {
     made_up_node(&format!("pending-machine-{}_{machine}", world.namespace))
-}
-
-/// Concurrent DeleteNodes of one Node each take one delete each, and few writes of the size. It is tried before.
-pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
-    const DELETES: usize = 50;
-    let group = Pool::new("workers").bounds(0, 200).running(DELETES).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    let before = world.plane.answered(&world.user)?.len();
-    try_join_all(group.nodes.iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node)))).await?;
-    world.objects.assert_deleting(&group.machines.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-    assert_scale(world, &group, 0).await?;
-    let requests = world.plane.answered(&world.user)?;
-    let of = |verb: &str, resource: &str| {
-        requests[before..].iter().filter(|it| it.verb == verb && it.resource == resource).count()
-    };
-    let (deletes, writes) = (of("delete", "machines"), of("patch", "machinedeployments/scale"));
-    let reads = of("get", "machines") + of("get", "machinedeployments") + of("list", "machines");
-    // On a busy machine they come in more batches than one.
-    ensure!(deletes == DELETES && writes + reads <= DELETES / 4, "{writes} writes and {reads} reads: {requests:#?}");
-    Ok(())
 }

@@ -1,52 +1,21 @@
-//! API servers that are down. Each scenario has one of its own, without `MachinePools` installed.
+//! An API server that goes down, without `MachinePools` installed and for one scenario alone, and a kind that it serves
+//! late.
 
-use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
 use e2e::{
-    fixtures::{self, Moment},
+    crds::{self, LATE_TEMPLATE_KIND},
     pool::Pool,
-    provider::{Provider, ask, assert_refused},
     wait::{SOON, eventually},
     world::World,
 };
-use serde_json::json;
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
+use serde_json::{Value, json};
 use tonic::Code;
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use crate::{sizes::assert_scale, templates::infrastructure};
-
-/// The service that Cluster Autoscaler calls.
-const SERVICE: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
-
-/// The program starts, is not ready, gives the reason, refuses Refresh, and recovers by itself.
-pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &World) -> Result<()> {
-    let recorded = fixtures::load(world, Moment::Steady).await?;
-    let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
-    world.plane.stop_api_server();
-
-    let mut provider = world.spawn()?;
-    let body = eventually("a page that says why", SOON, async || {
-        provider.process.still_running()?;
-        let (status, body) = provider.http("/readyz?verbose").await?;
-        ensure!(status == 503, "/readyz answers {status}:\n{body}");
-        // One cause of all kinds, the workload cluster's too, is one line.
-        let why = "management/api-server: connection refused by https://127.0.0.1:";
-        ensure!(body.matches("refused").count() == 1 && body.contains(why), "/readyz?verbose answers:\n{body}");
-        Ok(body)
-    })
-    .await?;
-    assert_eq!(provider.http("/livez").await?.0, 200, "it is alive:\n{body}");
-    assert_eq!(health(&provider, SERVICE).await?, ServingStatus::NotServing);
-    assert_refused(provider.refresh().await, Code::Unavailable, &["management/api-server", "connection refused by"])?;
-    // Calls may come before the first Refresh, and a failed one would stop the caller's loop.
-    let node = e2e::provider::made_up_node("in-memory://anything");
-    assert_eq!(provider.group_of(&node).await?, None);
-
-    world.plane.start_api_server().await?;
-    provider.ready().await?;
-    provider.shows(&[&id]).await?;
-    assert_eq!(provider.target_size(&id).await?, 3);
-    Ok(())
-}
+use crate::sizes::assert_scale;
 
 /// During the outage reads succeed and writes fail with an answer; afterwards later changes are seen and writes
 /// succeed.
@@ -92,9 +61,52 @@ pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Re
     assert_scale(world, &group, 5).await
 }
 
-/// Returns the gRPC health of a service.
-async fn health(provider: &Provider, service: &str) -> Result<ServingStatus> {
-    let request = HealthCheckRequest { service: service.to_owned() };
-    let answer = HealthClient::new(provider.channel()).check(ask(request)).await?;
-    Ok(answer.into_inner().status())
+/// An infrastructure provider may be installed after the program was started. Integers in a capacity are accepted like
+/// strings.
+pub(crate) async fn a_kind_installed_later_is_found_whatever_its_plural(world: &World) -> Result<()> {
+    let good = Pool::new("good").running(1).create(world).await?;
+    let late = Pool::new("late").template(LATE_TEMPLATE_KIND, "big").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&good.id]).await?;
+
+    crds::install_template(&world.objects, LATE_TEMPLATE_KIND).await?;
+    let status = json!({
+        "capacity": { "cpu": 8, "memory": "32Gi", "pods": 58 },
+        "nodeInfo": { "architecture": "arm64", "operatingSystem": "linux" },
+    });
+    infrastructure(world, LATE_TEMPLATE_KIND, "big", &status).await?;
+    eventually("group of the late kind", 2 * SOON, async || {
+        let ids = provider.refreshed_ids().await?;
+        ensure!(ids == [good.id.as_str(), late.id.as_str()], "groups are {ids:?}");
+        Ok(())
+    })
+    .await?;
+
+    let answer = provider.template(&late.id).await?;
+    ensure!(!answer.node_bytes.is_empty(), "an empty template makes the caller panic");
+    ensure!(answer.node_bytes == answer.node_info, "the old field and the new differ");
+    let node = Node::decode(answer.node_bytes)?;
+    // Pods are placed by allocatable, and no reserved resources are known.
+    let status = node.status.context("no status")?;
+    ensure!(status.allocatable == status.capacity, "allocatable is not capacity: {status:?}");
+    let capacity: BTreeMap<_, _> =
+        status.capacity.into_iter().map(|(name, quantity)| (name, quantity.string.unwrap_or_default())).collect();
+    for (name, expected) in [("cpu", "8"), ("memory", "32Gi"), ("pods", "58")] {
+        ensure!(capacity.get(name).is_some_and(|quantity| quantity == expected), "{name}: {capacity:?}");
+    }
+    let labels = node.metadata.context("no metadata")?.labels;
+    ensure!(labels.get("kubernetes.io/arch").is_some_and(|arch| arch == "arm64"), "{labels:?}");
+    Ok(())
+}
+
+/// Creates an infrastructure template with a status.
+async fn infrastructure(world: &World, kind: &str, name: &str, status: &Value) -> Result<()> {
+    let template = json!({
+        "kind": kind,
+        "metadata": { "name": name },
+        "spec": {},
+        "status": status,
+    });
+    world.objects.create(template).await?;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::{self, Binary},
     control_plane::ControlPlane,
-    fleet::{Authority, Service},
+    fleet::Authority,
     pool::{Group, Pool},
     provider::{Caller, Provider, assert_refused},
     users::User,
@@ -14,7 +14,7 @@ use e2e::{
     world::World,
 };
 use sandbox::autoscaler::{Driver, Settings, Version, Workload};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tonic::Code;
 
@@ -24,23 +24,18 @@ use crate::sizes::assert_scale;
 const POOL: &str = "e2e.example/pool";
 
 /// A Cluster of the fleet, with its node groups and its workload cluster.
-pub(crate) struct Member<'a> {
-    pub(crate) world: &'a World,
+struct Member<'a> {
+    world: &'a World,
     workload: &'a ControlPlane,
-    /// A group with Nodes.
-    pub(crate) running: Group,
+    /// A group with a Node.
+    running: Group,
     /// A group without Nodes, which the pods need.
-    pub(crate) empty: Group,
+    empty: Group,
 }
 
 impl<'a> Member<'a> {
-    pub(crate) async fn create(
-        world: &'a World,
-        workload: &'a ControlPlane,
-        fleet: &str,
-        running: usize,
-    ) -> Result<Self> {
-        let running = Pool::new("running").running(running).create(world).await?;
+    async fn create(world: &'a World, workload: &'a ControlPlane, fleet: &str) -> Result<Self> {
+        let running = Pool::new("running").running(1).create(world).await?;
         let empty = Pool::new("empty").sized().capacity("labels", &format!("{POOL}={}", world.namespace));
         let empty = empty.create(world).await?;
         let member = Self { world, workload, running, empty };
@@ -50,12 +45,12 @@ impl<'a> Member<'a> {
     }
 
     /// Lets the Cluster opt in or out.
-    pub(crate) async fn label(&self, value: Option<&str>) -> Result<()> {
+    async fn label(&self, value: Option<&str>) -> Result<()> {
         let labels = json!({ "metadata": { "labels": { "fleet": value } } });
         self.world.objects.patch("Cluster", &self.world.cluster, labels).await
     }
 
-    pub(crate) fn caller(&self, authority: &Authority, provider: &Provider) -> Result<Caller> {
+    fn caller(&self, authority: &Authority, provider: &Provider) -> Result<Caller> {
         authority.caller(provider, &self.world.namespace, &self.world.cluster)
     }
 
@@ -128,21 +123,15 @@ async fn sees_its_own_alone(caller: &Caller, own: &Member<'_>, other: &Member<'_
     Ok(())
 }
 
-/// Returns another Cluster, of which one program reads the Secret as well.
-async fn neighbour_of(world: &World) -> Result<World> {
-    let mut neighbour = world.neighbour().await?;
-    neighbour.user = world.user.clone();
-    Ok(neighbour)
-}
-
 /// Creates two Clusters: the first one's API server has the Nodes of both, the second one's those of its own.
 async fn create_both<'a>(
-    (world, running): (&'a World, usize),
-    (neighbour, workload): (&'a World, &'a ControlPlane),
+    world: &'a World,
+    neighbour: &'a World,
+    workload: &'a ControlPlane,
 ) -> Result<[Member<'a>; 2]> {
     let fleet = world.namespace.as_str();
-    let one = Member::create(world, &world.plane, fleet, running).await?;
-    let other = Member::create(neighbour, workload, fleet, 1).await?;
+    let one = Member::create(world, &world.plane, fleet).await?;
+    let other = Member::create(neighbour, workload, fleet).await?;
     let objects = workload.objects(&neighbour.namespace);
     objects.create(json!({ "kind": "Namespace", "metadata": { "name": neighbour.namespace } })).await?;
     for node in &other.running.nodes {
@@ -156,8 +145,10 @@ async fn create_both<'a>(
 }
 
 pub(crate) async fn each_autoscaler_has_its_own_cluster_until_it_opts_out(world: &World) -> Result<()> {
-    let (neighbour, workload) = (neighbour_of(world).await?, world.plane.another_workload().await?);
-    let [one, other] = create_both((world, 1), (&neighbour, &workload)).await?;
+    let (mut neighbour, workload) = (world.neighbour().await?, world.plane.another_workload().await?);
+    // One program reads the Secrets of both.
+    neighbour.user = world.user.clone();
+    let [one, other] = create_both(world, &neighbour, &workload).await?;
     let fleet = world.namespace.as_str();
     let authority = Authority::new()?;
     let flags = authority.flags(&world.plane.directory().join(fleet), &format!("fleet={fleet}"))?;
@@ -193,89 +184,4 @@ pub(crate) async fn each_autoscaler_has_its_own_cluster_until_it_opts_out(world:
 
     one.label(Some(fleet)).await?;
     one.grows_to(2).await
-}
-
-/// Returns the number of answers to Refresh that were OK.
-async fn refreshes(replica: &Provider) -> Result<u32> {
-    let (_, metrics) = replica.http("/metrics").await?;
-    let is_count = |line: &&str| {
-        let is_of_refresh = line.contains("rpc=\"Refresh\"") && line.contains("code=\"OK\"");
-        line.starts_with("capi_autoscaler_provider_grpc_answers_total{") && is_of_refresh
-    };
-    let count = metrics.lines().find(is_count).and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    Ok(count.unwrap_or_default())
-}
-
-/// Waits until each of both autoscalers has had Refresh answered, as a replica lists its Clusters.
-async fn both_have_refreshed(replica: &Provider, within: Duration) -> Result<()> {
-    eventually("Refresh of both", within, async || {
-        let (_, state) = replica.admin("/debug/clusters").await?;
-        let state: Value = serde_json::from_str(&state)?;
-        let clusters = state["clusters"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let have = clusters.iter().filter(|cluster| {
-            let calls = &cluster["calls"];
-            calls["lastRefreshAgo"].is_u64() && calls["lastRefreshRefused"].is_null()
-        });
-        ensure!(have.count() == 2, "not all have called: {state:#}");
-        Ok(())
-    })
-    .await
-}
-
-/// It is killed when both autoscalers wait for its answer: to a deletion that it tries, and to sizes that it has written.
-pub(crate) async fn a_replica_that_is_killed_in_mid_loop_loses_and_doubles_nothing(world: &World) -> Result<()> {
-    let (neighbour, workload) = (neighbour_of(world).await?, world.plane.another_workload().await?);
-    let [one, other] = create_both((world, 2), (&neighbour, &workload)).await?;
-    let fleet = world.namespace.as_str();
-    let authority = Authority::new()?;
-    let flags = authority.flags(&world.plane.directory().join(fleet), &format!("fleet={fleet}"))?;
-    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    let proxy = world.plane.proxy().await?;
-    let mut killed = world.spawn_through(&proxy, &flags)?;
-    let mut left = world.spawn_bare(&flags, &[])?;
-    killed.ready().await?;
-    left.ready().await?;
-    let service = Service::of(&[&killed, &left]).await?;
-    let first = authority.caller_at(service.port(), &world.namespace, &world.cluster)?;
-    let mut drivers = JoinSet::new();
-    one.drive(&authority, service.port(), &mut drivers)?;
-    other.drive(&authority, service.port(), &mut drivers)?;
-    both_have_refreshed(&killed, SOON).await?;
-    first.shows(&[&one.running.id, &one.empty.id]).await?;
-
-    proxy.hold_writes();
-    one.create_pod("web-0").await?;
-    other.create_pod("web-0").await?;
-    eventually("sizes without an answer", SOON, async || {
-        assert_scale(world, &one.empty, 1).await?;
-        assert_scale(&neighbour, &other.empty, 1).await
-    })
-    .await?;
-    let (caller, group, node) = (first.clone(), one.running.id.clone(), one.running.nodes[..1].to_vec());
-    let deletion = tokio::spawn(async move { caller.delete(&group, &node).await });
-    eventually("a deletion under way", SOON, async || {
-        let is_tried = |asked: &String| asked.contains("/running/scale") && asked.contains("dryRun=All");
-        ensure!(proxy.asked().iter().any(is_tried), "no smaller size was tried");
-        Ok(())
-    })
-    .await?;
-    ensure!(refreshes(&left).await? == 0, "the other replica was called as well");
-    drop(killed);
-    both_have_refreshed(&left, Duration::from_secs(12)).await?;
-    ensure!(deletion.await?.is_err(), "a call was answered by a replica that was killed");
-    first.delete_with_retries(&one.running.id, &one.running.nodes[..1]).await?;
-
-    let loops = refreshes(&left).await? + 6;
-    eventually("more loops", SOON, async || {
-        let seen = refreshes(&left).await?;
-        ensure!(seen >= loops, "{seen} calls of Refresh");
-        Ok(())
-    })
-    .await?;
-    one.grows_to(1).await?;
-    other.has_size(1).await?;
-    first.delete_with_retries(&one.running.id, &one.running.nodes[..1]).await?;
-    one.has_size(1).await?;
-    world.objects.assert_deleting(&[&one.running.machines[0]]).await?;
-    other.has_size(1).await
 }

@@ -1,11 +1,11 @@
-//! An API server that permanently refuses a size or a deletion, by admission. A size is tried before anything is deleted.
+//! An API server that permanently refuses a size, by admission. A size is tried before anything is deleted.
 
 use anyhow::{Result, ensure};
 use e2e::{
     objects::CAPI_GROUP,
     pool::{Group, Pool},
-    proto::{NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest},
-    provider::{Provider, ask, assert_refused},
+    proto::NodeGroupAutoscalingOptions,
+    provider::{Provider, assert_refused},
     wait::{SOON, eventually},
     webhook::Webhook,
     world::World,
@@ -47,47 +47,11 @@ pub(crate) async fn a_webhook_that_does_not_answer_is_waited_for(world: &World) 
     assert_scale(world, &group, 4).await
 }
 
-/// Cluster Autoscaler would drain Node after Node for nothing.
-pub(crate) async fn a_refused_delete_holds_the_options(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(3).create(world).await?;
-    let provider = world.serve().await?;
-    provider.shows(&[&group.id]).await?;
-    ensure!(!are_held(&provider, &group).await?, "the Nodes are held before anything is refused");
-    let policy = policy_on_deletes(world);
-    for object in &policy {
-        world.objects.create(object.clone()).await?;
-    }
-    eventually("a refusal", SOON, async || {
-        let tried = world.objects.try_delete("Machine", "workers-2").await;
-        ensure!(tried.is_err(), "the API server refuses nothing");
-        Ok(())
-    })
-    .await?;
-    assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[WORDS])?;
-    is_untouched(world, &provider, &group).await?;
-    ensure!(are_held(&provider, &group).await?, "the options let Nodes be chosen");
-
-    for object in &policy {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        world.objects.delete(&text(&object["kind"]), &text(&object["metadata"]["name"])).await?;
-    }
-    eventually("the end of refusals", SOON, async || world.objects.try_delete("Machine", "workers-2").await).await?;
-    provider.delete(&group.id, &group.nodes[..1]).await?;
-    assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&["workers-0"]).await?;
-    ensure!(!are_held(&provider, &group).await?, "the options still keep Nodes from being chosen");
-    Ok(())
-}
-
 /// Returns true if the options of a group let no Node be chosen.
 pub(crate) async fn are_held(provider: &Provider, group: &Group) -> Result<bool> {
     let defaults = NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..Default::default() };
-    let request = NodeGroupAutoscalingOptionsRequest { id: group.id.clone(), defaults: Some(defaults) };
-    match provider.client().node_group_get_options(ask(request)).await {
-        Ok(answer) => {
-            let options = answer.into_inner().node_group_autoscaling_options;
-            Ok(options.is_some_and(|options| options.scale_down_utilization_threshold < 0.0))
-        }
+    match provider.options(&group.id, defaults).await {
+        Ok(options) => Ok(options.is_some_and(|options| options.scale_down_utilization_threshold < 0.0)),
         Err(status) if status.code() == Code::Unimplemented => Ok(false),
         Err(status) => Err(status.into()),
     }
@@ -97,17 +61,22 @@ async fn leaves_nothing_behind(world: &World, objects: &[Value]) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
+    ensure!(!are_held(&provider, &group).await?, "the Nodes are held before anything is refused");
     let guard = Guard::put_up(world, objects).await?;
 
     assert_refused(provider.increase(&group.id, 1).await, Code::FailedPrecondition, &[WORDS])?;
     assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[WORDS])?;
     is_untouched(world, &provider, &group).await?;
+    // Otherwise Cluster Autoscaler would drain Node after Node for nothing.
+    ensure!(are_held(&provider, &group).await?, "the options let Nodes be chosen");
 
     guard.take_down(world).await?;
     is_untouched(world, &provider, &group).await?;
     provider.delete(&group.id, &group.nodes[2..]).await?;
     assert_scale(world, &group, 2).await?;
-    world.objects.assert_deleting(&["workers-2"]).await
+    world.objects.assert_deleting(&["workers-2"]).await?;
+    ensure!(!are_held(&provider, &group).await?, "the options still keep Nodes from being chosen");
+    Ok(())
 }
 
 /// Checks that the size is 3, and that nothing was written.
@@ -189,27 +158,13 @@ fn webhook_configuration(world: &World, client: &Value) -> Value {
 
 fn policy(world: &World) -> [Value; 2] {
     let validation = json!({ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": "Forbidden" });
-    policy_of(world, &rules(), &validation)
-}
-
-fn policy_on_deletes(world: &World) -> [Value; 2] {
-    let rules = json!([{
-        "apiGroups": [CAPI_GROUP],
-        "apiVersions": ["*"],
-        "operations": ["DELETE"],
-        "resources": ["machines"],
-    }]);
-    policy_of(world, &rules, &json!({ "expression": "false", "message": WORDS }))
-}
-
-fn policy_of(world: &World, rules: &Value, validation: &Value) -> [Value; 2] {
     let metadata = json!({ "name": world.namespace });
     [
         json!({
             "kind": "ValidatingAdmissionPolicy",
             "metadata": metadata,
             "spec": {
-                "matchConstraints": { "resourceRules": rules, "namespaceSelector": here(world) },
+                "matchConstraints": { "resourceRules": rules(), "namespaceSelector": here(world) },
                 "validations": [validation],
             },
         }),

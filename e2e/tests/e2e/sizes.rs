@@ -7,10 +7,11 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
+use kube::api::DynamicObject;
 use serde_json::json;
 use tonic::Code;
 
-use crate::{process::event_says, refusals::are_held};
+use crate::refusals::are_held;
 
 /// The caller reads the size right after a write and drops its scale-up if it reads the old size.
 pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) -> Result<()> {
@@ -157,6 +158,23 @@ async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &s
         let reads = world.plane.answered(&world.user)?;
         let last = reads.iter().rev().find(|it| it.name == group.name && matches!(it.verb.as_str(), "get" | "patch"));
         ensure!(last.is_some_and(|last| last.verb == "get"), "the object wasn't read since the size was written");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits for an Event about the group that contains these words.
+async fn event_says(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
+    eventually(&format!("an Event {reason} that says {words:?}"), SOON, async || {
+        let events = world.objects.list("Event", "").await?;
+        let is_it = |event: &DynamicObject| {
+            let regarding = &event.data["regarding"];
+            event.data["reason"] == reason
+                && regarding["kind"] == group.kind
+                && regarding["name"] == *group.name
+                && event.data["note"].as_str().is_some_and(|note| note.contains(words))
+        };
+        ensure!(events.iter().any(is_it), "Events are {events:#?}");
         Ok(())
     })
     .await

@@ -68,11 +68,10 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     let release = testbed.release();
     let group = create_group(&testbed.objects, "workers", 0).await?;
     let pods = release.apply("install", &release.values()).await?;
-    let outside = release.outside_of_all().await?;
-    let connection = release.connection(&outside).await?;
+    let connection = release.connection().await?;
     connection.caller().shows(&[&group.id]).await?;
     let before = connection.certificate().await?;
-    let calls = Calls::start(release.connection(&outside).await?, &group.id);
+    let calls = Calls::start(connection.clone(), &group.id);
 
     // A new DNS name makes the chart issue another server certificate, which the kubelets update in the running Pods.
     let renamed = release.values().set("tls.dnsNames", json!(["provider.example.com"]));
@@ -96,10 +95,9 @@ pub(crate) async fn an_upgrade_fails_no_call(testbed: &Testbed<'_>) -> Result<()
     let release = testbed.release();
     let group = create_group(&testbed.objects, "workers", 2).await?;
     let pods = release.apply("install", &release.values()).await?;
-    let outside = release.outside_of_all().await?;
-    let connection = release.connection(&outside).await?;
+    let connection = release.connection().await?;
     connection.caller().shows(&[&group.id]).await?;
-    let calls = Calls::start(release.connection(&outside).await?, &group.id);
+    let calls = Calls::start(connection, &group.id);
     let values = release.values().set("extraArgs", json!({ "log-format": "json" }));
     let upgraded = release.apply("upgrade", &values).await?;
     ensure!(uids(&upgraded).is_disjoint(&uids(&pods)), "an old Pod is still there");

@@ -18,7 +18,7 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(testbed: &Testbed<'
     let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
     let limit = memory_limit(&release.deployment().await?)?;
-    let caller = release.connection(&release.outside_of_all().await?).await?.caller();
+    let caller = release.connection().await?.caller();
     let mut expected: Vec<_> = made.iter().map(|group| group.id.as_str()).collect();
     expected.sort_unstable();
     caller.shows(&expected).await?;

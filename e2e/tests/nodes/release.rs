@@ -164,6 +164,5 @@ async fn installed(testbed: &Testbed<'_>, registry: &Registry, chart: &str, imag
         let status = statuses.first().context("a Pod without containers")?;
         ensure!(status.image_id == image, "a Pod runs {}, not {image}", status.image_id);
     }
-    let outside = release.outside_of_all().await?;
-    release.connection(&outside).await?.caller().shows(&[&group.id]).await
+    release.connection().await?.caller().shows(&[&group.id]).await
 }

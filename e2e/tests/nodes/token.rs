@@ -48,7 +48,7 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"];
     let read = || testbed.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
     let first = read()?;
-    let caller = release.connection(&release.outside_of_all().await?).await?.caller();
+    let caller = release.connection().await?.caller();
     caller.shows(&[&group.id]).await?;
     caller.increase(&group.id, 1).await?;
 
