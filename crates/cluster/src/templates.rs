@@ -585,17 +585,6 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_takes_its_number_of_places_and_no_others() {
-        let mut all: Vec<_> = (0..100).map(|n| (kind(&format!("A{n:03}")), &["hostile"] as &[&str])).collect();
-        all.push((kind("Used"), &["team"]));
-        let all = named(&all);
-        let refused = refusals([], all.keys(), &all);
-        assert_eq!(refused.len(), 100 - KINDS_OF_A_NAMESPACE);
-        assert!(refused.values().all(|why| *why == Refusal::OfItsNamespaces), "{refused:?}");
-        assert!(!refused.contains_key(&kind("Used")));
-    }
-
-    #[test]
     fn a_kind_that_others_name_too_counts_for_whom_has_the_fewest() {
         let mut all: Vec<_> = (0..20).map(|n| (kind(&format!("A{n:03}")), &["hostile"] as &[&str])).collect();
         all.push((kind("Shared"), &["hostile", "team"]));

@@ -14,7 +14,7 @@ use super::{
     core_kinds::LOG,
     follow::{Followed, KindHealth},
     management::Management,
-    offers,
+    node_drivers,
 };
 use connect::{Pace, WorkloadSource};
 use index::Index;

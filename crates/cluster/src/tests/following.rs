@@ -1,4 +1,4 @@
-//! Tests of a followed cluster: outages, upgrades, odd objects, and shutdown.
+//! Tests of a followed cluster: upgrades and shutdown.
 
 use std::time::Duration;
 
@@ -6,30 +6,8 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use super::{WORKERS, World, fake::*, scalable};
-use service::listen::CheckState;
 
 const MORE: &str = "MachineDeployment/team-a/more";
-
-/// All other watches are quiet meanwhile, which must not count as a problem.
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_broken_for_too_long_is_reported_by_name_and_a_quiet_one_is_not() {
-    let api = FakeApi::with_capi();
-    api.put("machinedeployments", "workers", &scalable(&json!({})));
-    let world = World::with(&api, Setup { max_staleness: Duration::ZERO, ..Setup::default() });
-    world.until_ready().await;
-    world.until("all watches", |_| api.watches("machines") == 1 && api.watches("nodes") == 1).await;
-    api.refuse("machines", 500, "etcd is away");
-    world.until("the cause", |world| world.problem().contains("etcd is away")).await;
-    let problem = world.problem();
-    assert!(problem.starts_with("management/machines: ") && !problem.contains("; "), "{problem}");
-    assert!(problem.contains("--max-staleness"), "{problem}");
-    assert!(matches!(world.check("management/machines"), Some((CheckState::Pending, _))));
-    assert_eq!(world.check("workload/nodes"), Some((CheckState::Ready, String::new())));
-    assert_eq!(world.groups(), [WORKERS], "what is known stays known");
-    api.allow("machines");
-    world.until_ready().await;
-    world.shutdown().await;
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_group_in_another_version_is_followed_there_and_what_went_meanwhile_is_gone() {

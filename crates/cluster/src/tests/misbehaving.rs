@@ -33,8 +33,6 @@ enum Misbehaviour {
     Pages,
     /// A page that arrives byte by byte.
     SlowPage,
-    /// An error whose message never ends.
-    Error,
     /// Watches with an event that never ends.
     Event,
 }
@@ -48,14 +46,14 @@ impl Sent {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn endless(&self, status: u16, mut part: impl FnMut() -> String + Send + 'static) -> Response<Body> {
+    fn endless(&self, mut part: impl FnMut() -> String + Send + 'static) -> Response<Body> {
         let sent = self.clone();
         let parts = stream::repeat_with(move || {
             let part = part();
             sent.0.fetch_add(part.len(), Ordering::Relaxed);
             Ok::<_, Infallible>(part)
         });
-        Response::builder().status(status).body(Body::from_stream(parts)).unwrap()
+        Response::new(Body::from_stream(parts))
     }
 
     /// Sends a byte after each pause.
@@ -104,8 +102,7 @@ impl Misbehaviour {
                 Some(page(&objects, &next))
             }
             Self::SlowPage => Some(sent.slow(Duration::from_secs(5))),
-            Self::Error => Some(sent.endless(500, || "etcd is away ".repeat(100))),
-            Self::Event => is_watch.then(|| sent.endless(200, || "[".repeat(PIECE))),
+            Self::Event => is_watch.then(|| sent.endless(|| "[".repeat(PIECE))),
         }
     }
 
@@ -113,7 +110,6 @@ impl Misbehaviour {
         match self {
             Self::Pages => "there are more than 2000 objects",
             Self::SlowPage => "no answer in 60s",
-            Self::Error => "etcd is away",
             Self::Event => "an event of the watch is longer than 8388608 bytes",
         }
     }
@@ -144,7 +140,6 @@ fn failure(world: &World, plural: &str) -> String {
 #[rstest]
 #[case::pages(Misbehaviour::Pages)]
 #[case::a_slow_page(Misbehaviour::SlowPage)]
-#[case::an_error(Misbehaviour::Error)]
 #[tokio::test(start_paused = true)]
 async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Misbehaviour) {
     let api = FakeApi::with_capi();
@@ -216,7 +211,6 @@ async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
 /// kinds are applied.
 #[rstest]
 #[case::pages("machines", Misbehaviour::Pages)]
-#[case::an_error("clusters", Misbehaviour::Error)]
 #[case::an_event("nodes", Misbehaviour::Event)]
 #[tokio::test(start_paused = true)]
 async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
@@ -268,7 +262,7 @@ async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause
     let counted = sent.clone();
     let path = format!("/apis/{BAD}/v1beta1");
     api.answer_by(&path, move |_| {
-        Some(pause.map_or_else(|| counted.endless(200, || " ".repeat(PIECE)), |pause| counted.slow(pause)))
+        Some(pause.map_or_else(|| counted.endless(|| " ".repeat(PIECE)), |pause| counted.slow(pause)))
     });
     api.put("machinedeployments", "workers", &annotated(BAD, "BadTemplate"));
     api.put("machinedeployments", "others", &annotated(GROUP, "GoodTemplate"));

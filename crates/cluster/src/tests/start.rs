@@ -1,17 +1,14 @@
 //! Tests of the problems reported while a cluster is incomplete at the start, and of the recovery.
 
-use std::time::Duration;
-
 use rstest::rstest;
 use rules::Rules;
 use rules::capi::{Keys, OPENSHIFT_GROUP};
 use serde_json::json;
 
 use super::{WORKERS, World, fake::*, scalable};
-use connect::{ClusterRef, NodeAccess, WorkloadSource};
+use connect::WorkloadSource;
 use index::objects;
 use service::listen::CheckState;
-use testkit::CapturedLog;
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_down_is_reported_and_found_again() {
@@ -95,45 +92,6 @@ async fn machine_pools_are_not_waited_for_and_come_and_go_with_their_kind() {
     api.uninstall(CAPI, "MachinePool");
     world.until_groups(&[WORKERS]).await;
     assert_eq!(world.check("management/machinepools"), None);
-    world.shutdown().await;
-}
-
-/// The test uses a real connection, and so the real clock. The Secret is requested again after one second.
-#[tokio::test]
-async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
-    let workload_api = FakeApi::default();
-    workload_api.put_in("", "nodes", "node-1", &json!({"spec": {"providerID": "cloud:///node-1"}}));
-    let address = workload_api.serve().await;
-    let api = FakeApi::with_capi();
-    let source = NodeAccess::default().of(&ClusterRef::new(NAMESPACE, "stage").unwrap());
-    let world = World::with(&api, Setup { source, ..Setup::default() });
-    world
-        .until("the cause", |world| world.problem().starts_with("workload/nodes: Secret team-a/stage-kubeconfig"))
-        .await;
-    assert!(world.problem().contains("not found"), "{}", world.problem());
-    assert!(matches!(world.check("workload/nodes"), Some((CheckState::Pending, _))));
-    api.put_kubeconfig(NAMESPACE, "stage", address);
-    world.until_ready().await;
-    assert_eq!(world.workload.index().stats().nodes, 1);
-    assert!(!api.was_asked("/api/v1/nodes"), "Nodes are the workload cluster's");
-    tokio::time::timeout(Duration::from_secs(10), world.shutdown()).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_more() {
-    let (said, _log) = CapturedLog::begin();
-    let api = FakeApi::with_capi();
-    for name in ["a", "b", "c"] {
-        api.put("machinedeployments", name, &scalable(&json!({})));
-    }
-    let world = World::synced(&api).await;
-    let lines = said.take();
-    assert!(lines.contains("node groups are served groups=3"), "{lines}");
-    assert!(lines.contains("node groups are read served=3 left_out=0"), "{lines}");
-    assert!(!lines.contains("node group is served"), "{lines}");
-    api.put("machinedeployments", "d", &scalable(&json!({})));
-    world.until("the next group", |world| world.groups().len() == 4).await;
-    assert!(said.take().contains("node group is served group=MachineDeployment/team-a/d"));
     world.shutdown().await;
 }
 

@@ -143,10 +143,12 @@ async fn a_text_that_is_no_kubeconfig_is_not_quoted(#[case] value: &str) {
 }
 
 #[rstest]
-#[case::empty("", "it has no current-context")]
-#[case::no_such_context("current-context: c", "its current-context \"c\" is not among its contexts")]
 #[case::no_server(&kubeconfig("{certificate-authority-data: Zm9v}", USER), "its cluster has no server")]
 #[case::certificate_is_not_base64(&kubeconfig("{server: 'https://a', certificate-authority-data: '*'}", USER), "certificate authority")]
+#[case::a_key_that_is_none(
+    &kubeconfig("{server: 'https://a'}", "{client-certificate-data: aHVudGVyMg==, client-key-data: aHVudGVyMg==}"),
+    "can't build a client from it"
+)]
 #[tokio::test]
 async fn a_kubeconfig_that_leads_nowhere_is_an_error_of_the_secret(#[case] value: &str, #[case] part: &str) {
     let (client, mut handle) = mocked();
@@ -157,19 +159,6 @@ async fn a_kubeconfig_that_leads_nowhere_is_an_error_of_the_secret(#[case] value
     let message = connected.err().expect("an error").to_string();
     assert!(message.starts_with("Secret team-a/prod-kubeconfig: "), "{message}");
     assert!(message.contains(part), "{message}");
-}
-
-#[tokio::test]
-async fn a_key_that_is_none_names_the_secret_and_not_the_key() {
-    let (client, mut handle) = mocked();
-    let management = Clients { watches: client.clone(), writes: client };
-    let source = WorkloadSource::Secret(SecretRef::of(&prod()));
-    let value =
-        kubeconfig("{server: 'https://a'}", "{client-certificate-data: aHVudGVyMg==, client-key-data: aHVudGVyMg==}");
-    let body = secret("value", value.as_bytes());
-    let (connected, _) = tokio::join!(source.connect(&management), answer(&mut handle, 200, &body));
-    let message = connected.err().expect("an error").to_string();
-    assert!(message.contains("Secret team-a/prod-kubeconfig: can't build a client from it"), "{message}");
     assert!(!message.contains("hunter2") && !message.contains("aHVudGVyMg"), "{message}");
 }
 

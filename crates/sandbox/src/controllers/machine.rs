@@ -406,7 +406,7 @@ pub struct Plugin {
 
 impl Plugin {
     /// The time from the last of these to one more report of the kubelet, by which the Node has long been Ready.
-    const LATER: Duration = Duration::from_mins(11);
+    const LATER: Duration = Duration::from_secs(11 * 60);
 
     /// Returns the reports, each with the time since the one before and the devices.
     pub(crate) fn reports(self) -> impl Iterator<Item = (Duration, u32)> {

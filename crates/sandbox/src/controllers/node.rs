@@ -351,7 +351,7 @@ mod tests {
         let (of, now) = (worker(), Timestamp::UNIX_EPOCH);
         let mut node = of.object(true, now);
         for (devices, capacity, minute) in [(2, "2", 1), (0, "2", 12), (3, "3", 13)] {
-            report(&mut node, devices, after(now, Duration::from_mins(minute)));
+            report(&mut node, devices, after(now, Duration::from_secs(60 * minute)));
             let amounts = [&node["status"]["allocatable"][DEVICE], &node["status"]["capacity"][DEVICE]];
             assert_eq!(amounts, [&json!(devices.to_string()), &json!(capacity)]);
             let ready =
@@ -360,7 +360,7 @@ mod tests {
                 (ready["status"].as_str(), ready["lastTransitionTime"].as_str()),
                 (Some("True"), Some("1970-01-01T00:00:00Z"))
             );
-            assert_eq!(reported_at(&node), Some(after(now, Duration::from_mins(minute))));
+            assert_eq!(reported_at(&node), Some(after(now, Duration::from_secs(60 * minute))));
         }
     }
 

@@ -48,9 +48,9 @@ enum Presence {
 }
 
 impl Server {
-    pub(super) fn new(machine: Arc<Value>, fate: Fate, up: Timestamp) -> Self {
+    pub(super) fn new(machine: Arc<Value>, fate: &Fate, up: Timestamp) -> Self {
         let is_settled = machine.text("/status/nodeRef/name").is_some();
-        Self { machine, fate, up, is_settled, registered: 0, gone: None }
+        Self { machine, fate: *fate, up, is_settled, registered: 0, gone: None }
     }
 
     pub(super) fn id(&self) -> &str {

@@ -139,7 +139,7 @@ impl Controllers {
         // Where all steps that are due are taken at once, its infrastructure may have been due earlier.
         let provisioned = self.machines.get(machine.uid()).filter(|_| self.is_live).and_then(|steps| steps.provisioned);
         let up = provisioned.unwrap_or(now);
-        let new = |machine: &Arc<Value>| Server::new(Arc::clone(machine), fate, up);
+        let new = |machine: &Arc<Value>| Server::new(Arc::clone(machine), &fate, up);
         let server = self.servers.entry(key.clone()).or_insert_with(|| new(machine));
         match &seen {
             Some(seen) if same(seen, &server.machine) => server.machine = Arc::clone(seen),

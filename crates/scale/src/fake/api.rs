@@ -37,8 +37,6 @@ pub enum Fault {
     HoldBut(u16),
     /// Carries out the request, and holds its answer until [`FakeApi::release`].
     HoldAnswer,
-    /// Cuts the connection, and carries out the request at [`FakeApi::arrive`].
-    Late,
 }
 
 #[derive(Default)]
@@ -46,7 +44,6 @@ struct State {
     calls: Vec<String>,
     /// The faults in order, each for a call that contains the text.
     faults: VecDeque<(&'static str, Fault)>,
-    late: Vec<(Method, Path, Vec<u8>)>,
 }
 
 /// A fake API server.
@@ -120,14 +117,6 @@ impl FakeApi {
     /// Lets the held call proceed.
     pub fn release(&self) {
         self.released.notify_one();
-    }
-
-    /// Lets the late calls arrive.
-    pub fn arrive(&self) {
-        let late = std::mem::take(&mut self.state.lock().late);
-        for (method, path, body) in late {
-            self.handle(&method, &path, &body);
-        }
     }
 
     /// Changes an object in the name of somebody else.
@@ -239,10 +228,6 @@ impl FakeApi {
                 let answer = handle();
                 self.hold().await;
                 Ok(answer)
-            }
-            Some(Fault::Late) => {
-                self.state.lock().late.push((parts.method, path, body.to_vec()));
-                Err("connection reset".into())
             }
         }
     }

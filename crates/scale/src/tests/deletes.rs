@@ -99,14 +99,6 @@ async fn a_wrong_delete_writes_nothing(#[case] named: Vec<NodeName>, #[case] cod
 }
 
 #[tokio::test]
-async fn a_replica_without_a_machine_only_lowers_the_size() {
-    let world = World::new(4, &["a", "b"]);
-    world.scale.delete(group(), instance("replica-MachineDeployment-team-a_workers-1")).await.unwrap();
-    assert_eq!(world.api.replicas(), 3);
-    assert_eq!(world.api.calls(), ["LIST machines", "PATCH scale"]);
-}
-
-#[tokio::test]
 async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
     let world = World::new(3, &["a", "b"]);
     world.machine("c", &json!({}), &json!({}));

@@ -43,18 +43,25 @@ async fn a_webhook_that_supports_no_dry_runs_is_not_asked() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned()]));
 }
 
+/// Of the faults of a size write, the increases have all.
 #[rstest]
-#[case::cut_before(Fault::CutBefore)]
-#[case::busy(Fault::AnswerAfter(429, 1))]
-#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
-#[case::size_changed(Fault::SizeIs(6))]
+#[case::tried_cut_before("TRY scale", Fault::CutBefore, 2)]
+#[case::tried_busy("TRY scale", Fault::AnswerAfter(429, 1), 2)]
+#[case::tried_conflict("TRY scale", Fault::Answer(409, status(409, "the object has been modified")), 2)]
+#[case::tried_size_changed("TRY scale", Fault::SizeIs(6), 4)]
+#[case::deleted_cut_before("DELETE machine b", Fault::CutBefore, 2)]
+#[case::deleted_internal_error("DELETE machine b", Fault::Answer(500, status(500, "etcd")), 2)]
+#[case::deleted_busy("DELETE machine b", Fault::Answer(429, status(429, "too many requests")), 2)]
+#[case::deleted_conflict("DELETE machine b", Fault::Answer(409, status(409, "the object has been modified")), 2)]
+#[case::lowered_cut_after("PATCH scale", Fault::CutAfter, 2)]
+#[case::lowered_size_changed("PATCH scale", Fault::SizeIs(6), 4)]
 #[tokio::test]
-async fn a_fault_of_the_dry_run_is_got_over(#[case] fault: Fault) {
+async fn a_fault_of_a_call_is_got_over(#[case] call: &'static str, #[case] fault: Fault, #[case] end: i32) {
     let world = World::new(4, &ABCD);
-    let end = if matches!(fault, Fault::SizeIs(_)) { 5 } else { 3 };
-    world.api.fault("TRY scale", fault);
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.deleting()), (end, vec!["b".to_owned()]));
+    world.api.fault(call, fault);
+    world.scale.delete(group(), nodes(&["a", "b"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
+    assert_eq!(world.api.deleting(), ["a", "b"]);
 }
 
 #[tokio::test]
@@ -64,19 +71,6 @@ async fn a_size_that_came_down_to_the_minimum_unseen_deletes_nothing() {
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
     assert_eq!((world.api.replicas(), world.api.deleting()), (1, vec![]));
-}
-
-#[rstest]
-#[case::cut_before(Fault::CutBefore)]
-#[case::internal_error(Fault::Answer(500, status(500, "etcd")))]
-#[case::busy(Fault::Answer(429, status(429, "too many requests")))]
-#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
-#[tokio::test]
-async fn a_deletion_that_was_not_done_is_repeated(#[case] fault: Fault) {
-    let world = World::new(4, &ABCD);
-    world.api.fault("DELETE machine b", fault);
-    world.scale.delete(group(), nodes(&["a", "b"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned(), "b".to_owned()]));
 }
 
 /// Another replica of this program may have deleted it, and lowers the size then.
@@ -91,16 +85,6 @@ async fn a_deletion_without_an_answer_that_may_be_anybodys_lowers_nothing(#[case
     assert_eq!(error.code(), "unavailable", "{error}");
     assert!(error.to_string().contains("it may be replaced"), "{error}");
     assert_eq!((world.api.replicas(), world.api.deleting()), (4, vec!["b".to_owned()]));
-}
-
-/// The DELETE arrives when it was repeated: its precondition fails.
-#[tokio::test]
-async fn a_deletion_that_arrives_late_is_not_done_twice() {
-    let world = World::new(4, &ABCD);
-    world.api.fault("DELETE machine b", Fault::Late);
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    world.api.arrive();
-    assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec!["b".to_owned()]));
 }
 
 #[tokio::test]
@@ -161,20 +145,6 @@ async fn a_machine_that_can_not_be_deleted_keeps_its_place() {
     }
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
     assert_eq!((error.code(), world.api.replicas(), world.api.deleting()), ("unavailable", 4, vec![]), "{error}");
-}
-
-/// Of the faults of a size write, which the increases have all of.
-#[rstest]
-#[case::cut_after(Fault::CutAfter)]
-#[case::size_changed(Fault::SizeIs(6))]
-#[tokio::test]
-async fn a_fault_of_the_smaller_size_is_got_over(#[case] fault: Fault) {
-    let world = World::new(4, &ABCD);
-    let end = if matches!(fault, Fault::SizeIs(_)) { 5 } else { 3 };
-    world.api.fault("PATCH scale", fault);
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
-    assert_eq!(world.api.deleting(), ["b"]);
 }
 
 /// An API server that is down for seconds.

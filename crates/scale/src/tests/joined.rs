@@ -104,19 +104,6 @@ async fn one_that_joins_after_it_was_deleted_is_a_success_when_named_again() {
     assert_eq!(world.api.replicas(), 2);
 }
 
-/// Machine and Node write the providerID in two forms: Cluster Autoscaler takes the instance for unregistered.
-#[tokio::test]
-async fn an_unregistered_instance_whose_node_is_there_is_not_deleted() {
-    let world = World::new(3, &["a", "b", "c"]);
-    world.node("b", Some("cloud:///zone-1/b"), &json!({}));
-    let mut named = nodes(&["b"]);
-    named[0].annotations =
-        [("k8s.io/cluster-autoscaler/fake-node-reason".to_owned(), "unregistered".to_owned())].into();
-    let error = world.scale.delete(group(), named).await.unwrap_err();
-    assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(world.api.calls().is_empty());
-}
-
 /// An instance of a MachinePool has a Node that joined since, or whose providerID is written in another form.
 #[rstest]
 #[case::as_it_is_listed("azure:///vm/a", &[])]

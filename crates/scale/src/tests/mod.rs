@@ -9,7 +9,6 @@ mod joined;
 mod joins;
 mod marks;
 mod placeholders;
-mod put_back;
 mod read_only;
 mod replacements;
 mod rollouts;

@@ -113,23 +113,6 @@ async fn turned_off_it_is_refused() {
     assert_eq!(world.api.calls(), ["GET machine a"], "nothing is written");
 }
 
-/// The Machine that was created for the last one is young: each replica of the program sees that.
-#[tokio::test]
-async fn another_replica_of_the_program_waits_for_the_interval_too() {
-    let world = World::new(2, &[]);
-    world.machine("a", &failed(), &json!({}));
-    world.set_min(2);
-    world.scale.delete(group(), named(&["a"])).await.unwrap();
-    world.api.remove("a");
-    let now = jiff::Timestamp::now().to_string();
-    world.machine("c", &json!({"nodeRef": {"name": "c"}}), &json!({}));
-    world.machine("b", &failed(), &json!({"creationTimestamp": now}));
-    let other = world.another_copy();
-    let error = other.scale.delete(group(), named(&["b"])).await.unwrap_err();
-    assert!(error.to_string().contains("the next can be at 20"), "{error}");
-    assert!(!world.api.is_deleting("b"));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_counts_as_a_replacement() {
     let world = at_min_size();

@@ -1,4 +1,5 @@
-//! Increases and decreases, and the state that each fault of a size write leaves behind.
+//! Increases and decreases, the state that each fault of a size write leaves behind, and sizes that one manager keeps
+//! putting back: increases are refused then, so that Cluster Autoscaler tries other groups.
 
 use std::time::Duration;
 
@@ -10,14 +11,18 @@ use super::{
     held, leave,
 };
 use crate::ScaleError;
+use index::Hold;
 
 #[tokio::test]
-async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
+async fn each_increase_is_one_write_without_a_read_and_builds_on_the_last_before_the_watch_has_shown_it() {
     let world = World::new(2, &["a", "b"]);
     world.scale.increase(group(), 3).await.unwrap();
     assert_eq!(world.api.replicas(), 5);
     assert_eq!(world.api.calls(), ["PATCH scale"]);
     assert_eq!(world.target_size(), 5);
+    world.scale.increase(group(), 2).await.unwrap();
+    assert_eq!((world.api.replicas(), world.target_size()), (7, 7));
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
 }
 
 /// Cluster Autoscaler's timeout for the instances of an increase ends after that for the increase, with a loop in
@@ -80,15 +85,6 @@ async fn quiet() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test]
-async fn a_second_increase_builds_on_the_first_before_the_watch_has_shown_it() {
-    let world = World::new(2, &[]);
-    world.scale.increase(group(), 3).await.unwrap();
-    world.scale.increase(group(), 2).await.unwrap();
-    assert_eq!(world.api.replicas(), 7);
-    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
 }
 
 #[tokio::test]
@@ -225,10 +221,8 @@ async fn the_size_of_a_group_that_was_made_anew_is_not_written_for_a_caller_that
 }
 
 #[rstest]
-#[case::all_have_nodes(&["a", "b"], &[], 2, -1, 2)]
 #[case::down_to_those_with_nodes(&["a", "b"], &["c", "d"], 4, -3, 2)]
 #[case::replicas_without_machines_go(&["a"], &[], 4, -2, 2)]
-#[case::more_than_there_are(&["a"], &["b"], 3, i32::MIN, 1)]
 #[tokio::test]
 async fn a_decrease_stops_at_the_machines_that_have_a_node(
     #[case] with_node: &[&str],
@@ -322,4 +316,29 @@ fn with_retry_after(seconds: u32) -> Value {
     let mut busy = status(429, "too many requests");
     busy["details"] = json!({"retryAfterSeconds": seconds});
     busy
+}
+
+/// Raises the size, and lets somebody put it back. Returns the answer to the increase.
+async fn raised_and_put_back(world: &World) -> Result<(), ScaleError> {
+    let answer = world.scale.increase(group(), 1).await;
+    world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 2}}));
+    world.watch();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    answer
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_size_that_was_put_back_twice_is_not_raised_for_half_an_hour() {
+    let world = World::new(2, &["a", "b"]);
+    raised_and_put_back(&world).await.unwrap();
+    assert_eq!(world.index.held(&group()), None, "a person may change a size once");
+    raised_and_put_back(&world).await.unwrap();
+    let Some(Hold::SizePutBack(manager)) = world.index.held(&group()) else { panic!("it isn't held") };
+    let error = raised_and_put_back(&world).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains(&format!("field manager {manager} keeps putting the size back")), "{error}");
+    assert!(error.to_string().contains("once both size annotations are set"), "else Cluster API writes 1: {error}");
+    assert!(world.index.options(&group()).unwrap().scale_down_unneeded_time.is_some());
+    tokio::time::advance(Duration::from_secs(30 * 60)).await;
+    raised_and_put_back(&world).await.unwrap();
 }

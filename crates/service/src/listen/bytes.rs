@@ -197,8 +197,6 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    const URI: &str = "spiffe://prod/ns/team-a/cluster/stage";
-
     fn client(name: &str, uri: Option<&str>) -> Client {
         Client { name: name.into(), uri: uri.map(Into::into), ..Client::default() }
     }
@@ -228,13 +226,5 @@ mod tests {
         let _last = connection(client("last", None));
         assert_eq!(all.clients.lock().len(), 1, "a client without connections is forgotten");
         assert_eq!(all.held.load(Ordering::Relaxed), 0);
-    }
-
-    /// A certificate with several URIs is nobody's, and may name another client's first.
-    #[test]
-    fn a_client_by_name_takes_no_bytes_of_the_client_with_that_uri() {
-        let all = AllBytes::default();
-        let [stage, nobody, again] = [Some(URI), None, Some(URI)].map(|uri| all.of(&client(URI, uri)));
-        assert!(Arc::ptr_eq(&stage, &again) && !Arc::ptr_eq(&stage, &nobody));
     }
 }

@@ -21,35 +21,28 @@ async fn refresh_is_unavailable_names_the_cache_and_pins_nothing_while_one_is_no
     assert_eq!(provider.group_ids().await.unwrap().len(), 2);
 }
 
+/// Cluster Autoscaler removes the taints of an interrupted scale-down once in its life, before its first Refresh.
+#[rstest]
+#[case::by_its_groups(false)]
+#[case::by_a_node(true)]
 #[tokio::test]
-async fn node_groups_before_the_first_refresh_is_unavailable_while_not_fresh() {
-    let mut provider = Provider::new(2, &[]).await;
+async fn what_is_asked_for_before_the_first_refresh_pins(#[case] asks_for_a_node: bool) {
+    let mut provider = Provider::new(2, &["a"]).await;
+    if asks_for_a_node {
+        assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    } else {
+        assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    }
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+}
+
+#[tokio::test]
+async fn before_the_first_refresh_there_are_no_groups_and_a_node_is_nobodys_while_not_fresh() {
+    let mut provider = Provider::new(2, &["a"]).await;
     provider.stale(NOT_SYNCED);
     assert_fails(provider.group_ids().await, Code::Unavailable, &[NOT_SYNCED]);
-}
-
-#[tokio::test]
-async fn node_groups_before_the_first_refresh_pins() {
-    let mut provider = Provider::new(2, &["a"]).await;
-    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
-    provider.apply([annotated("more", &[])]);
-    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
-}
-
-/// Cluster Autoscaler removes the taints of an interrupted scale-down once in its life, before its first Refresh.
-#[tokio::test]
-async fn a_node_before_the_first_refresh_pins() {
-    let mut provider = Provider::new(2, &["a"]).await;
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
-    provider.apply([annotated("more", &[])]);
-    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
-}
-
-#[tokio::test]
-async fn a_node_before_the_first_refresh_is_nobodys_while_not_fresh() {
-    let mut provider = Provider::new(2, &["a"]).await;
-    provider.stale(NOT_SYNCED);
     assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "", "nothing is pinned, so nothing is ours");
     provider.apply([annotated("more", &[])]);
     provider.fresh();
@@ -71,7 +64,7 @@ async fn a_caller_whose_connection_moves_pins_anew_once_nobody_else_is_in_a_loop
     ]);
     let (mut before, channel) = provider.move_over().await;
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS], "the other caller may be in its loop");
-    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "");
+    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await, proto::NodeGroup::default());
     inner(before.node_groups(proto::NodeGroupsRequest {}).await).unwrap();
     drop((before, channel));
     let more = "MachineDeployment/team-a/more";
@@ -107,25 +100,9 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     provider.increase(WORKERS, 1).await.unwrap();
 }
 
-/// The caller would dereference nil for a group that the last NodeGroups answer lacks.
-#[tokio::test]
-async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
-    let mut provider = Provider::pinned(2, &[]).await;
-    provider.apply([
-        annotated("more", &[]),
-        objects::set_of("more", "more-1"),
-        objects::joined("MachineSet/more-1", "m"),
-    ]);
-    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await, proto::NodeGroup::default());
-    provider.refresh().await.unwrap();
-    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "MachineDeployment/team-a/more");
-}
-
 #[rstest]
 #[case::nameless(node("", ""))]
-#[case::a_placeholder_of_no_machine(unregistered("pending-machine-team-a_gone"))]
 #[case::a_placeholder_in_a_path(unregistered("pending-machine-../../a_b"))]
-#[case::a_template_node_of_no_group(node("template-node-for-MachineDeployment/team-a/other-1", ""))]
 #[case::a_nul(node("a\0", "cloud:///a\0"))]
 #[case::letters_of_several_bytes(unregistered("pending-machine-täam_ä"))]
 #[tokio::test]

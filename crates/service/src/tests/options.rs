@@ -168,47 +168,6 @@ async fn a_default_beyond_all_reason_is_held_within_the_numbers(#[case] sent: Du
     assert_eq!(i128::from(echoed.seconds) * 1_000_000_000 + i128::from(echoed.nanos), i128::from(nanos));
 }
 
-/// Returns the options that protect a group's Nodes: ten years, and a threshold below any Node's utilization.
-fn held(provision: i64) -> Options {
-    let ten_years = 87_600 * 60 * MINUTE;
-    Options {
-        scale_down_utilization_threshold: -1.0,
-        scale_down_gpu_utilization_threshold: -1.0,
-        ..both(ten_years, ten_years, provision)
-    }
-}
-
-#[tokio::test]
-async fn while_a_group_is_rolling_out_its_nodes_are_never_unneeded_and_other_defaults_are_echoed() {
-    let defaults = new(1, 2, 15 * MINUTE);
-    let sets =
-        |old| [objects::set_of_revision("more", "more-1", 1, old), objects::set_of_revision("more", "more-2", 2, 1)];
-    let mut provider = Provider::with([annotated("more", &[])].into_iter().chain(sets(1))).await;
-    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(held(15 * MINUTE)));
-    assert_eq!(provider.options(WORKERS, Some(defaults)).await.unwrap(), None, "others get none");
-
-    provider.apply(sets(0));
-    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn a_rollout_goes_before_an_override_and_leaves_those_of_other_options() {
-    let annotations = [
-        ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1m"),
-        ("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime", "3m"),
-    ];
-    let changes = [
-        annotated("more", &annotations),
-        objects::set_of_revision("more", "more-1", 1, 1),
-        objects::set_of_revision("more", "more-2", 2, 1),
-    ];
-    let mut provider = Provider::with(changes).await;
-    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(held(3 * MINUTE)));
-    let more = annotations.into_iter().chain([("capi-autoscaler-provider.io/scale-down-while-rolling-out", "true")]);
-    provider.apply([annotated("more", &more.collect::<Vec<_>>())]);
-    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(both(MINUTE, 2, 3 * MINUTE)));
-}
-
 /// Options reset the startup time to zero since 1.35: a Node that has joined and isn't ready would count as unready, and
 /// Cluster Autoscaler would add another one for the Pods that wait for it (kubernetes/autoscaler#10245).
 #[rstest]

@@ -1,4 +1,5 @@
-//! The complete replies for representative Machines as one text, so that no answer changes unnoticed.
+//! The complete replies for Machines in each state as one text, so that no answer changes unnoticed. The states of real
+//! Machines are a rule of `rules::instance`.
 
 use std::fmt::Write as _;
 
@@ -56,72 +57,31 @@ fn of_template(answer: &proto::NodeGroupTemplateNodeInfoResponse) -> String {
     text
 }
 
-fn not_ready(reason: &str, message: &str) -> Value {
-    json!({"phase": "Provisioning", "conditions": [{
-        "type": "InfrastructureReady", "status": "False", "reason": reason, "message": message,
-        "lastTransitionTime": LONG_AGO,
-    }]})
-}
-
-/// Every kind of Machine, in a group whose size allows all of them to be deleted.
+/// Each state and error of an instance, in a group whose size allows all Machines to be deleted.
 #[tokio::test]
 async fn of_machines() {
-    let failure = json!({"failureReason": "CreateError", "failureMessage": "the server could not be made"});
-    let with = |status: &Value, more: &Value| {
-        let mut status = status.clone();
-        objects::merge(&mut status, more);
-        status
+    let failed = json!({
+        "phase": "Failed", "failureReason": "CreateError", "failureMessage": "the server could not be made",
+    });
+    let without_quota = json!({"phase": "Provisioning", "conditions": [{
+        "type": "InfrastructureReady", "status": "False", "reason": "QuotaExceeded", "message": "no cores left",
+        "lastTransitionTime": LONG_AGO,
+    }]});
+    let machine = |name: &str, deleted: Option<&str>, status: &Value| {
+        let spec = json!({"providerID": format!("cloud:///zone/{name}")});
+        let more = json!({"metadata": {"deletionTimestamp": deleted}, "spec": spec, "status": status});
+        objects::machine("MachineSet/machines-1", name, &more)
     };
-    let machines = [
-        ("pending", json!({"phase": "Provisioning"})),
-        ("failed", with(&failure, &json!({"phase": "Failed"}))),
-        ("failed-by-its-phase-alone", json!({"phase": "Failed"})),
-        (
-            "failed-for-want-of-resources",
-            json!({"phase": "Failed", "failureReason": "InsufficientResources", "failureMessage": "none left"}),
-        ),
-        ("with-a-failure-while-provisioning", with(&failure, &json!({"phase": "Provisioning"}))),
-        ("with-a-reason-while-provisioning", json!({"phase": "Provisioning", "failureReason": "CreateError"})),
-        ("with-a-deprecated-failure", json!({"phase": "Provisioning", "deprecated": {"v1beta1": failure}})),
-        ("with-a-failure-and-a-node", with(&failure, &json!({"phase": "Running", "nodeRef": {"name": "n"}}))),
-        ("not-ready", not_ready("WaitingForInfrastructure", "0 of 2 completed")),
-        ("no-host", not_ready("NotReady", "No available host found. Requeuing.")),
-        ("no-capacity", not_ready("NotReady", "InsufficientInstanceCapacity: no m5.large left")),
-        ("no-quota", not_ready("QuotaExceeded", "no cores left")),
-        (
-            "no-such-type",
-            not_ready(
-                "InstanceProvisionFailed",
-                "Unsupported: Your requested instance type (m9.large) is not supported in your requested Availability Zone",
-            ),
-        ),
-        ("throttled", not_ready("NotReady", "Quota exceeded for quota metric 'Queries per minute'")),
-        ("without-its-infrastructure", not_ready("Deleted", "CloudMachine has been deleted")),
-    ];
-    let mut changes = vec![
-        objects::deployment("machines", 20, ("0", "30"), &objects::capacity_annotations("4", "16Gi")),
+    let mut provider = Provider::with([
+        objects::deployment("machines", 6, ("0", "30"), &objects::capacity_annotations("4", "16Gi")),
         objects::set_of("machines", "machines-1"),
         objects::joined("MachineSet/machines-1", "running"),
-        objects::machine(
-            "MachineSet/machines-1",
-            "deleting",
-            &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": not_ready("Deleted", "it is deleted")}),
-        ),
-        objects::machine(
-            "MachineSet/machines-1",
-            "failed-and-deleting",
-            &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": with(&failure, &json!({"phase": "Failed"}))}),
-        ),
-    ];
-    // Its condition has no time, as if it had appeared under the watch.
-    let now = json!({"conditions": [{
-        "type": "InfrastructureReady", "status": "False", "reason": "NotReady", "message": "No available host found.",
-    }]});
-    changes.push(objects::machine("MachineSet/machines-1", "no-host-since-now", &json!({"status": now})));
-    changes.extend(machines.map(|(name, status)| {
-        let more = json!({"spec": {"providerID": format!("cloud:///zone/{name}")}, "status": status});
-        objects::machine("MachineSet/machines-1", name, &more)
-    }));
-    let mut provider = Provider::with(changes).await;
+        machine("pending", None, &json!({"phase": "Provisioning"})),
+        machine("failed", None, &failed),
+        machine("no-quota", None, &without_quota),
+        machine("deleting", Some(LONG_AGO), &json!({"phase": "Deleting"})),
+        machine("failed-and-deleting", Some(LONG_AGO), &failed),
+    ])
+    .await;
     insta::assert_snapshot!(replies(&mut provider).await);
 }

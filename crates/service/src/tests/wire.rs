@@ -179,22 +179,13 @@ async fn fields_that_are_not_known_are_passed_over() {
 }
 
 #[tokio::test]
-async fn an_empty_request_is_answered_like_any_other() {
-    let provider = Provider::pinned(2, &[]).await;
-    assert_eq!(provider.call("NodeGroupForNode", b"").await.unwrap(), b"\x0a\0"[..], "an empty id: not ours");
-    assert_fails(provider.call("NodeGroupTargetSize", b"").await, Code::NotFound, &[]);
-    assert_fails(provider.call("NodeGroupIncreaseSize", b"").await, Code::NotFound, &[]);
-    assert_fails(provider.call("NodeGroupDeleteNodes", b"").await, Code::NotFound, &[]);
-    assert_eq!(provider.call("Refresh", b"").await.unwrap(), b""[..]);
-}
-
-#[tokio::test]
 async fn bytes_that_are_no_message_break_nothing() {
     let mut provider = Provider::pinned(2, &[]).await;
     for garbage in [&b"\xff\xff\xff\xff"[..], b"\x0a\x7f", b"\x0a\x01\xff", b"\x00"] {
         assert!(provider.call("NodeGroupTargetSize", garbage).await.is_err());
     }
     assert_fails(provider.call("NodeGroupNothing", b"").await, Code::Unimplemented, &[]);
+    assert_eq!(provider.call("NodeGroupForNode", b"").await.unwrap(), b"\x0a\0"[..], "no Node: not ours");
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
 }
 

@@ -20,13 +20,6 @@ async fn a_slack_like_receiver_gets_a_readable_message() {
 }
 
 #[test]
-fn a_notification_names_the_manager_that_changed_the_object() {
-    let by = json!([{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z"}]);
-    let change = changed("a", &json!({}), &json!({"metadata": {"managedFields": by}, "spec": 1}));
-    assert!(slack(&[change], 0).starts_with("*Machine team-a/a* changed by kubectl\n"));
-}
-
-#[test]
 fn one_that_wrote_the_object_and_its_status_is_named_once() {
     let by = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": "2026-01-01T00:00:00Z"});
     let by = json!([by("capi", ""), by("capi", "status"), by("kubectl", "scale")]);

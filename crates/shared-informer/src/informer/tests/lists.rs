@@ -138,20 +138,6 @@ async fn an_undecodable_object_is_set_aside_and_recovers() {
     assert!(informer.store().undecodable().is_empty());
 }
 
-#[rstest::rstest]
-#[case::number_too_great(r#"{"metadata":{"namespace":"one","name":"b"},"spec":{"size":1e999}}"#)]
-#[case::odd_metadata(r#"{"metadata":{"namespace":"one","name":"b","uid":7,"labels":[]},"spec":{}}"#)]
-#[tokio::test(start_paused = true)]
-async fn no_object_is_so_odd_that_it_fails_a_list(#[case] json: &str) {
-    let (factory, mut api) = factory();
-    let informer = informer(&factory);
-    let fine = widget("one/a", 1, 1);
-    let list = format!(r#"{{"items":[{json},{fine}],"metadata":{{"resourceVersion":"10"}}}}"#);
-    api.list().await.text(200, &list);
-    informer.wait_for_sync(PATIENCE).await.unwrap();
-    assert_eq!(held(&informer), ["one/a=1", "one/b=odd"]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_item_without_a_name_is_counted_and_skipped() {
     let (factory, mut api) = factory();

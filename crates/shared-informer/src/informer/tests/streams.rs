@@ -60,24 +60,6 @@ async fn a_streamed_list_is_complete_with_its_bookmark_and_goes_on_as_the_watch(
     api.watch_from(11).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_streamed_list_takes_out_what_it_does_not_name() {
-    let (_factory, mut api, informer, mut seen, watch) = begun().await;
-    for (name, version) in [("one/a", 1), ("one/b", 2), ("one/c", 3)] {
-        watch.send("ADDED", &widget(name, version, 1));
-    }
-    watch.send("BOOKMARK", &end_of_list(10));
-    seen.until_synced().await;
-    watch.error(410, "too old");
-    let again = api.stream().await.open();
-    again.send("ADDED", &widget("one/a", 1, 1));
-    again.send("ADDED", &widget("one/b", 12, 5));
-    again.send("BOOKMARK", &end_of_list(20));
-    assert_eq!(seen.take(2).await, ["one/b:1>5", "-one/c=1?"]);
-    assert_eq!(held(&informer), ["one/a=1", "one/b=5"]);
-    assert_eq!(informer.status().lists.gone, 1);
-}
-
 #[rstest::rstest]
 #[case::feature_gate_is_off(
     422,
@@ -227,22 +209,6 @@ async fn a_streamed_list_without_a_version_is_not_believed() {
     api.list().await.page(10, &[], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(informer.status().lists.streamed, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_namespace_is_streamed_by_itself() {
-    let (factory, mut api) = factory_with(streaming());
-    let query = Query::namespaced(widgets(), ["one", "two"]);
-    let informer: Informer<Widget> = factory.informer(query, Projection::serde());
-    let one = api.in_namespace("one").await.open();
-    one.send("ADDED", &widget("one/a", 1, 1));
-    one.send("BOOKMARK", &end_of_list(10));
-    api.in_namespace("two").await.refuse(422, "no");
-    let two = api.in_namespace("two").await;
-    assert!(!two.is_watch() && !informer.has_synced());
-    two.page(11, &[widget("two/b", 2, 2)], None);
-    informer.wait_for_sync(PATIENCE).await.unwrap();
-    assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
 }
 
 /// Sends a complete list of this many objects, a hundred in each part.

@@ -34,21 +34,6 @@ async fn a_watch_is_resumed_from_its_last_event_or_bookmark() {
     assert_eq!(informer.status().lists, crate::ListCounts { first: 1, ..Default::default() });
 }
 
-#[rstest::rstest]
-#[case::numbers_of_each_object("9", "1")]
-#[case::no_numbers("v8", "v1")]
-#[tokio::test(start_paused = true)]
-async fn versions_that_do_not_grow_over_objects_hide_no_successor(#[case] last: &str, #[case] next: &str) {
-    let version = |mut widget: Value, version: &str| {
-        widget["metadata"]["resourceVersion"] = version.into();
-        widget
-    };
-    let mut scene = synced(&[widget("one/a", 9, 1)]).await;
-    scene.watch.delete(&version(widget("one/a", 9, 1), last));
-    scene.watch.put(&with_uid(version(widget("one/a", 0, 2), next), "other"));
-    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
-}
-
 /// Versions compare as numbers: 9 is older than 10. What is old or known already changes neither an object nor the
 /// version from which the watch is resumed.
 #[rstest]
@@ -138,15 +123,6 @@ async fn an_expired_version_is_listed_again_and_what_is_missing_was_deleted() {
     let status = scene.informer.status();
     assert_eq!((status.lists.first, status.lists.gone), (1, 1));
     assert_eq!((status.watch_errors, status.broken_since), (0, None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_answered_with_gone_is_listed_again() {
-    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.cut();
-    scene.api.watch_from(10).await.refuse(410, "too old");
-    scene.api.list().await.page(20, &[with_uid(widget("one/a", 15, 2), "other")], None);
-    assert_eq!(scene.seen.take(2).await, ["-one/a=1?", "+one/a=2"]);
 }
 
 /// A backup was restored.
