@@ -278,7 +278,7 @@ impl Ledger {
             let Some(map) = map.filter(|_| is_new && long(machine.changed)) else { continue };
             let is_it = |(key, entry): (&String, &Entry)| {
                 key.starts_with(&format!("{namespace}."))
-                    && self.template_of(&entry.group).as_ref() == Some(&template)
+                    && self.template_of(&entry.group).is_none_or(|of| of == template)
                     && entry.memory <= node.memory
             };
             if !map.iter().any(is_it) {

@@ -108,7 +108,8 @@ impl World {
             Member::Copy(copy) => Some(copy),
             Member::Plain(_) | Member::Dead => None,
         };
-        let ready = self.ready_nodes(cluster);
+        // Where Nodes of one template differ, a copy that has seen others than those that are left knows smaller ones.
+        let ready = if self.plan.remember { BTreeSet::new() } else { self.ready_nodes(cluster) };
         let mut found = Vec::new();
         for id in 0..self.members.len() {
             let of_writer = self.ways.read_only.is_none_or(|copy| id != 1 + copy);
