@@ -35,6 +35,8 @@ pub(super) struct Memory {
     entries: BTreeMap<String, BTreeMap<String, Entry>>,
     /// The time of the last change of a template.
     templates_changed: Nanos,
+    /// True once a template has another spec than at the start.
+    templates_differ: bool,
     /// The smallest of all Nodes that must be remembered, by the namespace and name of their template. A template that
     /// changes has none yet.
     smallest: BTreeMap<(String, String), Amounts>,
@@ -59,6 +61,11 @@ pub(crate) struct Amounts {
 }
 
 impl Amounts {
+    /// Returns true if these are of more memory than so many bytes.
+    pub(crate) fn exceeds(self, memory: u64) -> bool {
+        self.memory > memory
+    }
+
     /// Returns the amounts of a template that a copy has answered.
     pub(crate) fn of(answer: &NodeGroupTemplateNodeInfoResponse) -> Option<Self> {
         let allocatable = Node::decode(&*answer.node_bytes).ok()?.status?.allocatable;
@@ -201,6 +208,24 @@ impl Ledger {
         (is_large && !has_nodes()).then(|| format!("{amounts:?} for {id}, and a Node of its template had {smallest:?}"))
     }
 
+    /// Returns the least memory that is remembered of Nodes of a group's template, unless templates have changed.
+    pub(crate) fn remembered(&self, group: &str) -> Option<u64> {
+        let template = self.template_of(group)?;
+        let entries = self.memory.entries.values().flatten().map(|(_, entry)| entry);
+        let of = entries.filter(|entry| self.template_of(&entry.group).as_ref() == Some(&template));
+        of.map(|entry| entry.memory).min().filter(|_| !self.memory.templates_differ)
+    }
+
+    /// Returns true if the template of a Node's Machine has brought other Nodes, which may have been smaller.
+    pub(crate) fn has_siblings(&self, provider_id: &str) -> bool {
+        let machine = self.machines.values().find(|machine| machine.provider_id == provider_id);
+        let Some(template) = machine.and_then(|machine| self.template_of(&machine.group)) else { return false };
+        let is_one = |machine: &&super::Machine| {
+            machine.node.is_some() && self.template_of(&machine.group).as_ref() == Some(&template)
+        };
+        self.machines.values().filter(is_one).count() > 1
+    }
+
     /// Returns the namespace and name of a group's infrastructure template.
     fn template_of(&self, group: &str) -> Option<(String, String)> {
         let (_, namespace, _) = split(group).filter(|(kind, ..)| *kind != "MachinePool")?;
@@ -215,6 +240,7 @@ impl Ledger {
         for event in changes(&templates) {
             self.memory.templates_changed = self.now;
             let of = |field: &str| event.object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            self.memory.templates_differ |= !event.object["spec"]["template"]["spec"]["image"].is_null();
             self.memory.smallest.remove(&(of("namespace"), of("name")));
         }
         for event in changes(&Resource::core("configmaps")) {

@@ -108,8 +108,11 @@ impl World {
             Member::Copy(copy) => Some(copy),
             Member::Plain(_) | Member::Dead => None,
         };
-        // Where Nodes of one template differ, a copy that has seen others than those that are left knows smaller ones.
-        let ready = if self.plan.remember { BTreeSet::new() } else { self.ready_nodes(cluster) };
+        let mut ready = self.ready_nodes(cluster);
+        if self.plan.remember {
+            // Nodes of one template differ, and a copy may have seen smaller ones than those that are left.
+            ready.retain(|provider_id| !self.ledger.of(cluster).has_siblings(provider_id));
+        }
         let mut found = Vec::new();
         for id in 0..self.members.len() {
             let of_writer = self.ways.read_only.is_none_or(|copy| id != 1 + copy);
@@ -136,7 +139,8 @@ impl World {
         }
     }
 
-    /// Checks that no copy's template of a group without Nodes is larger than a Node that was seen.
+    /// Checks that no copy's template of a group without Nodes is larger than what is remembered, or than a Node that was
+    /// seen.
     fn judge_templates(&mut self, cluster: usize) {
         if !self.plan.remember {
             return;
@@ -145,8 +149,13 @@ impl World {
         for group in &self.clusters[cluster].groups {
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
-                let amounts = copy.amounts_of_template(cluster, &group.id());
-                found.extend(amounts.and_then(|amounts| self.ledger.of(cluster).is_too_large(&group.id(), amounts)));
+                let Some(amounts) = copy.amounts_of_template(cluster, &group.id()) else { continue };
+                let ledger = self.ledger.of(cluster);
+                found.extend(ledger.is_too_large(&group.id(), amounts));
+                let most = ledger.remembered(&group.id()).filter(|_| ledger.size(&group.id()) == Some(0));
+                if let Some(most) = most.filter(|most| amounts.exceeds(*most)) {
+                    found.push(format!("{} has {amounts:?}, and {most} bytes are remembered", group.id()));
+                }
             }
         }
         for what in found {
