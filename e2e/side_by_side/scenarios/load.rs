@@ -114,15 +114,27 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         }
         Ok(all)
     };
-    let (began, mut asked) = (Instant::now(), None);
+    let (began, mut asked, mut lost) = (Instant::now(), None, 0);
     let run_all = run.within(limit, async || {
         let listed = testbed.workload.list("Pod", "").await?;
-        let running = listed.iter().filter(|pod| pod.data["status"]["phase"] == "Running").count();
-        let nodes = sizes().await?;
-        if usize::try_from(nodes)? >= pods {
+        // Cluster API has been seen to make Machines too many, and then to remove others with their Pods, which a
+        // ReplicaSet would replace.
+        let there: BTreeSet<&str> = listed.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
+        let names = (0..pods).map(|number| format!("web-{number}"));
+        for name in names.filter(|name| !there.contains(name.as_str())) {
+            stage.pod(&name, "3").await?;
+            lost += 1;
+        }
+        let runs = |pod: &&DynamicObject| {
+            pod.data["status"]["phase"] == "Running" && pod.metadata.deletion_timestamp.is_none()
+        };
+        let (running, nodes) = (listed.iter().filter(runs).count(), usize::try_from(sizes().await?)?);
+        if nodes >= pods {
             asked.get_or_insert_with(|| began.elapsed());
         }
         ensure!(running == pods, "{running} Pods run, of {nodes} Nodes");
+        let machines = testbed.objects.list("Machine", "").await?.len();
+        ensure!(machines == nodes, "there are {machines} Machines instead of {nodes}");
         Ok(listed)
     });
     let (running, up) = match run_all.await {
@@ -154,8 +166,8 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
     Ok(Outcome {
         good: wrong == 0,
         seen: format!(
-            "all sizes written after {} s, up in {} s to {nodes} Nodes, down in {} s, {wrong} busy Nodes lost, \
-             {requests} requests",
+            "all sizes written after {} s, up in {} s to {nodes} Nodes, down in {} s, {lost} Pods replaced meanwhile, \
+             {wrong} busy Nodes lost, {requests} requests",
             asked.unwrap_or(up).as_secs(),
             up.as_secs(),
             down.as_secs()
