@@ -90,6 +90,7 @@ impl Place {
             "Deployment" | "ReplicaSet" => ("apps", "v1"),
             "Job" => ("batch", "v1"),
             "Event" => ("events.k8s.io", "v1"),
+            "PriorityClass" => ("scheduling.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
             "MutatingWebhookConfiguration"
@@ -108,7 +109,7 @@ impl Place {
         let plural = match kind {
             // Neither English nor code generators derive this resource from its kind.
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
-            "ClusterClass" => "clusterclasses".to_owned(),
+            "ClusterClass" | "PriorityClass" => format!("{}es", kind.to_lowercase()),
             "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
             _ => format!("{}s", kind.to_lowercase()),
         };
@@ -120,6 +121,7 @@ impl Place {
             "ClusterRoleBinding",
             "CustomResourceDefinition",
             "MutatingWebhookConfiguration",
+            "PriorityClass",
             "ValidatingWebhookConfiguration",
             "ValidatingAdmissionPolicy",
             "ValidatingAdmissionPolicyBinding",

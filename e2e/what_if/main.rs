@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use e2e::{
     autoscaling::{Autoscaler, Binary, Settings, binary::VARIABLE},
@@ -30,6 +30,7 @@ use fastrand::Rng;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use stage::{Side, Stage};
+use tokio::signal::unix::{SignalKind, signal};
 use whatif::{Change, Options, Player};
 
 /// The begin of the names of ReplicaSets, and of their Pods.
@@ -38,6 +39,11 @@ const OLD: &str = "old-";
 const POOL: &str = "node.cluster.x-k8s.io/pool";
 /// The CPUs that a Node may have. No two groups of a cluster have the same: Cluster Autoscaler chooses at random then.
 const CPUS: [u32; 6] = [2, 4, 6, 8, 12, 16];
+/// The most Pods that come.
+const MOST_PODS: usize = 11;
+/// The priority of the first Pod that comes. Each has a lower one than those before: which of equals gets the last room
+/// is a matter of time.
+const HIGHEST: usize = 1000;
 /// The time for which nothing must have moved.
 const QUIET: Duration = Duration::from_secs(20);
 /// The number of requests in a row that may fail.
@@ -137,7 +143,14 @@ fn run(args: &Args) -> Result<bool> {
         found.is_ok_and(|(real, answered)| real == answered)
     });
     let same = compared.buffer_unordered(args.at_once.get()).filter(|is_same| std::future::ready(*is_same)).count();
-    let same = runtime.block_on(same) as u64;
+    let same: Result<u64> = runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            same = same => Ok(same as u64),
+            _ = terminated.recv() => bail!("ended by SIGTERM"),
+        }
+    });
+    let same = same?;
     println!("{same} of {} clusters ended the same", args.seeds);
     Ok(same == args.seeds)
 }
@@ -259,6 +272,7 @@ async fn compare(
     let mut rng = Rng::with_seed(seed);
     let (groups, olds) = create_groups(&stage, &mut rng).await?;
     create_olds(&stage, &olds).await?;
+    create_priorities(&stage).await?;
     let dump = dump(&stage, &logs).await?;
     let namespace = stage.testbed.workload.namespace();
     let pods = pods(&mut rng, namespace, groups.len());
@@ -377,6 +391,26 @@ async fn create_olds(stage: &Stage, olds: &[Old]) -> Result<()> {
     }
 }
 
+/// Creates a class for each Pod that comes. None takes the place of another.
+async fn create_priorities(stage: &Stage) -> Result<()> {
+    let workload = &stage.testbed.workload;
+    for number in 0..MOST_PODS {
+        workload
+            .create(json!({
+                "kind": "PriorityClass",
+                "metadata": { "name": priority_class(workload.namespace(), number) },
+                "value": HIGHEST - number,
+                "preemptionPolicy": "Never",
+            }))
+            .await?;
+    }
+    Ok(())
+}
+
+fn priority_class(namespace: &str, number: usize) -> String {
+    format!("{namespace}-{number}")
+}
+
 impl Old {
     fn pod_spec(&self) -> Value {
         json!({
@@ -430,7 +464,7 @@ async fn dump(stage: &Stage, logs: &Path) -> Result<PathBuf> {
     for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine", "LoopbackMachineTemplate"] {
         items.extend(listed(management, kind).await?);
     }
-    for kind in ["Node", "ReplicaSet", "Pod"] {
+    for kind in ["Node", "ReplicaSet", "Pod", "PriorityClass"] {
         items.extend(listed(&stage.testbed.workload, kind).await?);
     }
     let path = logs.join("dump.yaml");
@@ -452,10 +486,11 @@ async fn listed(objects: &Objects, kind: &str) -> Result<Vec<Value>> {
 
 /// Returns Pods that want more or less of what groups have.
 fn pods(rng: &mut Rng, namespace: &str, groups: usize) -> Vec<Value> {
-    let number = rng.usize(1..12);
+    let number = rng.usize(1..=MOST_PODS);
     let pod = |number: usize, rng: &mut Rng| {
         let cpu = 250 * rng.u32(1..40);
         let mut spec = json!({
+            "priorityClassName": priority_class(namespace, number),
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "a",
