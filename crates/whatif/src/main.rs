@@ -4,17 +4,21 @@
 use std::{
     io::{self, Write as _},
     path::PathBuf,
-    process::ExitCode,
+    process::{self, ExitCode},
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, ValueEnum};
 use rules::GoDuration;
+use service::listen::Shutdown;
+use tokio::time::timeout;
 use whatif::{Answer, Change, Options, Player, Progress, Report, run};
 
 /// The most binaries that are compared.
 const MOST: usize = 2;
+/// The time in which a run ends after a signal.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What would an unmodified Cluster Autoscaler do with these manifests? It runs on Kubernetes APIs in memory, with
 /// capi-autoscaler-provider and simulated Cluster API controllers. No cluster is needed, and nothing is written to one.
@@ -112,7 +116,7 @@ Examples:
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match answer(&Args::parse()).await {
+    match answer_or_signal(Args::parse()).await {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::FAILURE,
         Ok(Answer::Unknown) => {
@@ -124,6 +128,22 @@ async fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns the answer, or ends the run and its binaries after SIGTERM or SIGINT.
+async fn answer_or_signal(args: Args) -> anyhow::Result<Answer> {
+    let stopping = Shutdown::on_signals()?.stopping();
+    let mut run = tokio::spawn(async move { answer(&args).await });
+    tokio::select! {
+        answer = &mut run => answer?,
+        () = stopping.cancelled() => {
+            run.abort();
+            // Nothing interrupts it while it reads manifests, such as from a terminal; then no binary runs yet.
+            let _ = timeout(PATIENCE, run).await;
+            eprintln!("error: ended by a signal, without an answer");
+            process::exit(2)
         }
     }
 }

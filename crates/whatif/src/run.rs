@@ -4,7 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -349,7 +352,8 @@ impl Clusters {
                     fastrand::Rng::with_seed(0),
                     |_| {},
                 );
-                Ok(Playing::Driver(tokio::spawn(driver.run())))
+                let loops = driver.loops();
+                Ok(Playing::Driver { task: tokio::spawn(driver.run()), loops })
             }
         }
     }
@@ -382,15 +386,15 @@ enum Scheduling {
 /// Cluster Autoscaler, or who plays it.
 enum Playing {
     Binary(Box<Process>),
-    Driver(JoinHandle<()>),
+    Driver { task: JoinHandle<()>, loops: Arc<AtomicU64> },
 }
 
 impl Playing {
     fn still_plays(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Binary(process) => process.still_runs(),
-            Self::Driver(task) if task.is_finished() => bail!("the driver has ended"),
-            Self::Driver(_) => Ok(()),
+            Self::Driver { task, .. } if task.is_finished() => bail!("the driver has ended"),
+            Self::Driver { .. } => Ok(()),
         }
     }
 }
@@ -453,7 +457,7 @@ impl Scene<'_> {
         let report = self.report(ended, served, not_simulated).await;
         match self.player {
             Playing::Binary(process) => process.end().await,
-            Playing::Driver(task) => task.abort(),
+            Playing::Driver { task, .. } => task.abort(),
         }
         match self.scheduling {
             Scheduling::Binary(process) => process.end().await,
@@ -467,17 +471,13 @@ impl Scene<'_> {
         let started = Instant::now();
         loop {
             self.step(say)?;
-            let is_ready = match self.player {
-                Playing::Binary(_) => self.status.loops > 0,
-                Playing::Driver(_) => true,
-            };
-            if is_ready {
+            if self.loops() > 0 {
                 return Ok(());
             }
             if started.elapsed() > PATIENCE {
                 let why = match &self.player {
                     Playing::Binary(process) => process.text(),
-                    Playing::Driver(_) => String::new(),
+                    Playing::Driver { .. } => String::new(),
                 };
                 let last: Vec<&str> = why.lines().rev().take(5).collect();
                 bail!(
@@ -512,7 +512,7 @@ impl Scene<'_> {
         }
         let digest = digest(&state, &groups);
         if digest != self.moved.digest {
-            self.moved = Moved { digest, at: now, loops: self.status.loops };
+            self.moved = Moved { digest, at: now, loops: self.loops() };
         }
         if now - self.spoke > HEARTBEAT {
             self.spoke = now;
@@ -539,16 +539,15 @@ impl Scene<'_> {
     /// Returns true if nothing moves any more, and nothing is waited for.
     fn is_quiet(&self, state: &State, groups: &Groups) -> bool {
         let waited = self.moved.at.elapsed();
-        let loops = match self.player {
-            Playing::Binary(_) => self.status.loops - self.moved.loops,
-            // Its loops aren't seen.
-            Playing::Driver(_) => QUIET_LOOPS,
-        };
-        if loops < QUIET_LOOPS || self.workloads.has_ends() || self.status.is_backing_off() {
+        if self.loops() - self.moved.loops < QUIET_LOOPS || self.workloads.has_ends() || self.status.is_backing_off() {
             return false;
         }
         let scans = self.flags.scan() * 3;
-        let mut needed = FIXED_WAIT + scans + self.wait("unremovable-node-recheck-timeout");
+        let fixed = match self.player {
+            Playing::Binary(_) => FIXED_WAIT,
+            Playing::Driver { .. } => Duration::ZERO,
+        };
+        let mut needed = fixed + scans + self.wait("unremovable-node-recheck-timeout");
         if !observer::pending(state).is_empty() {
             needed += self.wait("new-pod-scale-up-delay") + self.wait("pending-pods-batching-timeout");
         }
@@ -567,6 +566,14 @@ impl Scene<'_> {
         waited >= needed
     }
 
+    /// Returns the number of loops that have ended.
+    fn loops(&self) -> u64 {
+        match &self.player {
+            Playing::Binary(_) => self.status.loops,
+            Playing::Driver { loops, .. } => loops.load(Ordering::Relaxed),
+        }
+    }
+
     /// Returns how long Cluster Autoscaler waits at most: as its flag says, or an annotation where that is longer.
     fn wait(&self, flag: &str) -> Duration {
         self.flags.wait(flag).max(self.waits.get(flag).copied().unwrap_or_default())
@@ -575,7 +582,7 @@ impl Scene<'_> {
     fn has_candidates(&self) -> bool {
         match self.player {
             Playing::Binary(_) => self.status.has_candidates(),
-            Playing::Driver(_) => true,
+            Playing::Driver { .. } => true,
         }
     }
 
@@ -628,7 +635,7 @@ impl Scene<'_> {
     fn autoscaler(&self) -> String {
         match &self.player {
             Playing::Binary(process) => process.version().unwrap_or_else(|| "of unknown version".to_owned()),
-            Playing::Driver(_) => format!("a model of {DRIVEN}"),
+            Playing::Driver { .. } => format!("a model of {DRIVEN}"),
         }
     }
 

@@ -61,13 +61,31 @@ pub(crate) struct Scheduler {
 #[derive(Debug)]
 struct PodFacts {
     needs: Result<PodNeeds, String>,
-    ports: BTreeSet<(String, i64)>,
+    ports: BTreeSet<HostPort>,
     /// The same for Pods with the same needs and ports.
     likeness: u64,
     /// What it needs beyond the scheduler's rules.
     beyond: Vec<&'static str>,
     /// The namespaces and selectors of the Pods that it keeps off its Node or zone.
     keeps_off: Vec<(Vec<String>, LabelSelector)>,
+}
+
+/// A port of its Node that a Pod takes, on one address or on all.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct HostPort {
+    protocol: String,
+    number: i32,
+    address: String,
+}
+
+/// The address that means all of a Node.
+const ALL_ADDRESSES: &str = "0.0.0.0";
+
+impl HostPort {
+    fn conflicts(&self, other: &Self) -> bool {
+        (&self.protocol, self.number) == (&other.protocol, other.number)
+            && (self.address == other.address || [&self.address, &other.address].iter().any(|it| *it == ALL_ADDRESSES))
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +98,7 @@ struct NodeFacts {
 struct Free {
     facts: Arc<NodeFacts>,
     node: EmptyNode,
-    ports: BTreeSet<(String, i64)>,
+    ports: BTreeSet<HostPort>,
 }
 
 impl Scheduler {
@@ -255,7 +273,7 @@ fn take(node: &mut EmptyNode, needs: &PodNeeds) {
 }
 
 /// Places a Pod on the best Node, and returns its name, or why none fits, in the words of kube-scheduler.
-fn place(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &mut [Free]) -> Result<String, String> {
+fn place(needs: &PodNeeds, ports: &BTreeSet<HostPort>, free: &mut [Free]) -> Result<String, String> {
     let mut why: BTreeMap<String, usize> = BTreeMap::new();
     let mut best: Option<(bool, f64, usize)> = None;
     for (at, one) in free.iter().enumerate() {
@@ -282,7 +300,7 @@ fn place(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &mut [Free]) -
 }
 
 /// Returns why a Node takes no such Pod: the first reason in the order of kube-scheduler's plugins.
-fn reason(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &Free) -> Option<String> {
+fn reason(needs: &PodNeeds, ports: &BTreeSet<HostPort>, free: &Free) -> Option<String> {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         value: String::new(),
@@ -297,7 +315,7 @@ fn reason(needs: &PodNeeds, ports: &BTreeSet<(String, i64)>, free: &Free) -> Opt
     if !needs.chooses(&free.node) {
         return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
     }
-    if ports.iter().any(|port| free.ports.contains(port)) {
+    if ports.iter().any(|port| free.ports.iter().any(|taken| port.conflicts(taken))) {
         return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
     }
     match needs.lacks(&free.node)? {
@@ -333,15 +351,19 @@ impl PodFacts {
     }
 }
 
-fn ports(spec: &PodSpec) -> BTreeSet<(String, i64)> {
+fn ports(spec: &PodSpec) -> BTreeSet<HostPort> {
     let sidecars = spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"));
     let ports = sidecars.chain(&spec.containers).flat_map(|container| container.ports.iter().flatten());
     let port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
-        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
         let number = port.host_port.or_else(|| spec.host_network.unwrap_or_default().then_some(port.container_port))?;
-        Some((protocol, i64::from(number)))
+        let address = port.host_ip.clone().filter(|address| !address.is_empty());
+        Some(HostPort {
+            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            number,
+            address: address.unwrap_or_else(|| ALL_ADDRESSES.to_owned()),
+        })
     };
-    ports.filter_map(port).filter(|(_, number)| *number > 0).collect()
+    ports.filter_map(port).filter(|port| port.number > 0).collect()
 }
 
 /// Returns what a Pod needs beyond the rules here; `all` has the fields that are too new for `spec`. What is only
@@ -536,6 +558,18 @@ mod tests {
         let pods = ["a", "b", "c", "d"].map(|name| pod(name, "0", &json!({})));
         let found = scheduled(pods.into_iter().chain([node("node-1", "4", &json!({}))]).collect());
         assert_eq!(found["d"], "0/1 nodes are available: 1 Too many pods.");
+    }
+
+    #[rstest]
+    #[case::another_address("10.0.0.1", "10.0.0.2", true)]
+    #[case::the_same_address("10.0.0.1", "10.0.0.1", false)]
+    #[case::all_addresses("10.0.0.1", "", false)]
+    #[case::one_of_all("0.0.0.0", "10.0.0.1", false)]
+    fn a_port_is_taken_on_its_address(#[case] first: &str, #[case] second: &str, #[case] fit: bool) {
+        let on = |address: &str| json!({"containers": [{"name": "a", "ports": [{"containerPort": 80, "hostPort": 80, "hostIP": address}]}]});
+        let pods = [pod("a", "0", &on(first)), pod("b", "0", &on(second))];
+        let found = scheduled([node("node-1", "4", &json!({}))].into_iter().chain(pods).collect());
+        assert_eq!(found["b"] == "node-1", fit, "{found:?}");
     }
 
     #[test]

@@ -860,4 +860,27 @@ mod tests {
         world.act();
         assert_eq!(allowed(&world), Some(0));
     }
+
+    #[rstest]
+    #[case::others_are_missing(json!({"minAvailable": 2}), 1, false)]
+    #[case::enough_others(json!({"minAvailable": 1}), 1, true)]
+    #[case::none_is_healthy(json!({"maxUnavailable": 2}), 0, false)]
+    #[case::always(json!({"minAvailable": 2, "unhealthyPodEvictionPolicy": "AlwaysAllow"}), 0, true)]
+    fn a_pod_that_is_not_ready_may_go(#[case] spec: Value, #[case] ready: usize, #[case] may_go: bool) {
+        let mut budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
+        budget["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
+        let pod = |number: usize| {
+            let is_ready = if number < ready { "True" } else { "False" };
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("web-{number}"), "namespace": "shop", "labels": {"app": "web"}},
+                "spec": {"nodeName": "a", "containers": [{"name": "a"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": is_ready}]},
+            })
+        };
+        let mut world = World::new([node("a"), budget].into_iter().chain((0..2).map(pod)).collect());
+        world.act();
+        assert_eq!(world.api.evict("shop", "web-1", &DeleteOptions::default()).is_ok(), may_go);
+    }
 }

@@ -3,10 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{env, path::Path, process::Command, time::Duration};
+use std::{
+    env,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::{process::Process, wait::Wait};
 use whatif::{Answer, Change, Ended, Group, Options, Player, Report, run};
 
 /// The DaemonSet of the dump. The driver doesn't know DaemonSets, and would move its Pods.
@@ -283,6 +291,26 @@ fn program(flags: &[&str]) -> (Option<i32>, String, String) {
     let output = command.args(flags).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_binary_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let [binary, id] = ["cluster-autoscaler", "id"].map(|name| folder.path().join(name));
+    // It ends no loop.
+    let script = format!("#!/bin/sh\necho $$ >{0}.new && mv {0}.new {0} && exec sleep 600\n", id.display());
+    fs::write(&binary, script).unwrap();
+    fs::set_permissions(&binary, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whatif"));
+    command.args(["-f", &example("dump.yaml"), "--autoscaler"]).arg(&binary).stderr(Stdio::piped());
+    let mut whatif = Process::start(&mut command);
+    let id = Wait::new("start of the binary").value(async || fs::read_to_string(&id).ok()).await;
+    whatif.signal("TERM");
+    assert_eq!(whatif.child().wait().unwrap().code(), Some(2));
+    // Empty also for a process that nobody has waited for.
+    let command_line = format!("/proc/{}/cmdline", id.trim());
+    let has_ended = || fs::read_to_string(&command_line).unwrap_or_default().is_empty();
+    Wait::new("end of the binary").condition(has_ended).await;
 }
 
 #[test]

@@ -98,6 +98,18 @@ fn is_disruption(pod: &Value) -> bool {
         && text(pod, "deletionTimestamp").is_empty()
 }
 
+fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Returns true if a budget doesn't count Pods that aren't ready: always, or by default while enough others are.
+fn gives_up_unhealthy(budget: &Value) -> bool {
+    let status = |field: &str| budget["status"][field].as_i64().unwrap_or_default();
+    let (healthy, desired) = (status("currentHealthy"), status("desiredHealthy"));
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (desired > 0 && healthy >= desired)
+}
+
 /// Takes the eviction of a Pod off its budget.
 fn spend(store: &mut Store, pod: &Object, options: &DeleteOptions, request: &Request) -> Result<(), Refusal> {
     let Some(kind) = store.find("policy", "poddisruptionbudgets") else { return Ok(()) };
@@ -122,6 +134,9 @@ fn spend(store: &mut Store, pod: &Object, options: &DeleteOptions, request: &Req
             return Err(Refusal::new(500, "InternalError", why));
         }
     };
+    if !is_ready(pod.value()) && gives_up_unhealthy(budget.value()) {
+        return Ok(());
+    }
     let allowed = budget.value()["status"]["disruptionsAllowed"].as_i64().unwrap_or_default();
     if allowed <= 0 {
         let why = "Cannot evict pod as it would violate the pod's disruption budget.";

@@ -2,7 +2,15 @@
 //!
 //! It models CPUs as the only resource, and does not balance similar groups.
 
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::Result;
 use fastrand::Rng;
@@ -39,6 +47,7 @@ pub struct Driver {
     pub(super) memory: Memory,
     /// The deletes under way.
     pub(super) deletions: JoinSet<Ended>,
+    loops: Arc<AtomicU64>,
 }
 
 impl Driver {
@@ -54,7 +63,12 @@ impl Driver {
         let (pattern, fields) = (Pattern::of(version), Fields::of(version));
         let notes: Notes = Arc::new(notes);
         let (memory, deletions) = (Memory::default(), JoinSet::new());
-        Self { caller, workload, pattern, fields, settings, notes, rng, memory, deletions }
+        Self { caller, workload, pattern, fields, settings, notes, rng, memory, deletions, loops: Arc::default() }
+    }
+
+    /// Returns the number of loops that have ended, which goes on counting.
+    pub fn loops(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.loops)
     }
 
     pub(super) fn note(&self, what: &str, about: &dyn Display) {
@@ -150,7 +164,10 @@ impl Driver {
         while succeeded.elapsed() < MAX_FAILING {
             let scaled = self.memory.cooldown.scaled();
             match self.run_once().await {
-                Ok(()) => succeeded = Instant::now(),
+                Ok(()) => {
+                    succeeded = Instant::now();
+                    self.loops.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(error) => self.note("loop left", &format!("{error:#}")),
             }
             if scaled == self.memory.cooldown.scaled() || !self.pattern.follows_at_once() {

@@ -99,14 +99,30 @@ impl Member {
         }
     }
 
-    /// Returns the Node of a Machine, or of a machine of a MachinePool, by its providerID.
-    pub(super) fn node(&self, object: &Value, id: &str) -> Option<Arc<Value>> {
+    /// Returns the Node of a Machine by its providerID.
+    pub(super) fn node(&self, machine: &Value, id: &str) -> Option<Arc<Value>> {
         match &self.live {
             Some(live) => {
-                let name = object.text("/status/nodeRef/name").unwrap_or_else(|| machine_pool::node_name(id));
-                live.workloads.of(object)?.get(&live.resource(Kind::Node), "", name).ok()
+                let name = machine.text("/status/nodeRef/name").unwrap_or_else(|| machine_pool::node_name(id));
+                live.workloads.of(machine)?.get(&live.resource(Kind::Node), "", name).ok()
             }
             None => self.view(Kind::Node)?.with_id(id).cloned(),
+        }
+    }
+
+    /// Returns the Nodes of a MachinePool. Those that aren't made here may have any name.
+    pub(super) fn nodes_of_pool(&self, pool: &Value) -> Vec<Arc<Value>> {
+        let ids = pool.list("/spec/providerIDList").iter().filter_map(Value::as_str);
+        match &self.live {
+            Some(live) => {
+                let Some(workload) = live.workloads.of(pool) else { return Vec::new() };
+                let referred = pool.list("/status/nodeRefs").iter().filter_map(|it| it["name"].as_str());
+                let names: BTreeSet<&str> = ids.map(machine_pool::node_name).chain(referred).collect();
+                let resource = live.resource(Kind::Node);
+                let nodes = names.into_iter().filter_map(|name| workload.get(&resource, "", name).ok());
+                nodes.filter(|node| pool.list("/spec/providerIDList").contains(&node["spec"]["providerID"])).collect()
+            }
+            None => ids.filter_map(|id| self.view(Kind::Node)?.with_id(id).cloned()).collect(),
         }
     }
 

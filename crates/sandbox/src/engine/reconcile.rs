@@ -98,8 +98,7 @@ impl Controllers {
                 machine::plan(&inputs, steps, context)
             }
             Controller::MachinePool => {
-                let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let nodes: Vec<_> = ids.filter_map(|id| member.node(object, id)).collect();
+                let nodes = member.nodes_of_pool(object);
                 if let Some(ways) = self.options.pools {
                     let machines = member.controlled(Kind::Machine, object);
                     let state = self.infrastructures.entry(uid.to_owned()).or_default();

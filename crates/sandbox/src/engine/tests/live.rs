@@ -137,6 +137,29 @@ fn a_node_that_someone_deletes_does_not_come_back_and_its_machine_says_so() {
 }
 
 #[test]
+fn a_machine_pool_removes_nodes_of_any_name() {
+    let mut world = World::live(TIMES);
+    let ids = ["aws:///a/i-1", "aws:///a/i-2"];
+    let node = |number: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("ip-{number}") },
+            "spec": { "providerID": ids[number] },
+        })
+    };
+    world.workload.load_values(vec![node(0), node(1)]).unwrap();
+    let mut pool = group("MachinePool", "spot", 2);
+    pool["spec"]["providerIDList"] = json!(ids);
+    pool["status"]["nodeRefs"] = json!([{ "name": "ip-0" }, { "name": "ip-1" }]);
+    world.load(pool);
+    world.pass(100);
+    assert_eq!(world.nodes().len(), 2);
+    world.patch("machinepools", "spot", json!({ "spec": { "replicas": 1 } }));
+    world.pass(100);
+    let names: Vec<_> = world.nodes().iter().map(|node| node.name().to_owned()).collect();
+    assert_eq!(names, ["ip-0"]);
+}
+
+#[test]
 fn a_machine_pool_keeps_its_ids_and_nodes_by_its_size() {
     let mut world = World::live(TIMES);
     world.load(group("MachinePool", "spot", 2));
