@@ -114,7 +114,7 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         }
         Ok(all)
     };
-    let (began, mut asked, mut lost) = (Instant::now(), None, 0);
+    let (began, mut asked, mut replaced) = (Instant::now(), None, 0);
     let run_all = run.within(limit, async || {
         let listed = testbed.workload.list("Pod", "").await?;
         // Cluster API has been seen to make Machines too many, and then to remove others with their Pods, which a
@@ -123,7 +123,7 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
         let names = (0..pods).map(|number| format!("web-{number}"));
         for name in names.filter(|name| !there.contains(name.as_str())) {
             stage.pod(&name, "3").await?;
-            lost += 1;
+            replaced += 1;
         }
         let runs = |pod: &&DynamicObject| {
             pod.data["status"]["phase"] == "Running" && pod.metadata.deletion_timestamp.is_none()
@@ -166,7 +166,7 @@ async fn up_and_down(stage: &Stage, pods: usize) -> Result<Outcome> {
     Ok(Outcome {
         good: wrong == 0,
         seen: format!(
-            "all sizes written after {} s, up in {} s to {nodes} Nodes, down in {} s, {lost} Pods replaced meanwhile, \
+            "all sizes written after {} s, up in {} s to {nodes} Nodes, down in {} s, {replaced} Pods replaced meanwhile, \
              {wrong} busy Nodes lost, {requests} requests",
             asked.unwrap_or(up).as_secs(),
             up.as_secs(),
