@@ -14,7 +14,7 @@ use std::{
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use testkit::{process::Process, wait::Wait};
+use testkit::{Process, Wait};
 use whatif::{Answer, Change, Ended, Group, Options, Player, Report, run};
 
 /// The DaemonSet of the dump. The driver doesn't know DaemonSets, and would move its Pods.
