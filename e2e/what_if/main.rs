@@ -75,6 +75,9 @@ struct Args {
     /// Compare this many at once
     #[arg(long, default_value = "1", value_name = "N")]
     at_once: NonZeroUsize,
+    /// Make a real cluster that ended otherwise anew up to this often, to see whether it ends so too
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    again: usize,
     /// Let `whatif` use kube-scheduler too
     #[arg(long)]
     kube_scheduler: bool,
@@ -95,6 +98,14 @@ struct End {
     sizes: BTreeMap<String, i64>,
     /// The Pods without a Node: those of a ReplicaSet are counted by its name, and any other by its own.
     pending: BTreeMap<String, usize>,
+}
+
+/// What `whatif` answered of a cluster, and how the real ones that were made of the same seed ended, in their order. More
+/// than one was made only while none had ended as `whatif` answered: which Node is ready first, and which of equal ones
+/// kube-scheduler takes, may decide how large a group becomes.
+struct Compared {
+    answered: End,
+    reals: Vec<End>,
 }
 
 /// A ReplicaSet whose Pods run on Nodes of one group before the comparison. kube-controller-manager doesn't run, so that
@@ -131,28 +142,48 @@ fn run(args: &Args) -> Result<bool> {
     let program = args.program.clone().map_or_else(program::build, Ok)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let seeds = args.seed..args.seed + args.seeds;
-    let environment = (&components, &*program, &binary);
+    let environment = Environment { components, program, binary };
     let compared = stream::iter(seeds).map(async |seed| {
         let logs = args.logs.join(seed.to_string());
-        let found = Box::pin(compare(seed, &logs, environment, args.kube_scheduler)).await;
+        let found = Box::pin(environment.compare(seed, &logs, args)).await;
         match &found {
-            Ok((real, answered)) if real == answered => println!("seed {seed}: the same, {real}"),
-            Ok((real, answered)) => println!("seed {seed}: DIFFERENT\n  real   {real}\n  whatif {answered}"),
+            Ok(compared) => println!("seed {seed}: {compared}"),
             Err(error) => println!("seed {seed}: FAILED, {error:#}"),
         }
-        found.is_ok_and(|(real, answered)| real == answered)
+        found.ok().filter(Compared::is_same)
     });
-    let same = compared.buffer_unordered(args.at_once.get()).filter(|is_same| std::future::ready(*is_same)).count();
-    let same: Result<u64> = runtime.block_on(async {
+    let same = compared.buffer_unordered(args.at_once.get()).filter_map(std::future::ready);
+    let same: Vec<_> = runtime.block_on(async {
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
-            same = same => Ok(same as u64),
+            same = same.collect() => anyhow::Ok(same),
             _ = terminated.recv() => bail!("ended by SIGTERM"),
         }
-    });
-    let same = same?;
-    println!("{same} of {} clusters ended the same", args.seeds);
-    Ok(same == args.seeds)
+    })?;
+    let at_once = same.iter().filter(|it| it.reals.len() == 1).count();
+    println!("{} of {} clusters ended the same, {at_once} of them at once", same.len(), args.seeds);
+    Ok(same.len() as u64 == args.seeds)
+}
+
+impl Compared {
+    /// Returns true if a real cluster ended as `whatif` answered.
+    fn is_same(&self) -> bool {
+        self.reals.contains(&self.answered)
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_same(), &*self.reals) {
+            (true, [_]) => return write!(f, "the same, {}", self.answered),
+            (true, reals) => write!(f, "the same as real cluster {} of its seed", reals.len())?,
+            (false, _) => f.write_str("DIFFERENT")?,
+        }
+        for real in &self.reals {
+            write!(f, "\n  real   {real}")?;
+        }
+        write!(f, "\n  whatif {}", self.answered)
+    }
 }
 
 impl fmt::Display for End {
@@ -256,50 +287,79 @@ fn member(group: &str, name: &str) -> [Value; 3] {
     ]
 }
 
-async fn compare(
-    seed: u64,
-    logs: &Path,
-    (components, program, binary): (&Arc<Components>, &Path, &Binary),
-    kube_scheduler: bool,
-) -> Result<(End, End)> {
-    if logs.exists() {
-        fs::remove_dir_all(logs)?;
+/// What clusters are made of.
+struct Environment {
+    components: Arc<Components>,
+    program: PathBuf,
+    binary: Binary,
+}
+
+/// A real cluster of a seed, before Cluster Autoscaler starts.
+struct Generated {
+    stage: Stage,
+    groups: Vec<Group>,
+    olds: Vec<Old>,
+    /// The Pods that come.
+    pods: Vec<Value>,
+}
+
+impl Environment {
+    async fn compare(&self, seed: u64, logs: &Path, args: &Args) -> Result<Compared> {
+        if logs.exists() {
+            fs::remove_dir_all(logs)?;
+        }
+        let generated = self.generate(seed, logs).await?;
+        let options = self.options(&generated, logs, args).await?;
+        let mut reals = vec![generated.end().await?];
+        let report = whatif::run(&options, &mut |_| {}).await?;
+        fs::write(logs.join("report.json"), serde_json::to_string_pretty(&report)?)?;
+        let sizes = report.groups.iter().map(|group| (name_of(&group.id), group.after)).collect();
+        let pending = report.pending.iter().flat_map(|pending| &pending.pods);
+        let answered = End { sizes, pending: counted(pending.map(|pod| name_of(pod))) };
+        while !reals.contains(&answered) && reals.len() <= args.again {
+            let logs = logs.join(format!("again-{}", reals.len()));
+            reals.push(self.generate(seed, &logs).await?.end().await?);
+        }
+        Ok(Compared { answered, reals })
     }
-    fs::create_dir_all(logs)?;
-    let logs = fs::canonicalize(logs)?;
-    let autoscaler = Autoscaler::Binary(binary.clone());
-    let stage = Stage::set(Arc::clone(components), program.to_owned(), logs.clone(), Side::Here, autoscaler).await?;
-    let mut rng = Rng::with_seed(seed);
-    let (groups, olds) = create_groups(&stage, &mut rng).await?;
-    create_olds(&stage, &olds).await?;
-    create_priorities(&stage).await?;
-    let dump = dump(&stage, &logs).await?;
-    let namespace = stage.testbed.workload.namespace();
-    let pods = pods(&mut rng, namespace, groups.len());
-    let added = logs.join("pods.yaml");
-    fs::write(&added, json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string())?;
-    let removed = olds.iter().filter(|old| old.goes);
-    let removed = removed.map(|old| Change::remove(&format!("replicaset/{namespace}/{}", old.name)));
-    let changes = removed.chain([Ok(Change::add(&added.display().to_string()))]).collect::<Result<_>>()?;
-    let real = really(&stage, &groups, &olds, pods).await?;
-    let options = Options {
-        manifests: vec![dump.display().to_string()],
-        changes,
-        cluster: None,
-        prices: None,
-        until: Duration::from_secs(7200),
-        speed: SPEED,
-        machine_time: Some(Duration::from_secs(60)),
-        player: Player::Binary(binary.path.clone()),
-        scheduler: kube_scheduler.then(|| components.kube_scheduler.clone()),
-        flags: WAITS.map(str::to_owned).into(),
-        logs: Some(logs.join("whatif")),
-    };
-    let report = whatif::run(&options, &mut |_| {}).await?;
-    fs::write(logs.join("report.json"), serde_json::to_string_pretty(&report)?)?;
-    let sizes = report.groups.iter().map(|group| (name_of(&group.id), group.after)).collect();
-    let pending = report.pending.iter().flat_map(|pending| &pending.pods);
-    Ok((real, End { sizes, pending: counted(pending.map(|pod| name_of(pod))) }))
+
+    async fn generate(&self, seed: u64, logs: &Path) -> Result<Generated> {
+        fs::create_dir_all(logs)?;
+        let (logs, autoscaler) = (fs::canonicalize(logs)?, Autoscaler::Binary(self.binary.clone()));
+        let stage =
+            Stage::set(Arc::clone(&self.components), self.program.clone(), logs, Side::Here, autoscaler).await?;
+        let mut rng = Rng::with_seed(seed);
+        let (groups, olds) = create_groups(&stage, &mut rng).await?;
+        create_olds(&stage, &olds).await?;
+        create_priorities(&stage).await?;
+        let pods = pods(&mut rng, stage.testbed.workload.namespace(), groups.len());
+        Ok(Generated { stage, groups, olds, pods })
+    }
+
+    /// Writes a dump of the cluster, and the Pods that come, and returns what `whatif` is asked.
+    async fn options(&self, generated: &Generated, logs: &Path, args: &Args) -> Result<Options> {
+        let logs = fs::canonicalize(logs)?;
+        let dump = dump(&generated.stage, &logs).await?;
+        let namespace = generated.stage.testbed.workload.namespace();
+        let added = logs.join("pods.yaml");
+        fs::write(&added, json!({ "apiVersion": "v1", "kind": "List", "items": generated.pods }).to_string())?;
+        let removed = generated.olds.iter().filter(|old| old.goes);
+        let removed = removed.map(|old| Change::remove(&format!("replicaset/{namespace}/{}", old.name)));
+        let changes = removed.chain([Ok(Change::add(&added.display().to_string()))]).collect::<Result<_>>()?;
+        Ok(Options {
+            manifests: vec![dump.display().to_string()],
+            changes,
+            cluster: None,
+            prices: None,
+            until: Duration::from_secs(7200),
+            speed: SPEED,
+            machine_time: Some(Duration::from_secs(60)),
+            player: Player::Binary(self.binary.path.clone()),
+            scheduler: args.kube_scheduler.then(|| self.components.kube_scheduler.clone()),
+            flags: WAITS.map(str::to_owned).into(),
+            logs: Some(logs.join("whatif")),
+        })
+    }
 }
 
 fn counted(pods: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
@@ -513,16 +573,18 @@ fn pods(rng: &mut Rng, namespace: &str, groups: usize) -> Vec<Value> {
     (0..number).map(|number| pod(number, rng)).collect()
 }
 
-/// Lets Cluster Autoscaler act on the real clusters until nothing moves.
-async fn really(stage: &Stage, groups: &[Group], olds: &[Old], pods: Vec<Value>) -> Result<End> {
-    let workload = &stage.testbed.workload;
-    remove(workload, olds).await?;
-    for pod in pods {
-        workload.create(pod).await?;
-    }
-    tokio::select! {
-        ended = settle(stage, groups) => ended,
-        failed = keep_filled(workload, olds) => Err(failed),
+impl Generated {
+    /// Lets Cluster Autoscaler act until nothing moves.
+    async fn end(self) -> Result<End> {
+        let workload = &self.stage.testbed.workload;
+        remove(workload, &self.olds).await?;
+        for pod in self.pods {
+            workload.create(pod).await?;
+        }
+        tokio::select! {
+            ended = settle(&self.stage, &self.groups) => ended,
+            failed = keep_filled(workload, &self.olds) => Err(failed),
+        }
     }
 }
 
