@@ -21,6 +21,10 @@ fn each_file_of_a_call_path_has_the_item_that_is_named() {
         count += 1;
     }
     assert!(count > 20, "{count}");
+    let path = Regex::new("`((?:crates|src)/[^`]+)`").unwrap();
+    for path in path.captures_iter(&page).map(|found| found[1].to_owned()) {
+        assert!(root().join(&path).exists(), "{path} isn't there");
+    }
 }
 
 /// Returns the files of what ships whose text matches, tests and fakes left out.

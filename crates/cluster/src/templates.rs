@@ -547,9 +547,9 @@ impl TemplatesAtStart {
         matches!(*self.0.lock(), Start::Over)
     }
 
-    /// Returns true if the start still waits for templates, given that the core kinds are in sync. Ends the first sync
-    /// of the index once it doesn't.
-    pub(super) fn are_awaited(&self, index: &Index) -> bool {
+    /// Goes on with the start, given that the core kinds are in sync, and returns true while it waits for templates. Ends
+    /// the first sync of the index once it doesn't.
+    pub(super) fn advance(&self, index: &Index) -> bool {
         let mut start = self.0.lock();
         let now = Instant::now();
         if let Start::CoreKinds = *start {

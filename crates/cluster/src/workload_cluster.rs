@@ -413,7 +413,7 @@ impl WorkloadCluster {
 
     /// Returns true if the start still waits for templates, given that everything else is in sync.
     fn awaits_templates(&self) -> bool {
-        self.inner.at_start.are_awaited(&self.inner.index)
+        self.inner.at_start.advance(&self.inner.index)
     }
 
     /// Stops its tasks, and disconnects from its workload cluster. The index keeps its last state.

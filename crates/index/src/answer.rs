@@ -12,10 +12,9 @@ use rules::{GroupId, GroupPrice, Instance, Overrides, Price, UnitPrices, instanc
 use thiserror::Error;
 
 use super::{
-    apply::evaluate_all_due,
     group::{Group, Served},
-    resolve::{NodeQuery, Resolved},
-    state::{Index, Inner, LiveState, PinnedGroup},
+    resolve::NodeQuery,
+    state::{Index, Inner, LiveState},
 };
 
 /// Cluster Autoscaler's `--max-node-startup-time`, unless it is set.
@@ -25,53 +24,6 @@ const STARTUP_TIME: SignedDuration = SignedDuration::from_mins(15);
 const STARTING_LOOKED_AT: usize = 256;
 
 impl Index {
-    /// Returns true once a Refresh, or a NodeGroups before the first one, has pinned the membership.
-    pub fn is_pinned(&self) -> bool {
-        self.inner.read().pinned.is_some()
-    }
-
-    /// Pins the current membership for the Refresh RPC.
-    pub fn refresh(&self) {
-        let mut inner = self.inner.write();
-        // A change that is being applied is pinned as a whole.
-        evaluate_all_due(&mut inner);
-        if inner.pinned.is_none() || inner.live.membership_changed {
-            inner.pinned = Some(inner.live.pin());
-        }
-    }
-
-    /// Returns the pinned groups, ordered by id. Pins them if there was no Refresh yet.
-    pub fn groups(&self) -> Arc<[PinnedGroup]> {
-        if let Some(pinned) = &self.inner.read().pinned {
-            return Arc::clone(&pinned.groups);
-        }
-        self.refresh();
-        self.inner.read().pinned.as_ref().map(|pinned| Arc::clone(&pinned.groups)).unwrap_or_default()
-    }
-
-    /// Returns the pinned group of a Node; `None` if it belongs to none.
-    pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
-        let inner = self.inner.read();
-        let id = inner.live.group_of_node(query)?;
-        inner.pinned.as_ref()?.get(&id).cloned()
-    }
-
-    /// Returns the Machine or group that a Node stands for.
-    pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
-        self.inner.read().live.resolve(query)
-    }
-
-    /// Returns the groups, also those that aren't served, of the Machine, Node or instance that people mean by a text:
-    /// the name of a Machine or a Node, or a providerID or its part after the last `/`.
-    pub fn groups_of_name(&self, text: &str) -> BTreeSet<GroupId> {
-        self.inner.read().live.groups_of_name(text)
-    }
-
-    /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
-    pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
-        self.inner.read().live.lists(pool, provider_id)
-    }
-
     /// Returns the served values of a group: the current ones, or the last ones if it has stopped being a group since
     /// the last Refresh.
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {

@@ -1,4 +1,5 @@
-//! The state that commands decide on, each read under one lock.
+//! What commands read of the state, each under one lock, and what they tell it: what they have written, which deletes
+//! failed, and which groups are left alone for a while.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -8,13 +9,12 @@ use rules::{
     Bounds, GroupId,
     group_version::{GroupVersion, NotScalable},
     replacement::Replaced,
-    rollout::Ongoing,
+    rollout::{self, Ongoing},
 };
 use tokio::{sync::watch, time};
 
 use super::{
     group::{FailedDelete, Held, Hold, Increase},
-    members::Member,
     remembered_groups::{BOUGHT_FOR, Unconfirmed},
     state::{Index, LiveState},
     versions::{Overwritten, OwnSize},
@@ -27,30 +27,21 @@ pub struct ScaleView {
     pub bounds: Bounds,
     /// The version that a write is based on, including own writes.
     pub version: GroupVersion,
-    /// The number of Machines, including those that are being deleted: a MachineSet counts them as replicas until
-    /// they are gone.
-    pub machines: i32,
-    /// The number of Machines that have a Node and aren't being deleted.
+    /// The number of Machines that have a Node and aren't being deleted; of a MachinePool, of its nodeRefs.
     pub machines_with_node: i32,
     /// The last Machine that this process replaced at the min size.
     pub replaced: Option<Replaced>,
     /// The rollout that forbids deletes; `None` if there is none, or the group opts out of that.
     pub rollout: Option<Ongoing>,
-    /// The MachineSet from which a smaller size is taken in a rollout with the strategy OnDelete, if the group permits
-    /// deletes meanwhile: no other loses a Machine.
+    /// The MachineSet from which a smaller size is taken in a rollout with the strategy OnDelete: no other loses a Machine.
+    /// It matters where the group permits deletes meanwhile.
     pub shrinks_first: Option<ArcStr>,
 }
 
-impl LiveState {
-    /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that
-    /// has replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines).
-    fn shrinks_first(&self, id: &GroupId, deployment: &ScalableResource) -> Option<ArcStr> {
-        if !deployment.on_delete {
-            return None;
-        }
-        let sets = self.sets_of(&id.key).filter(|set| set.replicas.unwrap_or_default() > 0);
-        let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
-        oldest.map(|set| set.meta.key.name.clone())
+impl ScaleView {
+    /// Returns true if the group is rolling out, so that a smaller size may take Machines that nobody named.
+    pub fn is_rolling_out(&self) -> bool {
+        self.rollout.is_some() || self.shrinks_first.is_some()
     }
 }
 
@@ -68,11 +59,12 @@ impl Index {
             None => Ok(ScaleView {
                 bounds: served.definition.bounds,
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
-                machines: live.machine_count(id, group),
                 machines_with_node: live.joined(id, group.object.as_deref()),
                 replaced: group.replaced.clone(),
                 rollout: group.holding_rollout().cloned(),
-                shrinks_first: group.rollout.as_ref().and_then(|_| live.shrinks_first(id, group.object.as_deref()?)),
+                shrinks_first: group.rollout.as_ref().and_then(|_| {
+                    rollout::shrinks_first(group.object.as_deref()?, live.sets_of(&id.key).map(AsRef::as_ref))
+                }),
             }),
             Some(excluded) => Err(NotScalable::Excluded(excluded.clone())),
         }
@@ -83,15 +75,9 @@ impl Index {
         Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
-    /// Returns the Machines of a group with their Nodes, including those that are being deleted.
-    pub fn members(&self, id: &GroupId) -> Vec<Member> {
-        let inner = self.inner.read();
-        inner.live.copy_members(id)
-    }
-
-    /// Returns true if a known Node leads to a Machine with this key and providerID, as the API server has them.
-    pub fn knows_node_of(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
-        self.inner.read().live.node_that_leads_to(key, provider_id).is_some()
+    /// Returns the number of instances that a MachinePool lists; `None` if it is gone.
+    pub fn pool_instances(&self, id: &GroupId) -> Option<usize> {
+        Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.provider_ids.len())
     }
 
     /// Records that this process has replaced a Machine at the min size.
@@ -157,12 +143,12 @@ impl Index {
 /// A size write in progress. Drop it after the API server has answered.
 #[derive(Debug)]
 #[must_use]
-pub struct SizeWrite<'a> {
+pub struct WriteInProgress<'a> {
     index: &'a Index,
     id: &'a GroupId,
 }
 
-impl Drop for SizeWrite<'_> {
+impl Drop for WriteInProgress<'_> {
     fn drop(&mut self) {
         let mut inner = self.index.inner.write();
         let live = &mut inner.live;
@@ -204,11 +190,11 @@ impl LiveState {
 
 impl Index {
     /// Begins a size write of a group.
-    pub fn begin_size_write<'a>(&'a self, id: &'a GroupId) -> SizeWrite<'a> {
+    pub fn begin_size_write<'a>(&'a self, id: &'a GroupId) -> WriteInProgress<'a> {
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.size_writes = group.size_writes.saturating_add(1);
         }
-        SizeWrite { index: self, id }
+        WriteInProgress { index: self, id }
     }
 
     /// Records that this process has replaced the size `from` with another one.

@@ -6,6 +6,7 @@
 mod answer;
 mod apply;
 mod change;
+mod commands;
 mod evaluate;
 pub mod families;
 mod feed;
@@ -19,6 +20,7 @@ mod multimap;
 pub mod objects;
 mod observations;
 mod observe;
+mod pinned;
 mod relations;
 mod remembered;
 mod remembered_groups;
@@ -29,22 +31,22 @@ mod templates;
 mod tests;
 mod versions;
 mod view;
-mod writes;
 
 pub use self::{
     answer::{NoPrice, NodeLabels},
     change::{Change, KindState},
+    commands::ScaleView,
     feed::{FedKeys, Feed, IndexFeed, Sink, Tag},
     group::{Hold, Served},
     log::Notice,
     members::Member,
     metrics::{GroupMetrics, GroupSeries, MemoryMetrics, encode_groups},
+    pinned::PinnedGroup,
     remembered::{Memory, MemoryWrite, PlaceView, Reading},
     remembered_groups::{NodeToLookAt, SmallerNode},
     resolve::{NodeQuery, Resolved},
-    state::{Index, LONGEST_LOOP, PinnedGroup},
+    state::{Index, LONGEST_LOOP},
     templates::{SharedTemplates, Template},
     versions::{Overwritten, WrittenSize},
     view::{Detail, GroupProblem, GroupRollout, GroupSnapshot, InstanceView, OutsideBounds, Sizes, Snapshot, Stats},
-    writes::ScaleView,
 };

@@ -30,16 +30,6 @@ impl LiveState {
         sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
     }
 
-    /// Returns the number of a group's Machines, or of a MachinePool's providerIDs.
-    pub(super) fn machine_count(&self, id: &GroupId, group: &Group) -> i32 {
-        let count = match (id.kind, &group.object) {
-            (ScalableKind::MachinePool, Some(pool)) => pool.provider_ids.len(),
-            (ScalableKind::MachinePool, None) => 0,
-            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => self.machines_of(id).count(),
-        };
-        i32::try_from(count).unwrap_or(i32::MAX)
-    }
-
     /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
         self.owners_of(id).flat_map(|(kind, owner)| self.owned_by(kind, owner))
@@ -76,7 +66,7 @@ impl LiveState {
 
     /// Returns the Node in a Machine's nodeRef, unless their providerIDs or the Node's own annotations contradict it:
     /// with several clusters in one index the same name may be another Node.
-    pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
+    pub(super) fn node_in_ref_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
         let node = self.nodes.get(machine.node_name.as_deref()?)?;
         let is_named = node.machine.as_ref().map(|owner| *owner == machine.meta.key);
         let same = match (&machine.provider_id, &node.provider_id) {
@@ -134,7 +124,7 @@ pub struct Member {
 
 impl Member {
     /// Returns true if it has joined, by its nodeRef or a known Node.
-    pub fn has_node(&self) -> bool {
+    pub fn has_joined(&self) -> bool {
         self.machine.node_name.is_some() || self.node.is_some()
     }
 
@@ -151,14 +141,25 @@ impl Member {
 }
 
 impl Index {
+    /// Returns the Machines of a group with their Nodes, including those that are being deleted.
+    pub fn members(&self, id: &GroupId) -> Vec<Member> {
+        let inner = self.inner.read();
+        inner.live.copy_members(id)
+    }
+
+    /// Returns true if a known Node leads to a Machine with this key and providerID, as the API server has them.
+    pub fn has_node_that_leads_to(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
+        self.inner.read().live.node_that_leads_to(key, provider_id).is_some()
+    }
+
     /// Returns true if the workload cluster has the Node of a Machine.
-    pub fn shows_node_of(&self, machine: &Machine) -> bool {
+    pub fn has_live_node(&self, machine: &Machine) -> bool {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
     /// Returns true if the workload cluster has the Node of an instance of a MachinePool, with its providerID in
     /// whatever form. One that differs in case is found by the pool's nodeRefs.
-    pub fn shows_node_of_instance(&self, pool: &GroupId, provider_id: &str) -> bool {
+    pub fn has_live_node_of_instance(&self, pool: &GroupId, provider_id: &str) -> bool {
         let inner = self.inner.read();
         let live = &inner.live;
         let object = live.groups.get(pool).and_then(|group| group.object.as_ref());
@@ -188,7 +189,7 @@ impl Index {
     }
 
     /// Returns true if a Machine with that uid has a Node, by its nodeRef or a known Node that leads to it.
-    pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
+    pub fn has_joined(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
         let machine = inner.live.machine(key).filter(|machine| machine.meta.uid == *uid);
         machine.is_some_and(|machine| machine.node_name.is_some() || inner.live.known_node_of(machine).is_some())
@@ -232,7 +233,8 @@ impl LiveState {
     /// Returns the known Node of a Machine: the one in its nodeRef, else one with its providerID, else one with the
     /// Machine in its annotations.
     pub(super) fn known_node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
-        self.node_of(machine).or_else(|| self.node_that_leads_to(&machine.meta.key, machine.provider_id.as_ref()))
+        self.node_in_ref_of(machine)
+            .or_else(|| self.node_that_leads_to(&machine.meta.key, machine.provider_id.as_ref()))
     }
 
     /// Returns a Node that leads to the Machine with this key and providerID.

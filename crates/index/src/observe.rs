@@ -56,7 +56,7 @@ impl LiveState {
     /// Returns the Node of a Machine, if it may be observed.
     fn observed_node(&self, machine: &ObjectKey) -> Option<ObservedNode<'_>> {
         let machine = self.machine(machine).filter(|machine| !machine.deleting)?;
-        let node = self.node_of(machine).filter(|node| node.resources.is_some())?;
+        let node = self.node_in_ref_of(machine).filter(|node| node.resources.is_some())?;
         Some((&machine.meta.key, node))
     }
 
@@ -219,7 +219,7 @@ impl LiveState {
     pub(super) fn observe_machine(&mut self, machine: &Machine) {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
-        let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
+        let (Some(owner), Some(node)) = (owner, self.node_in_ref_of(machine).cloned()) else { return };
         self.observe(&owner, &node);
     }
 
@@ -230,7 +230,7 @@ impl LiveState {
             ScalableKind::MachineDeployment => Vec::new(),
             ScalableKind::MachineSet => {
                 let machines = self.owned_by(owner.kind, &owner.meta.key);
-                machines.filter_map(|machine| self.node_of(machine).cloned()).collect()
+                machines.filter_map(|machine| self.node_in_ref_of(machine).cloned()).collect()
             }
             ScalableKind::MachinePool => {
                 owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned()).collect()
@@ -447,7 +447,7 @@ impl LiveState {
         let key = &machine.meta.key;
         let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };
         let Some(group) = self.groups.get(&id) else { return };
-        let node = self.node_of(machine).cloned();
+        let node = self.node_in_ref_of(machine).cloned();
         let sample = group.sample.as_ref().map(|(sample, _)| sample);
         match (sample, node) {
             (sample, Some(node)) if sample.is_none_or(|sample| key <= sample) => {
@@ -467,7 +467,7 @@ impl LiveState {
             nodes.min_by_key(|node| &node.meta.key).map(|node| (node.meta.key.clone(), Arc::clone(node)))
         } else {
             self.machines_of(id)
-                .filter_map(|machine| Some((&machine.meta.key, self.node_of(machine)?)))
+                .filter_map(|machine| Some((&machine.meta.key, self.node_in_ref_of(machine)?)))
                 .min_by_key(|(key, _)| *key)
                 .map(|(key, node)| (key.clone(), Arc::clone(node)))
         };

@@ -146,7 +146,7 @@ impl LiveState {
         }
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
-        let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
+        let (Some(owner), Some(node)) = (owner, self.node_in_ref_of(machine).cloned()) else { return };
         if machine.deleting {
             self.remember_leaving(&owner, &node, machine.created.time());
         } else {

@@ -10,8 +10,9 @@ use rules::capi::{Machine, Node, ObjectKey, ScalableKind};
 use rules::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
+    pinned::PinnedGroup,
     relations::{ByKey, Holder, group_of, holder_key, owner_of},
-    state::LiveState,
+    state::{Index, LiveState},
 };
 
 /// The maximum number of Machines, and of MachinePools, whose nodeRefs are compared for one name.
@@ -49,6 +50,31 @@ impl Resolved {
             Self::Replica(group) | Self::PoolInstance(group) => Some(group),
             Self::Unknown => None,
         }
+    }
+}
+
+impl Index {
+    /// Returns the pinned group of a Node; `None` if it belongs to none.
+    pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
+        let inner = self.inner.read();
+        let id = inner.live.group_of_node(query)?;
+        inner.pinned.as_ref()?.get(&id).cloned()
+    }
+
+    /// Returns the Machine or group that a Node stands for.
+    pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
+        self.inner.read().live.resolve(query)
+    }
+
+    /// Returns the groups, also those that aren't served, of the Machine, Node or instance that people mean by a text:
+    /// the name of a Machine or a Node, or a providerID or its part after the last `/`.
+    pub fn groups_of_name(&self, text: &str) -> BTreeSet<GroupId> {
+        self.inner.read().live.groups_of_name(text)
+    }
+
+    /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
+    pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
+        self.inner.read().live.lists(pool, provider_id)
     }
 }
 

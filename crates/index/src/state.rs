@@ -19,7 +19,7 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use rules::capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
-use rules::{Bounds, GroupId, Rules, Shortage, UnitPrices};
+use rules::{GroupId, Rules, Shortage, UnitPrices};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -28,6 +28,7 @@ use super::{
     log::{FirstSync, GroupLines},
     multimap::Multimap,
     observations::{Observations, Resources},
+    pinned::Membership,
     relations::{ByKey, Holders, Tail, TemplateKey},
     remembered::Memory,
     remembered_groups::NodeToLookAt,
@@ -258,60 +259,5 @@ impl DeletedGroups {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-}
-
-// The membership pinned by Refresh. The set of groups changes for the caller only at a Refresh (contract, section
-// 1), so that NodeGroupForNode never returns a group that the last NodeGroups answer lacks.
-
-/// A pinned group.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PinnedGroup {
-    /// Its id.
-    pub id: GroupId,
-    /// Its id as text.
-    pub text: ArcStr,
-    /// Its bounds at the time of pinning.
-    pub bounds: Bounds,
-}
-
-/// The groups of one pinning.
-#[derive(Debug, Default)]
-pub(super) struct Membership {
-    /// The groups, ordered by id.
-    pub(super) groups: Arc<[PinnedGroup]>,
-    positions: HashMap<GroupId, usize>,
-}
-
-impl LiveState {
-    /// Pins all current groups, and drops the former ones.
-    pub(super) fn pin(&mut self) -> Membership {
-        self.groups.retain(|_, group| {
-            if !group.is_live() {
-                group.served = None;
-            }
-            group.is_known()
-        });
-        self.cheapest_units.take();
-        self.deleted_groups.clear();
-        let mut groups: Vec<_> = self
-            .groups
-            .iter()
-            .filter(|(_, group)| group.is_live())
-            .filter_map(|(id, group)| {
-                let bounds = group.served.as_ref()?.definition.bounds;
-                Some(PinnedGroup { id: id.clone(), text: id.to_string().into(), bounds })
-            })
-            .collect();
-        groups.sort_by(|a, b| a.id.cmp(&b.id));
-        let positions = groups.iter().enumerate().map(|(position, group)| (group.id.clone(), position)).collect();
-        self.membership_changed = false;
-        Membership { groups: groups.into(), positions }
-    }
-}
-
-impl Membership {
-    pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
-        self.groups.get(*self.positions.get(id)?)
     }
 }

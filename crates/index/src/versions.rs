@@ -26,12 +26,12 @@ pub struct WrittenSize {
 
 /// A version that this process wrote, or read after a failed write, and that the watch may not have reported yet.
 #[derive(Clone, Debug)]
-struct Written {
+struct Known {
     version: GroupVersion,
     at: Instant,
 }
 
-impl Written {
+impl Known {
     fn believed_for(&self) -> Duration {
         if self.version.resource_version.number().is_some() { WRITTEN_FOR } else { UNORDERED_FOR }
     }
@@ -49,7 +49,7 @@ impl Written {
 pub(super) struct Versions {
     /// The last version from the watch, even if the object was deleted since.
     shown: Option<GroupVersion>,
-    written: Option<Written>,
+    written: Option<Known>,
 }
 
 impl Versions {
@@ -62,7 +62,7 @@ impl Versions {
 
     /// Records a version that was written or read, unless the watch has already reported a later one.
     pub(super) fn set_known(&mut self, version: GroupVersion, now: Instant) {
-        let written = Written { version, at: now };
+        let written = Known { version, at: now };
         let is_later = |before: &GroupVersion| !written.is_seen(before);
         if self.shown.as_ref().is_none_or(is_later) {
             self.written = Some(written);
@@ -91,7 +91,7 @@ impl Versions {
         Some(WrittenSize { replicas: written.version.replicas, ago })
     }
 
-    fn still_written(&self, now: Instant) -> Option<&Written> {
+    fn still_written(&self, now: Instant) -> Option<&Known> {
         self.written.as_ref().filter(|written| now.saturating_duration_since(written.at) < written.believed_for())
     }
 }

@@ -120,7 +120,7 @@ impl InstanceView {
             instance,
             machine: member.map(|member| member.machine.meta.key.name.to_string()),
             node: member.and_then(Member::node_name).map(ToString::to_string),
-            node_gone: has_nodes && member.is_some_and(|member| member.has_node() && member.node.is_none()),
+            node_gone: has_nodes && member.is_some_and(|member| member.has_joined() && member.node.is_none()),
             created_at: member.and_then(|member| member.machine.created.time()),
         }
     }

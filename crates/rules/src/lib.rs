@@ -20,6 +20,7 @@ pub mod label_selector;
 pub mod labels;
 pub mod log_limit;
 mod named;
+mod node_claim;
 mod node_labels;
 pub mod observed;
 pub mod options;
@@ -56,9 +57,10 @@ pub use instance::{
     Shortage,
 };
 pub use label_selector::{LabelSelector, LabelSelectorError};
+pub use node_claim::NodeClaim;
 pub use observed::{Amounts, ObservedResources, RealNodes, Remembered};
 pub use options::Overrides;
-pub use placeholder::{NodeClaim, PlaceholderRef, template_node_groups};
+pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use pod::Requests;
 pub use price::{GroupPrice, Price, PriceList, UnitPrices};
 pub use problem::{Problem, ProblemKind};

@@ -1,6 +1,7 @@
 //! Detects that a MachineDeployment is rolling out, or about to. A smaller size is then spread over its MachineSets
 //! and may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531). Therefore nothing is
-//! deleted meanwhile, and the group's options keep Cluster Autoscaler from choosing its Nodes.
+//! deleted meanwhile, unless an annotation permits it, and the group's options keep Cluster Autoscaler from choosing its
+//! Nodes.
 
 use std::fmt;
 
@@ -125,6 +126,21 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
         }
     }
     false
+}
+
+/// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that has
+/// replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines). `None` with another
+/// strategy. Call it with the MachineSets of one MachineDeployment.
+pub fn shrinks_first<'a>(
+    deployment: &ScalableResource,
+    machine_sets: impl IntoIterator<Item = &'a ScalableResource>,
+) -> Option<ArcStr> {
+    if !deployment.on_delete {
+        return None;
+    }
+    let sets = machine_sets.into_iter().filter(|set| set.replicas.unwrap_or_default() > 0);
+    let oldest = sets.min_by_key(|set| (set.created, set.meta.key.name.clone()));
+    oldest.map(|set| set.meta.key.name.clone())
 }
 
 /// Returns the options of a group whose Nodes must not be scaled down: its own, with a threshold that no utilization is

@@ -95,10 +95,16 @@ pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeErr
 /// # Errors
 /// Fails if `delta` isn't negative.
 pub fn decrease(current: i32, delta: i32, machines_with_node: i32, min: i32) -> Result<i32, SizeError> {
-    if delta >= 0 {
-        return Err(SizeError::Delta { delta, rule: "negative to decrease a target size" });
-    }
+    check_decrease(delta)?;
     Ok(current.saturating_add(delta).max(machines_with_node).max(min).max(0).min(current))
+}
+
+/// Refuses a delta that DecreaseTargetSize can't have, whatever the state of the group.
+///
+/// # Errors
+/// Fails if `delta` isn't negative.
+pub fn check_decrease(delta: i32) -> Result<(), SizeError> {
+    if delta < 0 { Ok(()) } else { Err(SizeError::Delta { delta, rule: "negative to decrease a target size" }) }
 }
 
 // The min and max size of a node group, from its two annotations.

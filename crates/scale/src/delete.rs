@@ -10,69 +10,30 @@
 //! Deletes that come together, or while the first Machines are being deleted, are one batch with one smaller size. Where
 //! a DELETE is slow, the size isn't kept waiting for it: MachineSets replace a Machine as soon as it is gone.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
-use arcstr::ArcStr;
-use futures::{
-    StreamExt as _,
-    future::{self, Either},
-    stream,
-};
-use parking_lot::Mutex;
-use rules::capi::Uid;
-use rules::{SizeError, call_error::CallError, field_manager::SizeWriter, group_version::GroupVersion, size};
-use tokio::time::{Instant, timeout};
+use index::ScaleView;
+use rules::{SizeError, capi::Uid, size};
+use tokio::time::Instant;
 
 use super::{
     accepted::DeletionTarget,
-    api::SizeCall,
     error::ScaleError,
     events::EventContent,
-    mark,
-    metrics::Write,
     queue::Delete,
     read::{self, GroupMachines},
-    refusal, replace,
+    refusal,
+    removal::{self, Fate, still_to_lower},
+    replace,
     request::{self, Request, Target},
-    size_write::{Aim, Resize, Written, as_i32},
+    size_write::{Aim, SizeWrite, TryAgain, as_i32, dry_run_size},
     turn::Turn,
 };
-use index::{Hold, ScaleView};
 
-/// The maximum number of Machines that are deleted at a time.
-const SIDE_BY_SIDE: usize = 16;
 /// The number of times that a batch is decided, if somebody else keeps writing the size meanwhile.
 const MOST_ROUNDS: usize = 6;
 /// The time for which deletes may join a batch; later ones wait for the next turn.
 const OPEN_FOR: Duration = Duration::from_millis(500);
-/// The time after which a smaller size no longer waits for DELETEs without an answer.
-const SLOW: Duration = Duration::from_secs(2);
-
-/// What became of a Machine that was to go.
-#[derive(Debug)]
-pub(super) enum Fate {
-    /// This command has deleted it, or marked it: the size is to be lowered.
-    Removed,
-    /// This command has deleted or marked it, and has lowered the size for it.
-    Lowered,
-    /// This command has deleted or marked it, and couldn't lower the size for it.
-    NotLowered(ScaleError),
-    /// It is gone, or somebody else is deleting it. This command doesn't lower the size for it.
-    RemovedByOthers,
-    /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
-    MaybeRemoved,
-    /// It was given up as one that never joined, and has a Node by now.
-    HasJoined,
-    /// It stays: the API server refuses to delete it, or can't be reached.
-    Stays(CallError),
-}
-
-impl Fate {
-    /// Returns true if this command has deleted or marked the Machine.
-    pub(super) fn is_removed(&self) -> bool {
-        matches!(self, Self::Removed | Self::Lowered | Self::NotLowered(_))
-    }
-}
 
 /// A request whose caller waits for its answer.
 struct Waiting {
@@ -108,7 +69,7 @@ struct Decided {
 }
 
 /// Carries out deletes and those that join them, and answers their callers.
-pub(super) async fn delete(turn: &Turn, deletes: Vec<Delete>) {
+pub(super) async fn run_batch(turn: &Turn, deletes: Vec<Delete>) {
     let mut batch = Batch { turn, waiting: Vec::new(), fates: Vec::new(), replicas: 0, instances: 0, listed: None };
     let (begun, mut deletes) = (Instant::now(), deletes);
     while !deletes.is_empty() {
@@ -135,7 +96,7 @@ impl Batch<'_> {
                 Err(error) => {
                     let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
-                    self.refuse(counted, &refusal::failed(&self.turn.id, &error));
+                    self.refuse(counted, &error);
                     None
                 }
             };
@@ -159,7 +120,7 @@ impl Batch<'_> {
                 }
             }
         };
-        // From here on the command runs to its end without its callers.
+        // From here on the command goes on without its callers, but a DELETE that failed isn't tried again without them.
         let (accepted, gone): (Vec<_>, Vec<_>) = accepted.into_iter().partition(|(delete, _)| !delete.caller.is_gone());
         for (delete, _) in gone {
             self.turn.answer(delete.caller, Err(refusal::abandoned(&self.turn.id)));
@@ -168,7 +129,7 @@ impl Batch<'_> {
             accepted.iter().any(|(_, request)| request.machines.iter().any(|it| it.uid == target.uid))
         };
         let targets = targets.into_iter().filter(is_wanted).collect();
-        remove(self.turn, targets, &mut self.fates).await;
+        removal::remove(self.turn, targets, &mut self.fates).await;
         for (delete, request) in accepted {
             self.replicas += request.replicas;
             self.instances += request.instances;
@@ -207,7 +168,7 @@ impl Batch<'_> {
     }
 
     /// Counts the Machines of the group, if a request names replicas or instances without one.
-    async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, CallError> {
+    async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, ScaleError> {
         let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
         if counts { read::machines(self.turn).await.map(Some) } else { Ok(None) }
     }
@@ -299,14 +260,7 @@ impl Batch<'_> {
         if count == 0 {
             return Ok(from);
         }
-        if let Some(rollout) = &view.rollout {
-            return Err(Refused::For(ScaleError::FailedPrecondition(refusal::rolling_out(id, rollout))));
-        }
-        if let Some(oldest) = &view.shrinks_first
-            && (request.replicas > 0 || new.iter().any(|target| target.owner.as_ref() != Some(oldest)))
-        {
-            return Err(Refused::For(refusal::not_the_oldest(id, oldest)));
-        }
+        request::check_rollout(id, view, new, request.replicas).map_err(Refused::For)?;
         size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
     }
 
@@ -323,7 +277,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the error for a Machine that wasn't removed.
+    /// Returns the error that the fate of a Machine gives its request.
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.turn.id;
         match fate {
@@ -340,7 +294,7 @@ impl Batch<'_> {
         let turn = self.turn;
         let removed: Vec<_> = still_to_lower(&self.fates).cloned().collect();
         if !removed.is_empty() {
-            if let Err(error) = lower_by(turn, &removed).await {
+            if let Err(error) = removal::lower_by(turn, &removed).await {
                 self.waiting
                     .iter_mut()
                     .filter(|it| it.awaits_smaller_size)
@@ -358,7 +312,7 @@ impl Batch<'_> {
                 let leaving = &leaving.map(|(target, _)| target.uid.clone()).collect();
                 let (listed, min) = (self.listed.take(), view.bounds.min);
                 let aim = Aim::LowerByMissing { replicas, instances, leaving, listed, min };
-                Resize::new(turn, None).write(view.version, aim).await
+                SizeWrite::new(turn, None).write(view.version, aim).await
             }
             Err(why) => Err(why),
         };
@@ -390,188 +344,4 @@ impl Batch<'_> {
 enum Refused {
     BelowMin(SizeError),
     For(ScaleError),
-}
-
-/// A size that can't be written as decided.
-pub(super) enum TryAgain {
-    /// The group has another size by now: decide again.
-    Anew,
-    /// It can't be written.
-    No(ScaleError),
-}
-
-/// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
-/// a dry run, and a size that somebody else has written meanwhile fails its test.
-pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
-    let id = &turn.id;
-    let (mut attempts, writer) = (turn.attempts(), SizeWriter::draw());
-    loop {
-        let call = turn.api().write_size(id, seen, to, &writer, SizeCall::DryRun);
-        let error = match turn.write(Write::DryRun, call).await {
-            Ok(_) => return Ok(()),
-            // A webhook without support for dry runs can't be asked.
-            Err(CallError::Refused(why)) if why.contains("does not support dry run") => return Ok(()),
-            Err(error) => error,
-        };
-        if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
-            turn.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
-            return Err(TryAgain::No(refusal::failed(id, &error)));
-        }
-        if !attempts.again(&error).await {
-            return Err(TryAgain::No(refusal::failed(id, &error)));
-        }
-        if error.is_not_now() || matches!(error, CallError::MaybeDone(..)) {
-            continue;
-        }
-        match turn.api().read_group(id).await {
-            Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
-                if attempts.made() > 2 {
-                    return Err(TryAgain::No(refusal::rejected(id, to, &error)));
-                }
-            }
-            Ok(now) => {
-                turn.index().set_known_version(&turn.id, now.version.clone());
-                return Err(TryAgain::Anew);
-            }
-            Err(error) => return Err(TryAgain::No(refusal::failed(id, &error))),
-        }
-    }
-}
-
-/// Removes Machines side by side: deletes them, or marks them where a MachineSet doesn't count Machines that are being
-/// deleted. While some of them are slow to go, the size is lowered here for those that are removed. For the last ones the
-/// calling function lowers it.
-pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(Target, Fate)>) {
-    let (is_marked, dry_run_first) = (mark::annotates_instead(turn), turn.index().are_deletes_refused(&turn.id));
-    let first = fates.len();
-    let all = Mutex::new(&mut *fates);
-    {
-        let mut removing = pin!(stream::iter(targets).for_each_concurrent(SIDE_BY_SIDE, async |target| {
-            let fate = if is_marked {
-                mark::mark(turn, &target).await
-            } else {
-                delete_one(turn, &target, dry_run_first).await
-            };
-            match &fate {
-                Fate::Removed => turn.shared.accepted_deletions.deleted(&turn.id, &target.uid),
-                Fate::Stays(error) if error.was_sent() => turn.index().record_failed_delete(&target.key, &target.uid),
-                Fate::Lowered
-                | Fate::NotLowered(_)
-                | Fate::RemovedByOthers
-                | Fate::MaybeRemoved
-                | Fate::HasJoined
-                | Fate::Stays(_) => {}
-            }
-            all.lock().push((target, fate));
-        }));
-        while timeout(SLOW, removing.as_mut()).await.is_err() {
-            let done: Vec<_> = still_to_lower(&all.lock()).cloned().collect();
-            if done.is_empty() {
-                continue;
-            }
-            let (lowered, is_last) = match future::select(removing.as_mut(), pin!(lower_by(turn, &done))).await {
-                Either::Left(((), lowering)) => (lowering.await, true),
-                Either::Right((lowered, _)) => (lowered, false),
-            };
-            for (_, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
-                *fate = lowered.clone().map_or_else(Fate::NotLowered, |()| Fate::Lowered);
-            }
-            if is_last {
-                break;
-            }
-        }
-    }
-    let refused = fates[first..].iter().find_map(|(_, fate)| match fate {
-        Fate::Stays(error @ (CallError::Refused(_) | CallError::Forbidden(_))) => Some(error.to_string()),
-        _ => None,
-    });
-    match refused {
-        Some(why) => turn.index().hold(&turn.id, Some(Hold::DeletesRefused(why))),
-        None if dry_run_first && fates[first..].iter().any(|(_, fate)| fate.is_removed()) => {
-            turn.index().hold(&turn.id, None);
-        }
-        None => {}
-    }
-}
-
-/// Iterates over the Machines that were deleted or marked, for which the size isn't lowered yet.
-fn still_to_lower(fates: &[(Target, Fate)]) -> impl Iterator<Item = &Target> {
-    fates.iter().filter_map(|(target, fate)| matches!(fate, Fate::Removed).then_some(target))
-}
-
-/// Deletes a Machine, as the version on which that was decided. `dry_run_first` lets a dry run go first.
-pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool) -> Fate {
-    let Target { key, uid, never_joined, .. } = target;
-    let (mut version, mut attempts, mut is_unanswered) = (target.version.clone(), turn.attempts(), false);
-    let gone = |is_unanswered: bool| if is_unanswered { Fate::MaybeRemoved } else { Fate::RemovedByOthers };
-    let mut dry_run_first = dry_run_first;
-    loop {
-        if *never_joined && turn.index().has_node(key, uid) {
-            return if is_unanswered { Fate::MaybeRemoved } else { Fate::HasJoined };
-        }
-        let write = if dry_run_first { Write::DryRun } else { Write::Delete };
-        let error = match turn.write(write, turn.api().delete_machine(key, uid, &version, dry_run_first)).await {
-            Ok(()) if dry_run_first => {
-                dry_run_first = false;
-                continue;
-            }
-            Ok(()) => return Fate::Removed,
-            Err(CallError::Missing(_)) => return gone(is_unanswered),
-            Err(error) => error,
-        };
-        is_unanswered |= !dry_run_first && matches!(error, CallError::MaybeDone(..));
-        let again = attempts.again(&error).await;
-        // A Cluster Autoscaler that has given up the call has made the Node schedulable again.
-        if !is_unanswered && (!again || turn.has_no_caller()) {
-            return Fate::Stays(error);
-        }
-        if again && error.is_not_now() {
-            continue;
-        }
-        // It has changed, or the answer was lost.
-        match turn.api().read_machine(key, uid).await {
-            Ok(None) => return gone(is_unanswered),
-            Ok(Some(machine)) if machine.deleting => return gone(is_unanswered),
-            Ok(Some(machine)) if *never_joined && has_joined(turn, target, &machine) => return Fate::HasJoined,
-            Ok(Some(_)) if !again => return if is_unanswered { Fate::MaybeRemoved } else { Fate::Stays(error) },
-            Ok(Some(machine)) => version = machine.version,
-            Err(read) if attempts.again(&read).await => {}
-            Err(read) => return if is_unanswered { Fate::MaybeRemoved } else { Fate::Stays(read) },
-        }
-    }
-}
-
-/// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
-pub(super) fn has_joined(turn: &Turn, target: &Target, machine: &super::api::MachineDetails) -> bool {
-    machine.node_name.is_some() || turn.index().knows_node_of(&target.key, machine.provider_id.as_ref())
-}
-
-/// Lowers the size by Machines that were deleted or marked, as far as the minimum lets it.
-pub(super) async fn lower_by(turn: &Turn, removed: &[Target]) -> Result<(), ScaleError> {
-    let ScaleView { version, bounds, .. } = match turn.view() {
-        Ok(view) => view,
-        Err(why) => return Err(not_lowered(turn, removed, why).await),
-    };
-    read::until_seen(turn, removed).await;
-    let names: Vec<ArcStr> = removed.iter().map(|target| target.key.name.clone()).collect();
-    let by = as_i32(removed.len());
-    let error = match Resize::after(turn, &names).write(version, Aim::Lower { by, min: bounds.min }).await {
-        Ok(written) => match by - written.map_or(0, |Written { from, to, .. }| from - to) {
-            0 => return Ok(()),
-            spared => refusal::below_min(&turn.id, spared, bounds.min),
-        },
-        Err(error) => error,
-    };
-    Err(not_lowered(turn, removed, error).await)
-}
-
-/// Returns the error of a request for which the size couldn't be lowered. Marks are taken back; a Machine that was
-/// deleted is replaced.
-async fn not_lowered(turn: &Turn, removed: &[Target], error: ScaleError) -> ScaleError {
-    if mark::annotates_instead(turn) {
-        mark::unmark(turn, removed).await;
-        error
-    } else {
-        refusal::will_be_replaced(removed.len(), &error)
-    }
 }

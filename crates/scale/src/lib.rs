@@ -13,15 +13,14 @@ mod events;
 #[doc(hidden)]
 pub mod fake;
 mod history;
-mod mark;
-mod metrics;
-
 mod limited_log;
+mod metrics;
 mod queue;
 mod read;
 mod read_only;
 mod refusal;
 mod remembered;
+mod removal;
 mod replace;
 mod report;
 mod request;
@@ -58,8 +57,8 @@ pub use self::{
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
-    queue::NodeName,
     remembered::MemoryKeeper,
+    request::NamedNode,
     tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;
@@ -191,7 +190,7 @@ impl Scale {
     /// # Errors
     /// A Node that isn't of this group, a size below min, or the API server's refusal. The error says if Machines were
     /// deleted although the size couldn't be lowered.
-    pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
+    pub async fn delete(&self, id: GroupId, nodes: Vec<NamedNode>) -> Result<(), ScaleError> {
         if self.is_read_only() {
             return self.read_only_command(id).delete(&nodes);
         }
@@ -253,7 +252,7 @@ impl Scale {
         // A shutdown, or the end of one of many Clusters, waits for running commands, and not for later ones.
         if self.shared.tasks.is_closed() {
             self.shared.api.tenancy().check().map_err(|error| refusal::failed(&id, &error))?;
-            return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
+            return Err(refusal::shutting_down(&id));
         }
         let ((sender, receiver), waiting) = (oneshot::channel(), Arc::new(()));
         let caller = Caller::new(command, self.client.clone(), sender, &waiting);
@@ -261,10 +260,6 @@ impl Scale {
         let result = receiver.await;
         // Until the result is there, the command sees by it that the caller waits.
         drop(waiting);
-        result.unwrap_or_else(|_| {
-            Err(ScaleError::Unavailable(
-                "the command ended without a result; read the group's size and try again".to_owned(),
-            ))
-        })
+        result.unwrap_or_else(|_| Err(refusal::without_result()))
     }
 }

@@ -21,27 +21,11 @@ use tokio::{
 use super::{
     delete,
     error::{ScaleError, code_name},
-    refusal, resize,
+    refusal,
+    request::NamedNode,
+    resize,
     turn::{Shared, Turn},
 };
-
-/// A Node as the caller names it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NodeName {
-    /// Its name, or the instance id of one that has no Node.
-    pub name: String,
-    /// Its providerID, or the instance id of one that has no Node.
-    pub provider_id: String,
-    /// Its annotations.
-    pub annotations: HashMap<String, String>,
-}
-
-impl NodeName {
-    /// Returns the text that identifies it: its providerID, or its name if it has none.
-    pub(super) fn text(&self) -> &str {
-        if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
-    }
-}
 
 /// The caller that waits for a command's result.
 pub(super) struct Caller {
@@ -85,7 +69,7 @@ impl Caller {
 
 /// A delete that waits for its turn.
 pub(super) struct Delete {
-    pub(super) nodes: Vec<NodeName>,
+    pub(super) nodes: Vec<NamedNode>,
     pub(super) caller: Caller,
 }
 
@@ -153,9 +137,8 @@ pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
 
 /// Takes turns until none is left.
 async fn run(mut guard: Guard) {
-    let turn = Turn::new(Arc::clone(&guard.shared), guard.id.clone());
-    while let Some(command) = turn.shared.lanes.next(&turn.id) {
-        turn.begin_turn();
+    while let Some(command) = guard.shared.lanes.next(&guard.id) {
+        let turn = Turn::new(Arc::clone(&guard.shared), guard.id.clone());
         match command {
             Command::Increase(delta, caller) => {
                 let result = in_turn(&turn, &caller, Box::pin(resize::increase(&turn, delta, &caller))).await;
@@ -169,7 +152,7 @@ async fn run(mut guard: Guard) {
                 let deletes = gather(&turn, first).await;
                 let span = turn.api().traces().work("delete", deletes.iter().map(|delete| &delete.caller.trace));
                 span.set("group", turn.id.to_string());
-                Box::pin(delete::delete(&turn, deletes)).with_context(span.context()).await;
+                Box::pin(delete::run_batch(&turn, deletes)).with_context(span.context()).await;
                 span.close();
             }
         }

@@ -1,21 +1,16 @@
 //! Reads a group's Machines, for what the watches can't answer.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 use rules::capi::{ScalableKind, Uid};
-use rules::{GroupId, call_error::CallError};
-use tokio::time::{sleep, timeout};
+use rules::{call_error::CallError, group_version::NotScalable};
 
-use super::{request::Target, turn::Turn};
+use super::{error::ScaleError, refusal, request::Target, turn::Turn};
 
 /// The time for which a Machine that is being deleted counts as one, whether it has a Node or not: another replica of
 /// this program may have deleted it, and be about to lower the size for it. No command takes longer.
 const MAY_BE_LOWERED_FOR: SignedDuration = SignedDuration::from_secs(60);
-/// The maximum time that is waited for Cluster API to see that Machines are being deleted. It may be down.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
-/// The pause before the watch is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The Machines of a group, as one list from the API server shows them.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +39,12 @@ impl GroupMachines {
 }
 
 /// Lists all Machines of the group, as the API server has them now.
-pub(super) async fn machines(turn: &Turn) -> Result<GroupMachines, CallError> {
+pub(super) async fn machines(turn: &Turn) -> Result<GroupMachines, ScaleError> {
     let mut attempts = turn.attempts();
     let listed = loop {
         match turn.api().list_machines(&turn.id, &turn.index().owners(&turn.id)).await {
             Err(error) if attempts.again(&error).await => {}
-            listed => break listed?,
+            listed => break listed.map_err(|error| refusal::failed(&turn.id, &error))?,
         }
     };
     let (index, id) = (turn.index(), &turn.id);
@@ -66,16 +61,13 @@ pub(super) async fn machines(turn: &Turn) -> Result<GroupMachines, CallError> {
         .map(|machine| machine.uid())
         .collect();
     let instances = match id.kind {
-        ScalableKind::MachinePool => Some(instances(turn, id)?.max(holding.len())),
+        ScalableKind::MachinePool => {
+            let listed = index.pool_instances(id).ok_or_else(|| refusal::not_scalable(id, &NotScalable::Unknown))?;
+            Some(listed.max(holding.len()))
+        }
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => None,
     };
     Ok(GroupMachines { all, holding, instances })
-}
-
-fn instances(turn: &Turn, id: &GroupId) -> Result<usize, CallError> {
-    let view = turn.index().scale_view(id);
-    let view = view.map_err(|_| CallError::MaybeDone(format!("{id} can't be counted: it isn't a group now"), None))?;
-    Ok(usize::try_from(view.machines).unwrap_or_default())
 }
 
 /// Returns those of these Machines that the API server has and that aren't being deleted, in their present version. One
@@ -90,23 +82,4 @@ pub(super) async fn still_there(turn: &Turn, targets: &[Target]) -> Result<Vec<T
         }));
     }
     Ok(there)
-}
-
-/// Waits until Cluster API has seen that Machines are being deleted, or they are gone. A MachineSet controller that sees
-/// the smaller size of a MachineSet before the deletion of its Machine takes another one (seen with Cluster API 1.14);
-/// the size of a MachineDeployment takes one hop more. The Machine controller of the same process writes the phase from
-/// the same cache.
-pub(super) async fn until_seen(turn: &Turn, deleted: &[Target]) {
-    if turn.id.kind != ScalableKind::MachineSet || !turn.api().counts_deleting() {
-        return;
-    }
-    let is_seen = || deleted.iter().all(|target| turn.index().shows_deletion_of(&target.key, &target.uid));
-    let looked = async {
-        while !is_seen() {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    if timeout(SEEN_WITHIN, looked).await.is_err() {
-        tracing::debug!(group = %turn.id, "Cluster API hasn't shown for {SEEN_WITHIN:?} that it sees the deletion");
-    }
 }

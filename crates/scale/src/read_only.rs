@@ -1,8 +1,8 @@
 //! Commands of a server that may not write: it decides as far as the index allows, logs and counts the decision, and
-//! must write nothing. All commands are refused. If an increase or a delete succeeded, Cluster Autoscaler would wait
-//! for Nodes that never come, in every loop, whereas an error backs the group off. After a successful decrease of the
-//! target size, it would consider the size corrected, and silently skip the rest of every loop for all groups; an error
-//! ends the loop as well, and says why.
+//! must write nothing. A command that would change something is refused. If an increase or a delete succeeded, Cluster
+//! Autoscaler would wait for Nodes that never come, in every loop, whereas an error backs the group off. After a
+//! successful decrease of the target size, it would consider the size corrected, and silently skip the rest of every loop
+//! for all groups; an error ends the loop as well, and says why.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use rules::{GroupId, group_version::NotScalable, size};
 
 use super::{
     error::ScaleError,
-    queue::NodeName,
-    refusal, request,
+    refusal,
+    request::{self, NamedNode},
     turn::{Shared, Turn},
 };
 
@@ -44,19 +44,14 @@ impl ReadOnlyCommand {
     pub(super) fn decrease(self, delta: i32) -> Result<(), ScaleError> {
         self.decide_only("decrease", |turn| {
             let refused = |error| refusal::size(&turn.id, &error);
-            size::decrease(0, delta, 0, 0).map_err(refused)?;
-            let unchanged = |why: &str| {
-                ScaleError::ReadOnly(format!(
-                    "{}: the size would be left as it is: {why}; this server is started with --read-only and changes none",
-                    turn.id
-                ))
-            };
+            size::check_decrease(delta).map_err(refused)?;
+            let unchanged = |why: &str| refusal::would_be_left(&turn.id, why);
             if let Err(NotScalable::Excluded(why)) = turn.index().scale_view(&turn.id) {
                 return Err(unchanged(&why.to_string()));
             }
             let view = turn.view()?;
             let from = view.version.replicas;
-            let least = if view.rollout.is_some() { from } else { view.machines_with_node };
+            let least = if view.is_rolling_out() { from } else { view.machines_with_node };
             match size::decrease(from, delta, least, view.bounds.min).map_err(refused)? {
                 to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
                 to => Ok(PlannedWrite { from, to, machines: Vec::new() }),
@@ -64,14 +59,14 @@ impl ReadOnlyCommand {
         })
     }
 
-    pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
+    pub(super) fn delete(self, nodes: &[NamedNode]) -> Result<(), ScaleError> {
         self.decide_only("delete", |turn| {
             let view = turn.view()?;
             let named = request::request_of(turn, nodes)?;
             let machines: Vec<_> = named.machines.iter().map(|target| target.key.name.to_string()).collect();
             let count = machines.len() + named.replicas + named.instances;
-            if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
-                return Err(ScaleError::FailedPrecondition(refusal::rolling_out(&turn.id, rollout)));
+            if count > 0 {
+                request::check_rollout(&turn.id, &view, &named.machines, named.replicas)?;
             }
             let from = view.version.replicas;
             let to = size::delete(from, count, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
@@ -92,12 +87,7 @@ impl ReadOnlyCommand {
             }
             let machines = machines.join(",");
             turn.report_planned(name, (from, to), &machines);
-            let what = if machines.is_empty() { String::new() } else { format!(", for Machines {machines}") };
-            Err(ScaleError::ReadOnly(format!(
-                "{}: would be scaled from {from} to {to}{what}; nothing was changed, since this server is started with \
-                 --read-only",
-                turn.id
-            )))
+            Err(refusal::would_be_scaled(&turn.id, (from, to), &machines))
         });
         turn.report_read_only(name, self.client.as_ref(), &result);
         result

@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use rules::{GroupId, SizeError, call_error::CallError, group_version::NotScalable, rollout::Ongoing};
+use rules::{GroupId, SizeError, call_error::CallError, group_version::NotScalable, rollout::Ongoing, text::shortened};
 
-use super::{error::ScaleError, queue::MOST_WAITING};
+use super::{error::ScaleError, queue::MOST_WAITING, request::LONGEST_ID};
 
 pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
     match why {
@@ -176,14 +176,56 @@ pub(super) fn provider_would_choose(id: &GroupId) -> ScaleError {
     ))
 }
 
-/// Returns the reason why nothing is removed from a group that is rolling out: a smaller size is spread over its
-/// MachineSets and may remove another Machine than the named one.
-pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {
-    format!(
+/// Returns the error of a delete while the group is rolling out: a smaller size is spread over its MachineSets and may
+/// remove another Machine than the named one.
+pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
         "{id} is {}, since {}; a smaller size could take another Machine than the named one, so nothing was changed: ask \
          again when it is done; if it never ends, set its annotation {SCALE_DOWN_WHILE_ROLLING_OUT} to \"true\"",
         rollout.cause, rollout.since
-    )
+    ))
+}
+
+/// Returns the error of a Node of another group.
+pub(super) fn of_another_group(id: &GroupId, node: &str, other: &GroupId) -> ScaleError {
+    let node = shortened(node, LONGEST_ID);
+    ScaleError::InvalidArgument(format!("Node {node} belongs to node group {other}, not to {id}; nothing was changed"))
+}
+
+/// Returns the error of a Node that leads to no Machine.
+pub(super) fn unknown_node(id: &GroupId, node: &str) -> ScaleError {
+    let node = shortened(node, LONGEST_ID);
+    ScaleError::NotFound(format!(
+        "Node {node} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
+         nothing was changed"
+    ))
+}
+
+/// Returns the answer of a server that may not write to a command that would change the size. `machines` are the names
+/// of the Machines that it would remove.
+pub(super) fn would_be_scaled(id: &GroupId, (from, to): (i32, i32), machines: &str) -> ScaleError {
+    let what = if machines.is_empty() { String::new() } else { format!(", for Machines {machines}") };
+    ScaleError::ReadOnly(format!(
+        "{id}: would be scaled from {from} to {to}{what}; nothing was changed, since this server is started with --read-only"
+    ))
+}
+
+/// Returns the answer of a server that may not write to a decrease that would change nothing.
+pub(super) fn would_be_left(id: &GroupId, why: &str) -> ScaleError {
+    ScaleError::ReadOnly(format!(
+        "{id}: the size would be left as it is: {why}; this server is started with --read-only and changes none"
+    ))
+}
+
+/// Returns the error of a command after the server has begun to shut down.
+pub(super) fn shutting_down(id: &GroupId) -> ScaleError {
+    ScaleError::Unavailable(format!("{id}: this server is shutting down; try again"))
+}
+
+/// Returns the error of a command whose task ended without a result.
+pub(super) fn without_result() -> ScaleError {
+    let text = "the command ended without a result; read the group's size and try again";
+    ScaleError::Unavailable(text.to_owned())
 }
 
 /// Returns the error of a size that the API server keeps rejecting, although the group is unchanged.

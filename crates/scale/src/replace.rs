@@ -10,10 +10,10 @@ use rules::{
 
 use super::{
     AtMinSize,
-    delete::{Fate, delete_one},
     error::ScaleError,
     events::EventContent,
     refusal,
+    removal::{self, Fate},
     request::{Request, Target},
     turn::Turn,
 };
@@ -38,7 +38,7 @@ pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) ->
     };
     // Only a MachineHealthCheck may decide that a Machine with a Node is dead.
     let is_allowed = turn.shared.options.at_min_size == AtMinSize::Replace;
-    if !is_allowed || named.iter().any(|member| member.has_node()) {
+    if !is_allowed || named.iter().any(|member| member.has_joined()) {
         return Err(refused());
     }
     let siblings = instance::siblings(members.iter().map(Member::view));
@@ -47,22 +47,16 @@ pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) ->
         Replacement::Wait(until) => return Err(refusal::not_replaced_yet(&refused(), until)),
     };
     let (target, next) = (Target::of(first, true), replaced.next());
-    match delete_one(turn, &target, false).await {
-        fate @ (Fate::Removed | Fate::MaybeRemoved) => {
+    let fate = removal::delete_one(turn, &target, false).await;
+    removal::record(turn, &target, &fate);
+    match fate {
+        Fate::Removed | Fate::MaybeRemoved => {
             index.set_replaced(id, replaced);
-            if matches!(fate, Fate::Removed) {
-                turn.shared.accepted_deletions.deleted(id, &target.uid);
-            }
             report(turn, &members, first);
         }
         Fate::Lowered | Fate::NotLowered(_) | Fate::RemovedByOthers => {}
         Fate::HasJoined => return Err(refused()),
-        Fate::Stays(error) => {
-            if error.was_sent() {
-                index.record_failed_delete(&target.key, &target.uid);
-            }
-            return Err(refusal::failed(id, &error));
-        }
+        Fate::Stays(error) => return Err(refusal::failed(id, &error)),
     }
     match named.len() - 1 {
         0 => Ok(()),

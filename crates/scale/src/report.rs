@@ -1,4 +1,4 @@
-//! Reports to the log, the metrics, the index, the history, Events and callers. They decide nothing.
+//! Reports to the log, the metrics, the history, Events and callers, and of written sizes to the index.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -49,8 +49,8 @@ impl Turn {
             Err(NotScalable::Unknown) => {}
             Ok(ScaleView { version, rollout, .. }) => {
                 let cause = rollout.as_ref().map(|rollout| rollout.cause.to_string());
-                let (size, cause) = (version.replicas, cause.unwrap_or_default());
-                tracing::info!(group = %self.id, size, "target size is left as it is: the group is {cause}");
+                let cause = cause.unwrap_or_else(|| "rolling out with the strategy OnDelete".to_owned());
+                tracing::info!(group = %self.id, size = version.replicas, "target size is left as it is: the group is {cause}");
             }
         }
     }
@@ -88,7 +88,7 @@ impl Turn {
     ) {
         if let Err(error) = result {
             if !matches!(error, ScaleError::ReadOnly(_)) {
-                let code = error.code();
+                let code = code_name(error.grpc_code());
                 let kind = Kind { group: self.index().uid(&self.id).map(|_| self.id.clone()), command, code };
                 let (text, client) = (error.to_string(), client.map(ArcStr::as_str));
                 let text = shortened(&text, LONGEST_TEXT);

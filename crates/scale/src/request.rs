@@ -1,20 +1,42 @@
 //! What a delete names: the Machines, replicas and instances of a MachinePool behind its Nodes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arcstr::ArcStr;
 use rules::{
-    NodeClaim,
+    GroupId, NodeClaim,
     capi::{Machine, ObjectKey, ScalableKind, Uid},
     text::shortened,
 };
 use shared_informer::ResourceVersion;
 
-use super::{MachinePoolDeletes, error::ScaleError, queue::NodeName, refusal, turn::Turn};
-use index::{NodeQuery, Resolved};
+use super::{MachinePoolDeletes, error::ScaleError, refusal, turn::Turn};
+use index::{NodeQuery, Resolved, ScaleView};
 
 /// The maximum length of a Node's id in an answer, in characters.
-const LONGEST_ID: usize = 300;
+pub(super) const LONGEST_ID: usize = 300;
+
+/// A Node as the caller names it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NamedNode {
+    /// Its name, or the instance id of one that has no Node.
+    pub name: String,
+    /// Its providerID, or the instance id of one that has no Node.
+    pub provider_id: String,
+    /// Its annotations.
+    pub annotations: HashMap<String, String>,
+}
+
+impl NamedNode {
+    fn query(&self) -> NodeQuery<'_> {
+        NodeQuery { name: &self.name, provider_id: &self.provider_id, annotations: &self.annotations }
+    }
+
+    /// Returns the text that identifies it: its providerID, or its name if it has none.
+    pub(super) fn text(&self) -> &str {
+        if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
+    }
+}
 
 /// A Machine that is to go.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,7 +83,7 @@ impl Request {
 }
 
 /// Resolves each Node of a delete to what it stands for.
-pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, ScaleError> {
+pub(super) fn request_of(turn: &Turn, nodes: &[NamedNode]) -> Result<Request, ScaleError> {
     let (index, accepted, id) = (turn.index(), &turn.shared.accepted_deletions, &turn.id);
     // One that is named twice counts once.
     let mut machines = BTreeMap::new();
@@ -70,15 +92,14 @@ pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, Sca
         accepted.forget_returned(index, id);
     }
     for node in nodes {
-        let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
         let text = node.text();
         let claim = NodeClaim::of(text, |key| node.annotations.get(key).map(String::as_str));
-        match index.resolve(query) {
+        match index.resolve(node.query()) {
             Resolved::Machine(machine, Some(group)) if group == *id => {
                 if machine.deleting || accepted.has_deleted(id, &machine.meta.uid) {
                     continue;
                 }
-                if claim.is_wrong(machine.node_name.is_some(), index.shows_node_of(&machine)) {
+                if claim.is_wrong(machine.node_name.is_some(), index.has_live_node(&machine)) {
                     return Err(refusal::has_joined(id, &machine.meta.key.name));
                 }
                 let never_joined = claim == NodeClaim::NeverJoined;
@@ -91,7 +112,7 @@ pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, Sca
                 if accepted.has(id, text) {
                     continue;
                 }
-                if claim.is_wrong(false, index.shows_node_of_instance(id, &node.provider_id)) {
+                if claim.is_wrong(false, index.has_live_node_of_instance(id, &node.provider_id)) {
                     return Err(refusal::instance_has_joined(id, &shortened(text, LONGEST_ID)));
                 }
                 if !index.members(id).is_empty() {
@@ -106,19 +127,12 @@ pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, Sca
                 instances.insert(text.to_owned());
             }
             Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
-                return Err(ScaleError::InvalidArgument(format!(
-                    "Node {} belongs to node group {other}, not to {id}; nothing was changed",
-                    shortened(text, LONGEST_ID)
-                )));
+                return Err(refusal::of_another_group(id, text, &other));
             }
             // It has been deleted since.
             Resolved::Unknown if accepted.has(id, text) => {}
             Resolved::Machine(_, None) | Resolved::Unknown => {
-                return Err(ScaleError::NotFound(format!(
-                    "Node {} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
-                     nothing was changed",
-                    shortened(text, LONGEST_ID)
-                )));
+                return Err(refusal::unknown_node(id, text));
             }
         }
     }
@@ -129,4 +143,23 @@ pub(super) fn request_of(turn: &Turn, nodes: &[NodeName]) -> Result<Request, Sca
         given_up,
         instances: instances.len(),
     })
+}
+
+/// Refuses to remove these Machines and replicas without a Machine while the group is rolling out, unless it permits that
+/// and the smaller size would take just these.
+pub(super) fn check_rollout(
+    id: &GroupId,
+    view: &ScaleView,
+    machines: &[Target],
+    replicas: usize,
+) -> Result<(), ScaleError> {
+    if let Some(rollout) = &view.rollout {
+        return Err(refusal::rolling_out(id, rollout));
+    }
+    match &view.shrinks_first {
+        Some(oldest) if replicas > 0 || machines.iter().any(|machine| machine.owner.as_ref() != Some(oldest)) => {
+            Err(refusal::not_the_oldest(id, oldest))
+        }
+        Some(_) | None => Ok(()),
+    }
 }

@@ -13,14 +13,14 @@ use tokio::time::Instant;
 use super::{
     accepted::DeletionTarget,
     api::SizeCall,
-    delete::{self, Fate, TryAgain},
     error::ScaleError,
     metrics::Write,
     queue::Caller,
     read, refusal,
+    removal::{self, Fate},
     report::SizeWritten,
     request::Target,
-    size_write::{Aim, Resize, Written, as_i32},
+    size_write::{Aim, SizeWrite, TryAgain, Written, as_i32, dry_run_size},
     turn::Turn,
 };
 use index::{Hold, Member};
@@ -36,7 +36,7 @@ pub(super) async fn increase(turn: &Turn, delta: i32, caller: &Caller) -> Result
         return Err(refusal::put_back(&turn.id, &manager));
     }
     let (aim, began) = (Aim::Raise { delta, bounds: view.bounds }, Instant::now());
-    let written = Resize::new(turn, Some(caller)).write(view.version, aim).await?;
+    let written = SizeWrite::new(turn, Some(caller)).write(view.version, aim).await?;
     turn.shared.accepted_deletions.forget_replicas(&turn.id);
     if let Some(Written { from, version: Some(version), .. }) = written
         && caller.is_gone()
@@ -76,11 +76,11 @@ async fn undo_increase(turn: &Turn, from: i32, written: &GroupVersion, began: In
 pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     let id = &turn.id;
     // A wrong delta is refused whatever the state of the group.
-    size::decrease(0, delta, 0, 0).map_err(|error| refusal::size(id, &error))?;
+    size::check_decrease(delta).map_err(|error| refusal::size(id, &error))?;
     let scalable = turn.index().scale_view(id);
     let is_left = match &scalable {
         Err(NotScalable::Excluded(_)) => true,
-        Ok(view) => view.rollout.is_some() || view.shrinks_first.is_some(),
+        Ok(view) => view.is_rolling_out(),
         Err(NotScalable::Unknown) => false,
     };
     if is_left {
@@ -88,14 +88,14 @@ pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result
         return Ok(());
     }
     let view = scalable.map_err(|why| refusal::not_scalable(id, &why))?;
-    let mut waiting: Vec<_> = turn.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
-    waiting.retain(|it| !it.has_node() && !turn.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
-    waiting.sort_by_key(|it| !failure::has_failed(&it.machine));
+    let mut never_joined: Vec<_> = turn.index().members(id).into_iter().filter(|it| !it.machine.deleting).collect();
+    never_joined.retain(|it| !it.has_joined() && !turn.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
+    never_joined.sort_by_key(|it| !failure::has_failed(&it.machine));
     let with_node = view.machines_with_node;
     let target = size::decrease(view.version.replicas, delta, with_node, view.bounds.min);
     let target = target.map_err(|error| refusal::size(id, &error))?;
     let fewer = view.version.replicas - target;
-    let machines = (as_i32(waiting.len()) - (target - with_node).max(0)).clamp(0, fewer);
+    let machines = (as_i32(never_joined.len()) - (target - with_node).max(0)).clamp(0, fewer);
     let others = usize::try_from(fewer - machines).unwrap_or_default();
     if caller.is_gone() {
         return Err(refusal::abandoned(id));
@@ -103,30 +103,32 @@ pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result
     if others > 0 {
         let (leaving, min) = (&HashSet::new(), view.bounds.min.max(with_node));
         let aim = Aim::LowerByMissing { replicas: others, instances: 0, leaving, listed: None, min };
-        Resize::new(turn, Some(caller)).write(view.version, aim).await?;
+        SizeWrite::new(turn, Some(caller)).write(view.version, aim).await?;
     }
-    waiting.truncate(usize::try_from(machines).unwrap_or_default());
-    if waiting.is_empty() {
+    never_joined.truncate(usize::try_from(machines).unwrap_or_default());
+    if never_joined.is_empty() {
         return Ok(());
     }
-    delete_never_joined(turn, &waiting, caller).await.map_err(|error| if others > 0 { error.of_part() } else { error })
+    delete_never_joined(turn, &never_joined, caller)
+        .await
+        .map_err(|error| if others > 0 { error.of_part() } else { error })
 }
 
 /// Deletes Machines that never joined, and lowers the size by them.
-async fn delete_never_joined(turn: &Turn, waiting: &[Member], caller: &Caller) -> Result<(), ScaleError> {
+async fn delete_never_joined(turn: &Turn, never_joined: &[Member], caller: &Caller) -> Result<(), ScaleError> {
     let (id, version) = (&turn.id, turn.view()?.version);
-    let targets: Vec<_> = waiting.iter().map(|member| Target::of(&member.machine, true)).collect();
-    match delete::dry_run_size(turn, &version, version.replicas - as_i32(targets.len())).await {
+    let targets: Vec<_> = never_joined.iter().map(|member| Target::of(&member.machine, true)).collect();
+    match dry_run_size(turn, &version, version.replicas - as_i32(targets.len())).await {
         Ok(()) => {}
         Err(TryAgain::Anew) => return Err(refusal::changed(id)),
         Err(TryAgain::No(error)) => return Err(error),
     }
-    // From here on the command runs to its end without its caller.
+    // From here on the command goes on without its caller, but a DELETE that failed isn't tried again without one.
     if caller.is_gone() {
         return Err(refusal::abandoned(id));
     }
     let mut fates = Vec::new();
-    delete::remove(turn, targets, &mut fates).await;
+    removal::remove(turn, targets, &mut fates).await;
     let (mut removed, mut failed) = (Vec::new(), None);
     for (target, fate) in fates {
         // Cluster Autoscaler may still ask about a Machine whose instance it knows.
@@ -144,7 +146,7 @@ async fn delete_never_joined(turn: &Turn, waiting: &[Member], caller: &Caller) -
         }
     }
     if !removed.is_empty() {
-        delete::lower_by(turn, &removed).await?;
+        removal::lower_by(turn, &removed).await?;
     }
     failed.map_or(Ok(()), Err)
 }

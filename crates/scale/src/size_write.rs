@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use arcstr::ArcStr;
+use index::Hold;
 use rules::{
     Bounds,
     call_error::CallError,
@@ -47,7 +48,8 @@ pub(super) enum Aim<'a> {
 }
 
 impl Aim<'_> {
-    async fn of(&mut self, turn: &Turn, seen: &GroupVersion) -> Result<i32, ScaleError> {
+    /// Returns the size that this version of the group is to get.
+    async fn size_for(&mut self, turn: &Turn, seen: &GroupVersion) -> Result<i32, ScaleError> {
         let now = seen.replicas;
         match self {
             Self::Raise { delta, bounds } => {
@@ -60,8 +62,7 @@ impl Aim<'_> {
                     _ if *replicas == 0 => 0,
                     Some(machines) => machines.placeholders(now - instances, |uid| leaving.contains(uid)),
                     None => {
-                        let machines = read::machines(turn).await;
-                        let machines = machines.map_err(|error| refusal::failed(&turn.id, &error))?;
+                        let machines = read::machines(turn).await?;
                         machines.placeholders(now - instances, |uid| leaving.contains(uid))
                     }
                 };
@@ -85,7 +86,7 @@ pub(super) struct Written {
 }
 
 /// A size that is being written.
-pub(super) struct Resize<'a> {
+pub(super) struct SizeWrite<'a> {
     turn: &'a Turn,
     attempts: Attempts,
     writer: SizeWriter,
@@ -127,7 +128,7 @@ fn what_became_of(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: Si
     }
 }
 
-impl<'a> Resize<'a> {
+impl<'a> SizeWrite<'a> {
     /// Prepares a write for a caller, whose leaving ends it before the first write.
     pub(super) fn new(turn: &'a Turn, caller: Option<&'a Caller>) -> Self {
         let (attempts, writer) = (turn.attempts(), SizeWriter::draw());
@@ -148,7 +149,7 @@ impl<'a> Resize<'a> {
         let (turn, id) = (self.turn, &self.turn.id);
         loop {
             let from = version.replicas;
-            let to = aim.of(turn, &version).await.map_err(|why| self.unless_written(why))?;
+            let to = aim.size_for(turn, &version).await.map_err(|why| self.unless_written(why))?;
             if to == from {
                 tracing::info!(group = %id, size = from, "size is left as it is");
                 return Ok(None);
@@ -238,6 +239,52 @@ impl<'a> Resize<'a> {
         match self.unanswered {
             Some((from, to)) => refusal::size_unread(&why, from, to),
             None => why,
+        }
+    }
+}
+
+/// A size that can't be written as decided.
+pub(super) enum TryAgain {
+    /// The group has another size by now: decide again.
+    Anew,
+    /// It can't be written.
+    No(ScaleError),
+}
+
+/// Tries a size without writing it, before something is done that can't be undone: rights, policies and webhooks judge
+/// a dry run, and a size that somebody else has written meanwhile fails its test.
+pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> Result<(), TryAgain> {
+    let id = &turn.id;
+    let (mut attempts, writer) = (turn.attempts(), SizeWriter::draw());
+    loop {
+        let call = turn.api().write_size(id, seen, to, &writer, SizeCall::DryRun);
+        let error = match turn.write(Write::DryRun, call).await {
+            Ok(_) => return Ok(()),
+            // A webhook without support for dry runs can't be asked.
+            Err(CallError::Refused(why)) if why.contains("does not support dry run") => return Ok(()),
+            Err(error) => error,
+        };
+        if matches!(error, CallError::Refused(_) | CallError::Forbidden(_)) {
+            turn.index().hold(id, Some(Hold::DeletesRefused(error.to_string())));
+            return Err(TryAgain::No(refusal::failed(id, &error)));
+        }
+        if !attempts.again(&error).await {
+            return Err(TryAgain::No(refusal::failed(id, &error)));
+        }
+        if error.is_not_now() || matches!(error, CallError::MaybeDone(..)) {
+            continue;
+        }
+        match turn.api().read_group(id).await {
+            Ok(now) if now.version.replicas == seen.replicas && now.version.uid == seen.uid => {
+                if attempts.made() > 2 {
+                    return Err(TryAgain::No(refusal::rejected(id, to, &error)));
+                }
+            }
+            Ok(now) => {
+                turn.index().set_known_version(&turn.id, now.version.clone());
+                return Err(TryAgain::Anew);
+            }
+            Err(error) => return Err(TryAgain::No(refusal::failed(id, &error))),
         }
     }
 }

@@ -31,7 +31,7 @@ use super::{
     retry::Attempts,
 };
 
-/// A turn of one group: its commands, or an observation.
+/// One turn of a group: a command, a batch of deletes, or an observation.
 pub(super) struct Turn {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
@@ -83,7 +83,8 @@ impl Turn {
         Attempts::persistent(self.shared.metrics.retries())
     }
 
-    /// Makes a call that writes, unless the Cluster may not be written any more, or nobody waits for this turn.
+    /// Makes a call that writes, unless the Cluster may not be written any more. One of many Clusters isn't written either
+    /// once nobody waits for this turn: the slot may have been long in coming.
     pub(super) async fn write<T>(
         &self,
         write: Write,
@@ -117,8 +118,7 @@ impl Turn {
         result
     }
 
-    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The slot
-    /// of a write may be long in coming for one of many Clusters.
+    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them.
     pub(super) fn is_abandoned(&self) -> bool {
         self.has_no_caller()
             && !self.has_written.load(Ordering::Relaxed)
@@ -129,15 +129,6 @@ impl Turn {
     pub(super) fn has_no_caller(&self) -> bool {
         let callers = self.callers.lock();
         !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0)
-    }
-
-    /// Resets the state of the previous turn.
-    pub(super) fn begin_turn(&self) {
-        self.resized.lock().take();
-        self.clients.lock().clear();
-        self.callers.lock().clear();
-        self.has_written.store(false, Ordering::Relaxed);
-        self.may_have_written.store(false, Ordering::Relaxed);
     }
 
     /// Records the callers whose commands this turn carries out.

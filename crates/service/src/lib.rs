@@ -36,7 +36,7 @@ use self::{
 };
 use crate::listen::{Client, Connection};
 use proto::cloud_provider_server::CloudProvider;
-use scale::{NodeName, Scale, ScaleError, code_name};
+use scale::{NamedNode, Scale, ScaleError, code_name};
 
 /// The access that a call needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -187,7 +187,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        self.read(Rpc::NodeGroups, request, |session, _, caller| session.groups_now(caller)).await
+        self.read(Rpc::NodeGroups, request, |session, _, caller| session.groups(caller)).await
     }
 
     async fn node_group_for_node(
@@ -195,7 +195,7 @@ impl CloudProvider for Service {
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
         self.read(Rpc::NodeGroupForNode, request, |session, message, caller| {
-            Ok(session.group_for_node_now(message.node.as_ref(), caller))
+            Ok(session.group_for_node(message.node.as_ref(), caller))
         })
         .await
     }
@@ -204,14 +204,14 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        self.read(Rpc::PricingNodePrice, request, |session, message, _| session.node_price_now(message)).await
+        self.read(Rpc::PricingNodePrice, request, |session, message, _| session.node_price(message)).await
     }
 
     async fn pricing_pod_price(
         &self,
         request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        self.read(Rpc::PricingPodPrice, request, |session, message, _| session.pod_price_now(message)).await
+        self.read(Rpc::PricingPodPrice, request, |session, message, _| session.pod_price(message)).await
     }
 
     async fn gpu_label(
@@ -225,7 +225,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::GetAvailableGpuTypesRequest>,
     ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
-        self.read(Rpc::GetAvailableGpuTypes, request, |session, _, _| Ok(session.gpu_types_now())).await
+        self.read(Rpc::GetAvailableGpuTypes, request, |session, _, _| Ok(session.gpu_types())).await
     }
 
     async fn cleanup(
@@ -249,7 +249,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
-        self.read(Rpc::NodeGroupTargetSize, request, |session, message, _| session.target_size_now(&message.id)).await
+        self.read(Rpc::NodeGroupTargetSize, request, |session, message, _| session.target_size(&message.id)).await
     }
 
     async fn node_group_increase_size(
@@ -267,7 +267,7 @@ impl CloudProvider for Service {
         request: Request<proto::NodeGroupDeleteNodesRequest>,
     ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
         self.write(Rpc::NodeGroupDeleteNodes, request, |scale, id, request| async move {
-            let named = |node: proto::ExternalGrpcNode| NodeName {
+            let named = |node: proto::ExternalGrpcNode| NamedNode {
                 name: node.name,
                 provider_id: node.provider_id,
                 annotations: node.annotations,
@@ -291,22 +291,21 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupNodesRequest>,
     ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
-        self.read(Rpc::NodeGroupNodes, request, |session, message, _| session.instances_now(&message.id)).await
+        self.read(Rpc::NodeGroupNodes, request, |session, message, _| session.instances(&message.id)).await
     }
 
     async fn node_group_template_node_info(
         &self,
         request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
     ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
-        self.read(Rpc::NodeGroupTemplateNodeInfo, request, |session, message, _| session.template_now(&message.id))
-            .await
+        self.read(Rpc::NodeGroupTemplateNodeInfo, request, |session, message, _| session.template(&message.id)).await
     }
 
     async fn node_group_get_options(
         &self,
         request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
-        self.read(Rpc::NodeGroupGetOptions, request, |session, message, _| session.options_now(message)).await
+        self.read(Rpc::NodeGroupGetOptions, request, |session, message, _| session.options(message)).await
     }
 }
 

@@ -16,13 +16,13 @@ use super::{
 use crate::listen::Connection;
 
 impl Session {
-    pub(super) fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
+    pub(super) fn groups(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
         // Cluster Autoscaler takes an error for an empty list, which is right only before anything was pinned.
         self.pin_if_unused(caller)?;
         Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
     }
 
-    pub(super) fn group_for_node_now(
+    pub(super) fn group_for_node(
         &self,
         node: Option<&proto::ExternalGrpcNode>,
         caller: Option<&Connection>,
@@ -43,17 +43,17 @@ impl Session {
         }
     }
 
-    pub(super) fn target_size_now(&self, id: &str) -> Result<proto::NodeGroupTargetSizeResponse, Status> {
+    pub(super) fn target_size(&self, id: &str) -> Result<proto::NodeGroupTargetSizeResponse, Status> {
         let target_size = GroupId::parse(id).and_then(|id| self.index.target_size(&id)).ok_or_else(|| unknown(id))?;
         Ok(proto::NodeGroupTargetSizeResponse { target_size })
     }
 
-    pub(super) fn instances_now(&self, id: &str) -> Result<proto::NodeGroupNodesResponse, Status> {
+    pub(super) fn instances(&self, id: &str) -> Result<proto::NodeGroupNodesResponse, Status> {
         let instances = GroupId::parse(id).and_then(|id| self.index.instances(&id)).ok_or_else(|| unknown(id))?;
         Ok(proto::NodeGroupNodesResponse { instances: instances.into_iter().map(instance_to_wire).collect() })
     }
 
-    pub(super) fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
+    pub(super) fn template(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
         let served = GroupId::parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
         wire::answer(&served).ok_or_else(|| {
             Status::unimplemented(format!(
@@ -63,7 +63,7 @@ impl Session {
         })
     }
 
-    pub(super) fn options_now(
+    pub(super) fn options(
         &self,
         request: &proto::NodeGroupAutoscalingOptionsRequest,
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
@@ -84,7 +84,7 @@ impl Session {
         })
     }
 
-    pub(super) fn node_price_now(
+    pub(super) fn node_price(
         &self,
         request: &proto::PricingNodePriceRequest,
     ) -> Result<proto::PricingNodePriceResponse, Status> {
@@ -97,7 +97,7 @@ impl Session {
         Ok(proto::PricingNodePriceResponse { price: price.per_hour() * pricing::hours(start, end)? })
     }
 
-    pub(super) fn pod_price_now(
+    pub(super) fn pod_price(
         &self,
         request: &proto::PricingPodPriceRequest,
     ) -> Result<proto::PricingPodPriceResponse, Status> {
@@ -109,7 +109,7 @@ impl Session {
         Ok(proto::PricingPodPriceResponse { price: prices.per_hour(&requests) * hours })
     }
 
-    pub(super) fn gpu_types_now(&self) -> proto::GetAvailableGpuTypesResponse {
+    pub(super) fn gpu_types(&self) -> proto::GetAvailableGpuTypesResponse {
         let gpu_types: HashMap<_, _> =
             self.index.gpu_types().into_iter().map(|gpu_type| (gpu_type, Any::default())).collect();
         proto::GetAvailableGpuTypesResponse { gpu_types }

@@ -125,7 +125,7 @@ impl Session {
     pub(super) fn begin_loop(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.call_log.sum_up(Instant::now());
         self.scale.sum_up_refusals();
-        let result = self.refresh_now(caller);
+        let result = self.refresh(caller);
         self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()), caller);
         result
     }
@@ -134,7 +134,7 @@ impl Session {
         (self.check_fresh)().map_err(|why| Status::unavailable(format!("not ready: {why}")))
     }
 
-    pub(super) fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
+    pub(super) fn refresh(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.check_freshness()?;
         if self.may_pin(caller) {
             let _turn = self.pins.turn();

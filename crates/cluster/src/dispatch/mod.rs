@@ -325,7 +325,7 @@ impl<T: CoreObject> Sink<T> for ByCluster {
                 self.changed.send_replace(());
             }
         } else {
-            state.apply(kind, &object.key, tag, change);
+            state.route(kind, &object.key, tag, change);
         }
     }
 
@@ -347,8 +347,8 @@ impl<T: CoreObject> Sink<T> for ByCluster {
 }
 
 impl State {
-    /// Applies the change of an object that isn't a Cluster.
-    fn apply(&mut self, kind: CoreKind, key: &ObjectKey, tag: Tag<'_>, change: Option<Change>) {
+    /// Sends the change of an object that isn't a Cluster to the index of its Cluster, if that is known.
+    fn route(&mut self, kind: CoreKind, key: &ObjectKey, tag: Tag<'_>, change: Option<Change>) {
         let owner = match tag {
             Tag::Owner(kind, name) => {
                 let key = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };

@@ -160,7 +160,7 @@ fn a_node_leads_to_its_machine_by(
         None => assert_eq!(instance(&index), pending),
     }
     let members = index.members(&id(WORKERS));
-    assert_eq!(members[0].has_node(), expected.is_some());
+    assert_eq!(members[0].has_joined(), expected.is_some());
     index.apply_quietly(Change::NodeGone("n".into()));
     assert_eq!(instance(&index), pending, "its Node is gone");
 }

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 pub use self::api::{FakeApi, Fault, status};
 #[cfg(test)]
 pub(crate) use self::api::{Path, answer};
-use crate::{Api, EventRecorder, MayWrite, NodeName, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
+use crate::{Api, EventRecorder, MayWrite, NamedNode, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use connect::discovery::CoreResources;
 use index::{Change, Index, Memory, objects};
 use rules::{
@@ -244,18 +244,18 @@ pub fn group() -> GroupId {
 }
 
 /// Returns the Nodes of the Machines with these names.
-pub fn nodes(names: &[&str]) -> Vec<NodeName> {
-    let node = |name: &&str| NodeName {
+pub fn nodes(names: &[&str]) -> Vec<NamedNode> {
+    let node = |name: &&str| NamedNode {
         name: (*name).to_owned(),
         provider_id: format!("cloud:///{name}"),
-        ..NodeName::default()
+        ..NamedNode::default()
     };
     names.iter().map(node).collect()
 }
 
 /// Returns Nodes of the pool of [`World::pool`] as Cluster Autoscaler names them: with Cluster API's annotations, which
 /// a Node keeps when its instance has gone.
-pub fn nodes_of_pool(names: &[&str]) -> Vec<NodeName> {
+pub fn nodes_of_pool(names: &[&str]) -> Vec<NamedNode> {
     let mut nodes = nodes(names);
     for node in &mut nodes {
         node.annotations = [
@@ -270,8 +270,8 @@ pub fn nodes_of_pool(names: &[&str]) -> Vec<NodeName> {
 }
 
 /// Returns an instance without a Node, as Cluster Autoscaler names it.
-pub fn instance(id: &str) -> Vec<NodeName> {
-    vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]
+pub fn instance(id: &str) -> Vec<NamedNode> {
+    vec![NamedNode { name: id.to_owned(), provider_id: id.to_owned(), ..NamedNode::default() }]
 }
 
 /// The timeout for commands, longer than any takes on a slow machine.

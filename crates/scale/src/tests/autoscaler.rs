@@ -9,7 +9,7 @@ use rules::InstanceState;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, status};
-use crate::{NodeName, ScaleError};
+use crate::{NamedNode, ScaleError};
 use index::NodeQuery;
 
 /// More loops than any of these states needs if each Machine is named alone.
@@ -133,8 +133,8 @@ async fn one_loop(world: &World, state: State) -> Loop {
     did
 }
 
-fn named(ids: &BTreeSet<String>) -> Vec<NodeName> {
-    ids.iter().map(|id| NodeName { name: id.clone(), provider_id: id.clone(), ..NodeName::default() }).collect()
+fn named(ids: &BTreeSet<String>) -> Vec<NamedNode> {
+    ids.iter().map(|id| NamedNode { name: id.clone(), provider_id: id.clone(), ..NamedNode::default() }).collect()
 }
 
 fn count(count: usize) -> i32 {

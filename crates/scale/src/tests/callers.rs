@@ -8,7 +8,7 @@ use super::{
     fake::{Fault, World, group, instance, nodes},
     held, leave,
 };
-use crate::{NodeName, Scale};
+use crate::{NamedNode, Scale};
 
 fn nothing(_: &World) {}
 
@@ -40,7 +40,7 @@ async fn a_command_whose_caller_leaves_writes_nothing_unless_it_has_begun(
     #[case] machines: &[&str],
     #[case] before: fn(&World),
     #[case] call: &'static str,
-    #[case] named: Vec<NodeName>,
+    #[case] named: Vec<NamedNode>,
     #[case] end: i32,
     #[case] deleting: &[&str],
 ) {

@@ -10,7 +10,7 @@ use super::{
     fake::{Fault, LONG, World, group, instance, nodes, nodes_of_pool, status},
     held,
 };
-use crate::{MachinePoolDeletes, NodeName, ScaleError, ScaleOptions};
+use crate::{MachinePoolDeletes, NamedNode, ScaleError, ScaleOptions};
 
 #[tokio::test]
 async fn a_delete_tries_the_size_deletes_and_lowers_without_a_read() {
@@ -90,7 +90,7 @@ async fn a_delete_that_hangs_keeps_no_size_from_the_others() {
 #[case::replicas_that_are_none(instance("replica-MachineDeployment-team-a_workers-0"), "failed_precondition")]
 #[case::a_pending_one_that_has_joined(instance("pending-machine-team-a_a"), "failed_precondition")]
 #[tokio::test]
-async fn a_wrong_delete_writes_nothing(#[case] named: Vec<NodeName>, #[case] code: &str) {
+async fn a_wrong_delete_writes_nothing(#[case] named: Vec<NamedNode>, #[case] code: &str) {
     let world = World::new(2, &["a", "b"]);
     let error = world.scale.delete(group(), named).await.unwrap_err();
     assert_eq!(error.code(), code, "{error}");
@@ -180,7 +180,7 @@ async fn fifty_deletes_at_once_are_fifty_calls_and_one_size() {
 #[case::by_its_provider_id_alone(nodes)]
 #[tokio::test]
 async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing(
-    #[case] named: fn(&[&str]) -> Vec<NodeName>,
+    #[case] named: fn(&[&str]) -> Vec<NamedNode>,
 ) {
     let world = World::new(1, &[]);
     let pool = world.pool(4, &["cloud:///a", "cloud:///b", "cloud:///c", "cloud:///d"]);
@@ -206,7 +206,7 @@ async fn a_node_that_its_machine_pool_does_not_list_lowers_nothing() {
     let world = World::new(1, &[]);
     let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///d"]);
     let unlisted = nodes_of_pool(&["c"]);
-    let without_id = vec![NodeName { provider_id: String::new(), ..nodes_of_pool(&["c"]).remove(0) }];
+    let without_id = vec![NamedNode { provider_id: String::new(), ..nodes_of_pool(&["c"]).remove(0) }];
     let with_another = nodes_of_pool(&["a", "c"]);
     for named in [unlisted, without_id, with_another] {
         let error = world.scale.delete(pool.clone(), named).await.unwrap_err();

@@ -7,7 +7,7 @@ use super::{
     Running,
     fake::{Fault, LONG, World, group, instance, nodes},
 };
-use crate::{NodeName, ScaleError, queue::MOST_WAITING};
+use crate::{NamedNode, ScaleError, queue::MOST_WAITING};
 use testkit::CapturedLog;
 
 /// Builds a world in which a command waits for the answer to its write.
@@ -27,7 +27,7 @@ fn long(text: &str) -> String {
 }
 
 /// Sends a delete, and resets the call at once.
-fn delete_and_reset(world: &World, nodes: Vec<NodeName>) {
+fn delete_and_reset(world: &World, nodes: Vec<NamedNode>) {
     assert_eq!(world.scale.delete(group(), nodes).now_or_never(), None);
 }
 
@@ -39,7 +39,7 @@ async fn commands_whose_calls_were_reset_do_not_pile_up_behind_a_write() {
     }
     assert!(waiting(&world) <= 16, "{} wait", waiting(&world));
     // Of those that take much memory only the last one stays.
-    let annotated = NodeName { annotations: [("a".to_owned(), long("a"))].into(), ..nodes(&["a"])[0].clone() };
+    let annotated = NamedNode { annotations: [("a".to_owned(), long("a"))].into(), ..nodes(&["a"])[0].clone() };
     for large in [vec![annotated], instance(&long("a")), nodes(&["a"; 101])] {
         for _ in 0..10 {
             delete_and_reset(&world, large.clone());
@@ -108,7 +108,7 @@ async fn no_text_of_a_request_is_kept_or_logged_whole() {
     let world = World::new(2, &["a", "b"]);
     for text in [long("a"), long("ä"), long("\u{7}"), format!("replica-MachineDeployment-team-a_workers-{}", long("0"))]
     {
-        for named in [instance(&text), vec![NodeName { name: text.clone(), ..NodeName::default() }]] {
+        for named in [instance(&text), vec![NamedNode { name: text.clone(), ..NamedNode::default() }]] {
             let error = world.scale.delete(group(), named).await.unwrap_err().to_string();
             assert!(error.len() < 8 << 10, "{} bytes", error.len());
         }

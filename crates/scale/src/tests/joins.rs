@@ -10,11 +10,11 @@ use super::{
     Running, begin,
     fake::{Fault, World, group, instance, nodes, status},
 };
-use crate::{NodeName, Scale};
+use crate::{NamedNode, Scale};
 
 const ABCDE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-fn delete(world: &World, nodes: Vec<NodeName>) -> Running {
+fn delete(world: &World, nodes: Vec<NamedNode>) -> Running {
     begin(world, |scale| async move { scale.delete(group(), nodes).await })
 }
 

@@ -8,11 +8,11 @@ use super::{
     fake::{Fault, World, group, instance, nodes, status},
     held,
 };
-use crate::NodeName;
+use crate::NamedNode;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
-fn replicas(numbers: &[u32]) -> Vec<NodeName> {
+fn replicas(numbers: &[u32]) -> Vec<NamedNode> {
     let name = |number| instance(&format!("replica-MachineDeployment-team-a_workers-{number}"));
     numbers.iter().flat_map(name).collect()
 }

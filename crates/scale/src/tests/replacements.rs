@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{AtMinSize, NodeName, ScaleOptions};
+use crate::{AtMinSize, NamedNode, ScaleOptions};
 
 fn failed() -> Value {
     json!({"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no such image"}}})
@@ -16,7 +16,7 @@ fn at_min_size() -> World {
     world
 }
 
-fn named(names: &[&str]) -> Vec<NodeName> {
+fn named(names: &[&str]) -> Vec<NamedNode> {
     names.iter().flat_map(|name| instance(&format!("failed-machine-team-a_{name}"))).collect()
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::fake::{World, group, instance, nodes, owned_by};
-use crate::ScaleError;
+use crate::{ScaleError, ScaleOptions};
 use index::objects;
 
 /// Builds a group of this size with 3 Machines, one of them of its newest MachineSet.
@@ -69,9 +69,10 @@ async fn a_decrease_changes_nothing_and_succeeds() {
     assert_eq!(error.code(), "invalid_argument", "what is wrong stays wrong");
 }
 
-/// Builds a group that rolls out with the strategy OnDelete and permits deletes: `a` is of the older MachineSet.
-fn on_delete() -> World {
-    let world = World::new(3, &["a", "b"]);
+/// Builds a group of this size that rolls out with the strategy OnDelete and permits deletes. Of its three Machines `a` is
+/// of the older MachineSet, and `c` of the newer one.
+fn on_delete(size: i32, options: ScaleOptions) -> World {
+    let world = World::with_options(size, &["a", "b"], options);
     let group = json!({
         "metadata": {"annotations": {"capi-autoscaler-provider.io/scale-down-while-rolling-out": "true"}},
         "spec": {"rollout": {"strategy": {"type": "OnDelete"}}},
@@ -93,7 +94,7 @@ fn on_delete() -> World {
 /// Cluster API takes a smaller size from the oldest MachineSet alone.
 #[tokio::test]
 async fn with_on_delete_only_machines_of_the_oldest_machine_set_go() {
-    let world = on_delete();
+    let world = on_delete(3, ScaleOptions::default());
     for named in [nodes(&["c"]), nodes(&["a", "c"])] {
         let error = world.scale.delete(group(), named).await.unwrap_err();
         assert_eq!(error.code(), "failed_precondition", "{error}");
@@ -102,4 +103,22 @@ async fn with_on_delete_only_machines_of_the_oldest_machine_set_go() {
     assert_eq!((world.api.replicas(), world.api.deleting()), (3, vec![]));
     world.scale.delete(group(), nodes(&["a"])).await.unwrap();
     assert_eq!((world.api.replicas(), world.api.deleting()), (2, vec!["a".to_owned()]));
+}
+
+#[tokio::test]
+async fn with_on_delete_no_replica_is_given_up() {
+    let world = on_delete(4, ScaleOptions::default());
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.calls().len()), (4, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_may_not_write_decides_in_the_same_way_with_on_delete() {
+    let world = on_delete(4, ScaleOptions { read_only: true, ..ScaleOptions::default() });
+    let decreased = world.scale.decrease(group(), -1).await.unwrap_err();
+    assert!(decreased.to_string().contains("the size would be left as it is"), "{decreased}");
+    let newer = world.scale.delete(group(), nodes(&["c"])).await.unwrap_err();
+    assert!(newer.to_string().contains("its oldest MachineSet, workers-1"), "{newer}");
+    let older = world.scale.delete(group(), nodes(&["a"])).await.unwrap_err();
+    assert!(older.to_string().contains("would be scaled from 4 to 3, for Machines a"), "{older}");
 }

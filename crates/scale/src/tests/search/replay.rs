@@ -21,7 +21,7 @@ use tokio::{
 
 use super::world::{Bounds, Call, Command, SLOTS, Set, Shown, each, one};
 use crate::{
-    Api, EventRecorder, NodeName, Scale, ScaleMetrics, ScaleOptions,
+    Api, EventRecorder, NamedNode, Scale, ScaleMetrics, ScaleOptions,
     fake::{Path, answer, empty_index, instance, machine, machine_set, meta, nodes, resources, show, status, workers},
 };
 use index::{Change, Index};
@@ -119,7 +119,7 @@ impl Desk {
         drop(tokio::spawn(async move {
             let id = GroupId::parse(&format!("{}/team-a/workers", self.kind())).unwrap();
             let Command(named, bare) = command;
-            let mut all: Vec<NodeName> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
+            let mut all: Vec<NamedNode> = each(named & !bare).flat_map(|it| nodes(&[&name(it)])).collect();
             all.extend(each(bare).flat_map(|it| instance(&format!("pending-machine-team-a_{}", name(it)))));
             if scale.delete(id, all).await.is_ok() {
                 self.outcome.lock().accepted |= named;
