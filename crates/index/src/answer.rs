@@ -37,7 +37,7 @@ impl Index {
         let group = inner.live.groups.get(id)?;
         let options = &group.served.as_ref()?.options;
         let is_held = group.held.as_ref().is_some_and(|held| held.why().is_some());
-        Some(if is_held { rollout::hold(options) } else { options.clone() })
+        Some(if is_held { rollout::keep_nodes(options) } else { options.clone() })
     }
 
     /// Returns true if a Node of a group was created within Cluster Autoscaler's default startup time and isn't ready.
@@ -143,7 +143,7 @@ impl Index {
     pub fn node_price(&self, query: NodeQuery<'_>, labels: &NodeLabels) -> Result<Price, NoPrice> {
         let inner = self.inner.read();
         let live = &inner.live;
-        let id = live.group_of_node(query);
+        let id = live.find_group_of(query);
         let served = id.as_ref().and_then(|id| live.groups.get(id)?.served.as_deref());
         if let Some(price) = served.and_then(|served| served.definition.price.as_ref()) {
             return Ok(price.price.value);

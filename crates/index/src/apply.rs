@@ -10,7 +10,7 @@ use rules::{Excluded, Exclusion, GroupId, Problem, ProblemKind, Shortage};
 use super::{
     change::Change,
     log::Notice,
-    relations::{ByKey, Tail, TemplateKey, cluster_key, group_of, holder_key, owner_of, template_key},
+    relations::{ByKey, Tail, TemplateKey, cluster_key, holder_key, id_of, owner_of, template_key},
     remembered_groups::{bootstrap_key, is_made_differently},
     state::{Index, Inner, LiveState},
     templates::Template,
@@ -158,12 +158,12 @@ impl LiveState {
         self.relate(id, old.as_deref(), Some(object));
         self.update_resources_of_owner(id, old.as_deref(), Some(object));
         self.update_labels_of_owner(old.as_deref(), Some(object));
-        self.check_size(group_of(object), old.as_deref(), object);
+        self.check_size(id_of(object), old.as_deref(), object);
         // `relate` resamples the groups of a MachineSet; a MachinePool may have other Nodes now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
         }
-        self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
+        self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(id_of).collect());
         self.evaluate(id);
         let left = old.iter().flat_map(|old| &old.node_names).filter(|name| !object.node_names.contains(name));
         self.remember_leaving_pool(id, left);
@@ -206,7 +206,7 @@ impl LiveState {
         if !keep {
             self.groups.remove(id);
         }
-        self.update_rollouts(old.as_deref().map(group_of).into_iter().collect());
+        self.update_rollouts(old.as_deref().map(id_of).into_iter().collect());
     }
 
     /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
@@ -236,7 +236,7 @@ impl LiveState {
         if id.kind != ScalableKind::MachineSet {
             return;
         }
-        let (from, to) = (old.map(group_of), new.map(group_of));
+        let (from, to) = (old.map(id_of), new.map(id_of));
         if from == to {
             return;
         }

@@ -37,7 +37,7 @@ pub struct Served {
 impl Served {
     pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
         let options = match rollout {
-            Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
+            Some(_) if !definition.ignores_rollouts => rollout::keep_nodes(&definition.options),
             Some(_) | None => definition.options.clone(),
         };
         Self { definition, options, template }

@@ -17,7 +17,7 @@ use rules::{
     resource_list::HUGE_PAGES,
 };
 
-use super::relations::group_of;
+use super::relations::id_of;
 
 /// The templates that similar Nodes share.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -36,7 +36,7 @@ impl Templates {
                 infrastructure: infrastructure.clone(),
                 bootstrap: object.bootstrap.clone(),
             },
-            None => Self::None(group_of(object)),
+            None => Self::None(id_of(object)),
         }
     }
 }

@@ -12,7 +12,7 @@ use rules::{
 use super::{
     group::Group,
     observations::{MachineSpec, Observation, ObservedNode, Templates, rank},
-    relations::{ByKey, group_of, owner_of},
+    relations::{ByKey, id_of, owner_of},
     state::LiveState,
 };
 
@@ -26,7 +26,7 @@ impl LiveState {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
-        let (templates, id) = (Templates::of(set), group_of(set));
+        let (templates, id) = (Templates::of(set), id_of(set));
         let known = self.resources.get(&templates, &id);
         let changed = match (self.observed_node(&machine.meta.key), known) {
             (Some((_, node)), Some(known)) if known.source == machine.meta.key => {
@@ -47,7 +47,7 @@ impl LiveState {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
-        let (templates, id) = (Templates::of(set), group_of(set));
+        let (templates, id) = (Templates::of(set), id_of(set));
         if self.resources.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
             self.observe_again(&templates, &id);
         }
@@ -74,7 +74,7 @@ impl LiveState {
         old: Option<&ScalableResource>,
         new: Option<&ScalableResource>,
     ) {
-        let place = |object: &ScalableResource| (Templates::of(object), group_of(object));
+        let place = |object: &ScalableResource| (Templates::of(object), id_of(object));
         let (from, to) = (old.map(place), new.map(place));
         if from != to {
             for (templates, group) in from.iter().chain(&to) {
@@ -146,7 +146,7 @@ impl LiveState {
         own.into_iter()
             .chain(sets)
             .filter_map(|owner| self.groups.get(&owner)?.object.as_ref())
-            .filter(move |owner| Templates::of(owner) == *templates && group_of(owner) == *id)
+            .filter(move |owner| Templates::of(owner) == *templates && id_of(owner) == *id)
     }
 
     fn observed_nodes<'a>(
@@ -242,7 +242,7 @@ impl LiveState {
     }
 
     fn observe(&mut self, owner: &ScalableResource, node: &Node) {
-        let (id, name) = (group_of(owner), &node.meta.key.name);
+        let (id, name) = (id_of(owner), &node.meta.key.name);
         let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
         let has_others = node.other_labels.text().is_some_and(|labels| !labels.is_empty());
         if is_settled || has_others || node.template_labels.iter().next().is_some() {
@@ -274,7 +274,7 @@ impl LiveState {
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted.
     pub(super) fn update_labels_of_owner(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
-        let place = |object: &ScalableResource| (group_of(object), MachineSpec::of(object));
+        let place = |object: &ScalableResource| (id_of(object), MachineSpec::of(object));
         let (from, to) = (old.map(place), new.map(place));
         let from_is_other = from != to;
         // A group may use what was observed of the newest of its older MachineSets.
@@ -314,7 +314,7 @@ impl LiveState {
     /// Returns true if a group, or one of its MachineSets, creates Machines with this spec.
     fn has_spec(&self, id: &GroupId, spec: &MachineSpec) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
-        let is_like = |object: &ScalableResource| group_of(object) == *id && MachineSpec::of(object) == *spec;
+        let is_like = |object: &ScalableResource| id_of(object) == *id && MachineSpec::of(object) == *spec;
         let of_sets = || id.kind == ScalableKind::MachineDeployment && self.sets_of(&id.key).any(|set| is_like(set));
         object.is_some_and(is_like) || of_sets()
     }

@@ -23,7 +23,7 @@ pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
 }
 
 /// Returns the group of an object: the MachineDeployment of a MachineSet that has one, else the object itself.
-pub(super) fn group_of(object: &ScalableResource) -> GroupId {
+pub(super) fn id_of(object: &ScalableResource) -> GroupId {
     match &object.deployment {
         None => GroupId::of(object.kind, &object.meta),
         Some(deployment) => GroupId::new(

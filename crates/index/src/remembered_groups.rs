@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
-    relations::{group_of, owner_of, template_key},
+    relations::{id_of, owner_of, template_key},
     state::{Index, LiveState},
 };
 
@@ -93,7 +93,7 @@ pub(super) fn bootstrap_key(object: &ScalableResource) -> Option<(KindRef, Objec
 
 /// Returns true if the Nodes of an object may have to be remembered anew: they belong to other templates or another group.
 pub(super) fn is_made_differently(old: &ScalableResource, new: &ScalableResource) -> bool {
-    let of = |object: &ScalableResource| (object.infrastructure.clone(), object.bootstrap.clone(), group_of(object));
+    let of = |object: &ScalableResource| (object.infrastructure.clone(), object.bootstrap.clone(), id_of(object));
     of(old) != of(new) || (new.kind == ScalableKind::MachinePool && old.node_names != new.node_names)
 }
 
@@ -174,7 +174,7 @@ impl LiveState {
     /// missing on one that goes won't come, and the next one would be bought for the same.
     fn was_bought_in_vain(&mut self, owner: &ScalableResource, node: &Node) -> bool {
         let templates = self.templates_of(owner);
-        let group = self.groups.get_mut(&group_of(owner)).filter(|group| group.templates == templates);
+        let group = self.groups.get_mut(&id_of(owner)).filter(|group| group.templates == templates);
         let unconfirmed = group.and_then(|group| group.unconfirmed.as_mut()).filter(|_| node.resources.is_some());
         let Some(unconfirmed) = unconfirmed else { return false };
         if unconfirmed.gone.len() < YOUNG.1 {
@@ -231,7 +231,7 @@ impl LiveState {
             others: node.other_labels.clone(),
             day,
         };
-        let id = group_of(owner);
+        let id = id_of(owner);
         let Some(group) = self.groups.get_mut(&id) else { return };
         let is_wanted = group.object.as_deref().is_some_and(|object| remembered::is_wanted(object).unwrap_or(true));
         if !is_wanted || (!goes && group.last_seen.as_deref() == Some(&last)) {

@@ -11,7 +11,7 @@ use rules::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
     pinned::PinnedGroup,
-    relations::{ByKey, Holder, group_of, holder_key, owner_of},
+    relations::{ByKey, Holder, holder_key, id_of, owner_of},
     state::{Index, LiveState},
 };
 
@@ -57,7 +57,7 @@ impl Index {
     /// Returns the pinned group of a Node; `None` if it belongs to none.
     pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
         let inner = self.inner.read();
-        let id = inner.live.group_of_node(query)?;
+        let id = inner.live.find_group_of(query)?;
         inner.pinned.as_ref()?.get(&id).cloned()
     }
 
@@ -80,7 +80,7 @@ impl Index {
 
 impl LiveState {
     /// Returns the group of a Node, pinned or not, including that of a template Node.
-    pub(super) fn group_of_node(&self, query: NodeQuery<'_>) -> Option<GroupId> {
+    pub(super) fn find_group_of(&self, query: NodeQuery<'_>) -> Option<GroupId> {
         let template = template_node_groups(query.name).into_iter().find(|id| self.groups.contains_key(id));
         template.or_else(|| self.resolve(query).group())
     }
@@ -196,7 +196,7 @@ impl LiveState {
             ScalableKind::MachinePool => Some(GroupId::new(kind, key)),
             ScalableKind::MachineSet => {
                 let set = self.groups.get(&GroupId::new(kind, key))?.object.as_deref()?;
-                Some(group_of(set))
+                Some(id_of(set))
             }
             ScalableKind::MachineDeployment => None,
         }

@@ -225,7 +225,7 @@ impl LiveState {
     }
 }
 
-// Deleted groups, which are served until the next Refresh. A copy of the program that gets no Refresh drops them after
+// Deleted groups, which are served until the next Refresh. A replica of the program that gets no Refresh drops them after
 // a time, at later changes.
 
 /// The maximum duration of a loop of Cluster Autoscaler, which restarts itself after ten minutes without one. What was

@@ -38,6 +38,9 @@ pub enum CallError {
     /// Not made, since the Cluster isn't served any more.
     #[error("{0}")]
     NotServed(String),
+    /// Given up by this program: it can't make the call, or its answers have no end.
+    #[error("{0}")]
+    GivenUp(String),
     /// Not made, since nobody waits for the command any more.
     #[error("nobody waits for it any more")]
     Abandoned,
@@ -45,7 +48,7 @@ pub enum CallError {
 
 impl CallError {
     /// All classes, as metric labels.
-    pub const LABELS: [&str; 11] = [
+    pub const LABELS: [&str; 12] = [
         "rejected",
         "conflict",
         "busy",
@@ -56,6 +59,7 @@ impl CallError {
         "refused",
         "not_discovered",
         "not_served",
+        "given_up",
         "abandoned",
     ];
 
@@ -66,7 +70,7 @@ impl CallError {
 
     /// Returns true if the call was made.
     pub fn was_sent(&self) -> bool {
-        !matches!(self, Self::NotServed(_) | Self::Abandoned | Self::NotDiscovered)
+        !matches!(self, Self::NotServed(_) | Self::GivenUp(_) | Self::Abandoned | Self::NotDiscovered)
     }
 
     /// Returns the class as a metric label.
@@ -82,6 +86,7 @@ impl CallError {
             refused,
             not_discovered,
             not_served,
+            given_up,
             abandoned,
         ] = Self::LABELS;
         match self {
@@ -95,6 +100,7 @@ impl CallError {
             Self::Refused(_) => refused,
             Self::NotDiscovered => not_discovered,
             Self::NotServed(_) => not_served,
+            Self::GivenUp(_) => given_up,
             Self::Abandoned => abandoned,
         }
     }

@@ -146,7 +146,7 @@ pub fn shrinks_first<'a>(
 /// Returns the options of a group whose Nodes must not be scaled down: its own, with a threshold that no utilization is
 /// below, and with times that are longer than any rollout. Either would suffice. A threshold or a time of 0 doesn't
 /// mean "never" in every version of Cluster Autoscaler.
-pub fn hold(options: &Overrides) -> Overrides {
+pub fn keep_nodes(options: &Overrides) -> Overrides {
     Overrides {
         scale_down_utilization_threshold: Some(NEVER),
         scale_down_gpu_utilization_threshold: Some(NEVER),
@@ -156,8 +156,8 @@ pub fn hold(options: &Overrides) -> Overrides {
     }
 }
 
-/// Returns true for options that [`hold`] has made.
-pub fn is_hold(options: &Overrides) -> bool {
+/// Returns true for options that [`keep_nodes`] has made.
+pub fn keeps_nodes(options: &Overrides) -> bool {
     options.scale_down_unneeded_time == Some(BEYOND_ANY_ROLLOUT)
 }
 
@@ -324,7 +324,7 @@ mod tests {
             scale_down_unready_time: Some(ten_years),
             ..own.clone()
         };
-        assert_eq!(hold(&own), expected);
+        assert_eq!(keep_nodes(&own), expected);
     }
 
     #[rstest]

@@ -57,7 +57,7 @@ pub enum SizeError {
 ///
 /// # Errors
 /// Fails if `delta` isn't positive, or the size would be above the maximum.
-pub fn increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeError> {
+pub fn after_increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeError> {
     if delta <= 0 {
         return Err(SizeError::Delta { delta, rule: "positive to increase a size" });
     }
@@ -74,7 +74,7 @@ pub fn increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeErr
 ///
 /// # Errors
 /// Fails if the size would be below the minimum.
-pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeError> {
+pub fn after_delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeError> {
     if count == 0 {
         return Ok(current);
     }
@@ -94,7 +94,7 @@ pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeErr
 ///
 /// # Errors
 /// Fails if `delta` isn't negative.
-pub fn decrease(current: i32, delta: i32, machines_with_node: i32, min: i32) -> Result<i32, SizeError> {
+pub fn after_decrease(current: i32, delta: i32, machines_with_node: i32, min: i32) -> Result<i32, SizeError> {
     check_decrease(delta)?;
     Ok(current.saturating_add(delta).max(machines_with_node).max(min).max(0).min(current))
 }
@@ -179,7 +179,7 @@ mod tests {
     #[case::by_0(3, 0, Err("delta is 0: it must be positive to increase a size"))]
     #[case::by_less(3, -1, Err("delta is -1: it must be positive to increase a size"))]
     fn an_increase(#[case] current: i32, #[case] delta: i32, #[case] expected: Result<i32, &str>) {
-        let size = increase(current, delta, BOUNDS).map_err(|error| error.to_string());
+        let size = after_increase(current, delta, BOUNDS).map_err(|error| error.to_string());
         assert_eq!(size, expected.map_err(str::to_owned));
     }
 
@@ -191,7 +191,7 @@ mod tests {
     #[case::below_the_min(5, 4, Err("size 5 minus 4 is 1, which is below the minimum of 2"))]
     #[case::at_the_min(2, 1, Err("size 2 minus 1 is 1, which is below the minimum of 2"))]
     fn a_delete(#[case] current: i32, #[case] count: usize, #[case] expected: Result<i32, &str>) {
-        let size = delete(current, count, BOUNDS).map_err(|error| error.to_string());
+        let size = after_delete(current, count, BOUNDS).map_err(|error| error.to_string());
         assert_eq!(size, expected.map_err(str::to_owned));
     }
 
@@ -214,7 +214,7 @@ mod tests {
         #[case] min: i32,
         #[case] expected: Result<i32, &str>,
     ) {
-        let size = decrease(current, delta, with_node, min).map_err(|error| error.to_string());
+        let size = after_decrease(current, delta, with_node, min).map_err(|error| error.to_string());
         assert_eq!(size, expected.map_err(str::to_owned));
     }
 
@@ -225,13 +225,13 @@ mod tests {
             min in 0..100, max in 0..i32::MAX,
         ) {
             let bounds = Bounds { min, max };
-            if let Ok(size) = increase(current, delta, bounds) {
+            if let Ok(size) = after_increase(current, delta, bounds) {
                 prop_assert!(size > current && size <= max);
             }
-            if let Ok(size) = delete(current, count, bounds) {
+            if let Ok(size) = after_delete(current, count, bounds) {
                 prop_assert!(size == current || (size < current && size >= min));
             }
-            if let Ok(size) = decrease(current, delta, with_node, min) {
+            if let Ok(size) = after_decrease(current, delta, with_node, min) {
                 prop_assert!((0..=current).contains(&size) && size >= with_node.max(min).min(current));
             }
         }

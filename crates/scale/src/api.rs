@@ -147,7 +147,7 @@ impl Api {
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<T, CallError> {
-        let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let request = request.map_err(|error| CallError::GivenUp(error.to_string()))?;
         let _slot = self.tenancy.read_slot(request.method()).await;
         let span = self.span_of(&request);
         let result = self.exchange(request).await;
@@ -277,7 +277,7 @@ impl Api {
                 None => return Ok(seen),
             }
         }
-        Err(CallError::Refused(format!("the list of Machines has more than {MOST_PAGES} pages of {PAGE}")))
+        Err(CallError::GivenUp(format!("the list of Machines has more than {MOST_PAGES} pages of {PAGE}")))
     }
 
     /// Sets the delete-machine annotation of a Machine, and returns the updated Machine. The uid rules out another
@@ -328,7 +328,7 @@ impl Api {
 
 fn json_patch_of(operations: Vec<Value>) -> Result<Patch<()>, CallError> {
     let patch = serde_json::from_value(Value::Array(operations));
-    patch.map(Patch::Json).map_err(|error| CallError::Refused(error.to_string()))
+    patch.map(Patch::Json).map_err(|error| CallError::GivenUp(error.to_string()))
 }
 
 fn call_error(head: &Parts, body: &[u8]) -> CallError {

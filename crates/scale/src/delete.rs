@@ -88,13 +88,14 @@ pub(super) async fn run_batch(turn: &Turn, deletes: Vec<Delete>) {
 impl Batch<'_> {
     /// Takes on deletes: decides, sends the smaller size as a dry run, and deletes the Machines.
     async fn carry_out(&mut self, deletes: Vec<Delete>) {
-        let (mut requests, mut rounds) = (self.resolve(deletes), 0);
+        let (mut requests, mut rounds) = (self.requests_of(deletes), 0);
         let (accepted, targets) = loop {
             rounds += 1;
             self.listed = match self.count(&requests).await {
                 Ok(listed) => listed,
                 Err(error) => {
-                    let counted: Vec<_> = requests.extract_if(.., |(_, request)| request.lowers_by_itself()).collect();
+                    let counted: Vec<_> =
+                        requests.extract_if(.., |(_, request)| request.has_some_without_machine()).collect();
                     self.record_failed(counted.iter().flat_map(|(_, request)| &request.machines));
                     self.refuse(counted, &error);
                     None
@@ -137,7 +138,7 @@ impl Batch<'_> {
                 || self.fates.iter().filter(|(target, _)| request.machines.iter().any(|it| it.uid == target.uid));
             let awaits_smaller_size = of_request().any(|(_, fate)| matches!(fate, Fate::Removed));
             let may_be_gone = |fate: &Fate| fate.is_removed() || matches!(fate, Fate::MaybeRemoved);
-            let is_part = request.lowers_by_itself() || of_request().any(|(_, fate)| may_be_gone(fate));
+            let is_part = request.has_some_without_machine() || of_request().any(|(_, fate)| may_be_gone(fate));
             let error = of_request().find_map(|(target, fate)| self.error_of(target, fate));
             let error = error.map(|error| if is_part { error.of_part() } else { error });
             self.waiting.push(Waiting { delete, request, awaits_smaller_size, error });
@@ -150,7 +151,7 @@ impl Batch<'_> {
 
     /// Resolves the Nodes of deletes, and answers those for which that fails. An error of the group comes before any
     /// error of its Nodes.
-    fn resolve(&self, deletes: Vec<Delete>) -> Vec<(Delete, Request)> {
+    fn requests_of(&self, deletes: Vec<Delete>) -> Vec<(Delete, Request)> {
         let turn = self.turn;
         let mut requests = Vec::new();
         for delete in deletes {
@@ -169,7 +170,7 @@ impl Batch<'_> {
 
     /// Counts the Machines of the group, if a request names replicas or instances without one.
     async fn count(&self, requests: &[(Delete, Request)]) -> Result<Option<GroupMachines>, ScaleError> {
-        let counts = requests.iter().any(|(_, request)| request.lowers_by_itself());
+        let counts = requests.iter().any(|(_, request)| request.has_some_without_machine());
         if counts { read::machines(self.turn).await.map(Some) } else { Ok(None) }
     }
 
@@ -186,8 +187,8 @@ impl Batch<'_> {
                     decided.targets.extend(new);
                     decided.accepted.push((delete, request));
                 }
-                Err(Refused::BelowMin(error)) => decided.below.push((delete, request, error)),
-                Err(Refused::For(error)) => self.turn.answer(delete.caller, Err(error)),
+                Err(NotAccepted::BelowMin(error)) => decided.below.push((delete, request, error)),
+                Err(NotAccepted::For(error)) => self.turn.answer(delete.caller, Err(error)),
             }
         }
         decided
@@ -206,9 +207,9 @@ impl Batch<'_> {
                     continue;
                 }
                 // A replacement is the first write of its request.
-                Err(Refused::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&turn.id)),
-                Err(Refused::BelowMin(below)) => replace::replace(turn, &request, below).await,
-                Err(Refused::For(error)) => Err(error),
+                Err(NotAccepted::BelowMin(_)) if delete.caller.is_gone() => Err(refusal::abandoned(&turn.id)),
+                Err(NotAccepted::BelowMin(below)) => replace::replace(turn, &request, below).await,
+                Err(NotAccepted::For(error)) => Err(error),
             };
             turn.answer(delete.caller, result);
         }
@@ -223,15 +224,15 @@ impl Batch<'_> {
         decided: &Decided,
         request: &mut Request,
         below: SizeError,
-    ) -> Result<(i32, Vec<Target>), Refused> {
+    ) -> Result<(i32, Vec<Target>), NotAccepted> {
         let turn = self.turn;
         let is_known = |target: &Target| self.knows(&target.uid) || decided.targets.contains(target);
         let (known, new): (Vec<_>, Vec<_>) = std::mem::take(&mut request.machines).into_iter().partition(is_known);
         let there =
-            read::still_there(turn, &new).await.map_err(|error| Refused::For(refusal::failed(&turn.id, &error)))?;
+            read::still_there(turn, &new).await.map_err(|error| NotAccepted::For(refusal::failed(&turn.id, &error)))?;
         request.machines.clone_from(&there);
         if there.len() == new.len() {
-            return Err(Refused::BelowMin(below));
+            return Err(NotAccepted::BelowMin(below));
         }
         let to = self.decide_one(view, decided.size, request, &there)?;
         request.machines.extend(known);
@@ -240,7 +241,13 @@ impl Batch<'_> {
 
     /// Decides on one request, and returns the size without its Machines. `new` are those that no other request of the
     /// batch names. Of the replicas that it names, only those that are missing stay in it.
-    fn decide_one(&self, view: &ScaleView, from: i32, request: &mut Request, new: &[Target]) -> Result<i32, Refused> {
+    fn decide_one(
+        &self,
+        view: &ScaleView,
+        from: i32,
+        request: &mut Request,
+        new: &[Target],
+    ) -> Result<i32, NotAccepted> {
         let id = &self.turn.id;
         if request.replicas > 0 {
             let listed = self.listed.as_ref();
@@ -249,19 +256,19 @@ impl Batch<'_> {
             let missing = listed.map_or(0, |listed| listed.placeholders(from - as_i32(new.len()), leaves));
             let left = request.replicas.min(missing);
             if request.replicas - left > request.given_up {
-                return Err(Refused::For(refusal::have_machines(id, request.replicas, left)));
+                return Err(NotAccepted::For(refusal::have_machines(id, request.replicas, left)));
             }
             request.replicas = left;
         }
         if request.instances > 0 && self.listed.as_ref().is_some_and(GroupMachines::has_any) {
-            return Err(Refused::For(refusal::is_of_machines(id)));
+            return Err(NotAccepted::For(refusal::is_of_machines(id)));
         }
         let count = new.len() + request.replicas + request.instances;
         if count == 0 {
             return Ok(from);
         }
-        request::check_rollout(id, view, new, request.replicas).map_err(Refused::For)?;
-        size::delete(from, count, view.bounds).map_err(Refused::BelowMin)
+        request::check_rollout(id, view, new, request.replicas).map_err(NotAccepted::For)?;
+        size::after_delete(from, count, view.bounds).map_err(NotAccepted::BelowMin)
     }
 
     /// Records Machines that can't be deleted now, or Cluster Autoscaler would name those with an error in every loop.
@@ -316,7 +323,7 @@ impl Batch<'_> {
             }
             Err(why) => Err(why),
         };
-        for it in self.waiting.iter_mut().filter(|it| it.request.lowers_by_itself()) {
+        for it in self.waiting.iter_mut().filter(|it| it.request.has_some_without_machine()) {
             match &lowered {
                 Ok(_) if it.request.instances > 0 => {
                     turn.report(EventContent::chosen_by_provider(it.request.instances));
@@ -341,7 +348,7 @@ impl Batch<'_> {
 }
 
 /// The reason why a request is refused.
-enum Refused {
+enum NotAccepted {
     BelowMin(SizeError),
     For(ScaleError),
 }

@@ -36,7 +36,7 @@ impl ReadOnlyCommand {
         self.decide_only("increase", |turn| {
             let view = turn.view()?;
             let from = view.version.replicas;
-            let to = size::increase(from, delta, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
+            let to = size::after_increase(from, delta, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
             Ok(PlannedWrite { from, to, machines: Vec::new() })
         })
     }
@@ -52,7 +52,7 @@ impl ReadOnlyCommand {
             let view = turn.view()?;
             let from = view.version.replicas;
             let least = if view.is_rolling_out() { from } else { view.machines_with_node };
-            match size::decrease(from, delta, least, view.bounds.min).map_err(refused)? {
+            match size::after_decrease(from, delta, least, view.bounds.min).map_err(refused)? {
                 to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
                 to => Ok(PlannedWrite { from, to, machines: Vec::new() }),
             }
@@ -69,7 +69,7 @@ impl ReadOnlyCommand {
                 request::check_rollout(&turn.id, &view, &named.machines, named.replicas)?;
             }
             let from = view.version.replicas;
-            let to = size::delete(from, count, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
+            let to = size::after_delete(from, count, view.bounds).map_err(|error| refusal::size(&turn.id, &error))?;
             Ok(PlannedWrite { from, to, machines })
         })
     }

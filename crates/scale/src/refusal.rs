@@ -262,6 +262,7 @@ pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
         CallError::Refused(message) => {
             ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
         }
+        CallError::GivenUp(why) => ScaleError::FailedPrecondition(format!("{id}: {why}; nothing was changed")),
         CallError::NotServed(why) => ScaleError::PermissionDenied(format!("{id}: {why}")),
         CallError::Abandoned => abandoned(id),
         CallError::NotDiscovered => ScaleError::Unavailable(format!(

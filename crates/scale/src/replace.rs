@@ -23,7 +23,7 @@ use index::Member;
 pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) -> Result<(), ScaleError> {
     let (index, id) = (turn.index(), &turn.id);
     let refused = || refusal::size(id, &below);
-    if request.lowers_by_itself() || id.kind == ScalableKind::MachinePool {
+    if request.has_some_without_machine() || id.kind == ScalableKind::MachinePool {
         return Err(refused());
     }
     let view = turn.view()?;

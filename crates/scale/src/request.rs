@@ -77,7 +77,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Returns true if it names replicas or instances that aren't Machines.
-    pub(super) fn lowers_by_itself(&self) -> bool {
+    pub(super) fn has_some_without_machine(&self) -> bool {
         self.replicas + self.instances > 0
     }
 }

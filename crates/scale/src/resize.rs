@@ -92,7 +92,7 @@ pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result
     never_joined.retain(|it| !it.has_joined() && !turn.shared.accepted_deletions.has_deleted(id, &it.machine.meta.uid));
     never_joined.sort_by_key(|it| !failure::has_failed(&it.machine));
     let with_node = view.machines_with_node;
-    let target = size::decrease(view.version.replicas, delta, with_node, view.bounds.min);
+    let target = size::after_decrease(view.version.replicas, delta, with_node, view.bounds.min);
     let target = target.map_err(|error| refusal::size(id, &error))?;
     let fewer = view.version.replicas - target;
     let machines = (as_i32(never_joined.len()) - (target - with_node).max(0)).clamp(0, fewer);

@@ -81,6 +81,7 @@ fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
         | CallError::Forbidden(_)
         | CallError::Refused(_)
         | CallError::NotServed(_)
+        | CallError::GivenUp(_)
         | CallError::Abandoned => None,
     }
 }
@@ -107,6 +108,7 @@ mod tests {
     #[case::forbidden(CallError::Forbidden(text()), 1, None)]
     #[case::refused(CallError::Refused(text()), 1, None)]
     #[case::not_served(CallError::NotServed(text()), 1, None)]
+    #[case::given_up(CallError::GivenUp(text()), 1, None)]
     #[case::abandoned(CallError::Abandoned, 1, None)]
     fn the_pause_before_the_next_attempt(#[case] error: CallError, #[case] attempt: u32, #[case] millis: Option<u64>) {
         assert_eq!(pause_after(&error, attempt), millis.map(Duration::from_millis));

@@ -53,7 +53,7 @@ impl Aim<'_> {
         let now = seen.replicas;
         match self {
             Self::Raise { delta, bounds } => {
-                size::increase(now, *delta, *bounds).map_err(|error| refusal::size(&turn.id, &error))
+                size::after_increase(now, *delta, *bounds).map_err(|error| refusal::size(&turn.id, &error))
             }
             Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
             Self::LowerByMissing { replicas, instances, leaving, listed, min } => {

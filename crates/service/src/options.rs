@@ -82,7 +82,7 @@ fn resets_startup_time(defaults: Option<&NodeGroupAutoscalingOptions>) -> bool {
 /// Returns true if nothing is lost while options aren't sent for a moment. Those that keep Nodes from being removed, and
 /// the provision time of Machines that join later, can't wait.
 fn can_wait(overrides: &Overrides) -> bool {
-    !overrides.is_empty() && !rollout::is_hold(overrides) && overrides.max_node_provision_time.is_none()
+    !overrides.is_empty() && !rollout::keeps_nodes(overrides) && overrides.max_node_provision_time.is_none()
 }
 
 /// Returns the override in nanoseconds. Without one, returns the caller's default, preferably from the new field.

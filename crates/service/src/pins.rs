@@ -1,5 +1,5 @@
 //! The callers that rely on the present pins of the membership. A caller pins with Refresh, at the beginning of its
-//! loop. One that arrives in the middle of a loop, from another copy of the program or before its first Refresh, would
+//! loop. One that arrives in the middle of a loop, from another replica of the program or before its first Refresh, would
 //! find pins that may be days old, so it pins anew. This must never happen during another caller's loop: Cluster
 //! Autoscaler dereferences nil for a group that its last NodeGroups answer lacks.
 
@@ -11,7 +11,7 @@ use crate::listen::{Connection, KnownConnection};
 use index::LONGEST_LOOP;
 
 /// The time for which a caller relies on its own pins, far longer than a loop. Without this limit, a caller behind a
-/// proxy that keeps a connection to each copy could use pins that are days old.
+/// proxy that keeps a connection to each replica could use pins that are days old.
 const LAST_VISIT: Duration = Duration::from_secs(60 * 60);
 
 /// The callers that have pinned.
@@ -52,7 +52,7 @@ fn are_unused(known: impl IntoIterator<Item = PinState>) -> bool {
 
 impl Pins {
     /// Waits for the turn to pin. It has to be held from the question if a caller must pin to the record that it has.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         self.turn.lock()
     }
 

@@ -71,7 +71,7 @@ impl Session {
         let options = self.index.options(&id).ok_or_else(|| unknown(&request.id))?;
         // Cluster Autoscaler drains a Node before it requests the deletion. These options keep it from choosing a Node
         // that can't be deleted.
-        let held = self.scale.is_read_only().then(|| rollout::hold(&options));
+        let held = self.scale.is_read_only().then(|| rollout::keep_nodes(&options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&options));
         if options::must_wait(defaults, overrides, || self.index.has_starting_node(&id)) {
             return Ok(proto::NodeGroupAutoscalingOptionsResponse { node_group_autoscaling_options: None });

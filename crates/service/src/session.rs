@@ -137,7 +137,7 @@ impl Session {
     pub(super) fn refresh(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.check_freshness()?;
         if self.may_pin(caller) {
-            let _turn = self.pins.turn();
+            let _pinning = self.pins.lock();
             self.pin(caller);
         }
         Ok(proto::RefreshResponse {})
@@ -165,7 +165,7 @@ impl Session {
             return Ok(());
         }
         // Another caller may have pinned meanwhile, on another thread.
-        let _turn = self.pins.turn();
+        let _pinning = self.pins.lock();
         if !must_pin() {
             return Ok(());
         }
