@@ -9,12 +9,14 @@ use rules::{
     Bounds, GroupId,
     group_version::{GroupVersion, NotScalable},
     replacement::Replaced,
-    rollout::{self, Ongoing},
+    rollout::{self, Rollout},
 };
 use tokio::{sync::watch, time};
 
 use super::{
-    group::{FailedDelete, Held, Hold, Increase},
+    failed_delete::FailedDelete,
+    hold::{Held, Hold},
+    increase::Increase,
     remembered_groups::{BOUGHT_FOR, Unconfirmed},
     state::{Index, LiveState},
     versions::{Overwritten, OwnSize},
@@ -32,7 +34,7 @@ pub struct ScaleView {
     /// The last Machine that this process replaced at the min size.
     pub replaced: Option<Replaced>,
     /// The rollout that forbids deletes; `None` if there is none, or the group opts out of that.
-    pub rollout: Option<Ongoing>,
+    pub rollout: Option<Rollout>,
     /// The MachineSet from which a smaller size is taken in a rollout with the strategy OnDelete: no other loses a Machine.
     /// It matters where the group permits deletes meanwhile.
     pub shrinks_first: Option<ArcStr>,
@@ -61,7 +63,7 @@ impl Index {
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines_with_node: live.joined(id, group.object.as_deref()),
                 replaced: group.replaced.clone(),
-                rollout: group.holding_rollout().cloned(),
+                rollout: group.rollout_in_force().cloned(),
                 shrinks_first: group.rollout.as_ref().and_then(|_| {
                     rollout::shrinks_first(group.object.as_deref()?, live.sets_of(&id.key).map(AsRef::as_ref))
                 }),

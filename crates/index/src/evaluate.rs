@@ -9,8 +9,8 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use rules::capi::{KindRef, ObjectKey, ScalableKind};
 use rules::{
-    self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Remembered, Rollout,
-    remembered::Templates, rollout, rollout::Ongoing,
+    self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes, Remembered, Rollout, RolloutCause,
+    remembered::Templates, rollout,
 };
 use tokio::sync::watch;
 
@@ -248,10 +248,8 @@ impl LiveState {
         let found = self.rollout_of(id);
         let Some(group) = self.groups.get_mut(id) else { return };
         let known = group.rollout.as_ref().map(|ongoing| ongoing.since);
-        let ongoing = found.map(|rollout| Ongoing {
-            cause: rollout.cause,
-            since: rollout.since.or(known).unwrap_or_else(Timestamp::now),
-        });
+        let ongoing =
+            found.map(|(cause, since)| Rollout { cause, since: since.or(known).unwrap_or_else(Timestamp::now) });
         if group.rollout == ongoing {
             return;
         }
@@ -264,7 +262,7 @@ impl LiveState {
     }
 
     /// Returns the rollout of a MachineDeployment; the other kinds don't roll out.
-    fn rollout_of(&self, id: &GroupId) -> Option<Rollout> {
+    fn rollout_of(&self, id: &GroupId) -> Option<(RolloutCause, Option<Timestamp>)> {
         if id.kind != ScalableKind::MachineDeployment {
             return None;
         }

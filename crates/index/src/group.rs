@@ -1,23 +1,21 @@
-//! The state of one group: its object, the result of the rules, and its served values while it is pinned, and for how long it or
-//! its instances are treated differently. Nothing here looks at another object.
+//! The state of one group: its object, the result of the rules, and its served values while it is pinned. Nothing here
+//! looks at another object.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use arcstr::ArcStr;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use prost::bytes::Bytes;
 use rules::capi::{KindRef, Node, ObjectKey, ScalableResource};
 use rules::{
-    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, FromZero, Instance, MachineView, NodeTemplate,
-    Overrides, Problem, Shortage, Source, group_version::GroupVersion, placeholder, remembered::Templates,
-    replacement::Replaced, rollout, rollout::Ongoing,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, FromZero, NodeTemplate, Overrides, Problem,
+    Shortage, Source, group_version::GroupVersion, remembered::Templates, replacement::Replaced, rollout,
+    rollout::Rollout,
 };
 use tokio::time;
 
 use super::{
+    hold::Held,
+    increase::Increase,
     remembered_groups::{LastSeen, SmallerNode, Unconfirmed},
     versions::{Overwritten, OwnSize, Versions},
 };
@@ -35,7 +33,7 @@ pub struct Served {
 }
 
 impl Served {
-    pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
+    pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Rollout>) -> Self {
         let options = match rollout {
             Some(_) if !definition.ignores_rollouts => rollout::keep_nodes(&definition.options),
             Some(_) | None => definition.options.clone(),
@@ -75,7 +73,7 @@ pub(super) struct Group {
     /// that Node.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
     /// Its rollout, in progress or about to begin, even if the group ignores rollouts.
-    pub(super) rollout: Option<Ongoing>,
+    pub(super) rollout: Option<Rollout>,
     /// The versions of the object, or of the last object if it was deleted.
     pub(super) versions: Versions,
     /// The size that this process wrote last, until it is overwritten.
@@ -166,7 +164,7 @@ impl Group {
 
     /// Returns the conditions that a delete of its failed Machines would meet now.
     pub(super) fn delete_conditions(&self, rules: ErrorRules) -> DeleteConditions {
-        let can_scale_down = self.is_live() && self.holding_rollout().is_none();
+        let can_scale_down = self.is_live() && self.rollout_in_force().is_none();
         let definition = self.served.as_ref().map(|served| &served.definition);
         let min = definition.map_or(0, |definition| definition.bounds.min);
         let grace = definition.map_or(rules.grace, |definition| definition.capacity_error_grace);
@@ -176,7 +174,7 @@ impl Group {
     }
 
     /// Returns the rollout that keeps its Machines from being deleted; `None` if the group opts out of that.
-    pub(super) fn holding_rollout(&self) -> Option<&Ongoing> {
+    pub(super) fn rollout_in_force(&self) -> Option<&Rollout> {
         let ignored = self.served.as_ref().is_some_and(|served| served.definition.ignores_rollouts);
         self.rollout.as_ref().filter(|_| !ignored)
     }
@@ -226,145 +224,5 @@ impl Group {
 
     pub(super) fn is_undecodable(&self) -> bool {
         self.excluded.as_ref().is_some_and(|excluded| excluded.reason == Exclusion::Undecodable)
-    }
-}
-
-// The ids of instances shortly after an increase of the size.
-//
-// Since 1.36, Cluster Autoscaler considers an increase complete as soon as every missing Node is an instance that has
-// timed out, even if the increase times out in the same loop: the group is then not backed off, and is increased again
-// and again. An instance's timeout starts when Cluster Autoscaler first sees its id; an increase's timeout starts with
-// the response. The instances of an increase therefore have a temporary id in its first minute: they time out that
-// much later, and at least one loop runs in between.
-
-/// The time for which the instances of an increase have temporary ids. It must be longer than a loop of Cluster
-/// Autoscaler, and than the clock difference between the API server and this process.
-const NEW_FOR: Duration = Duration::from_secs(60);
-
-/// An increase that this process has written.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Increase {
-    at: time::Instant,
-    time: Timestamp,
-}
-
-impl Increase {
-    pub(super) fn now() -> Self {
-        Self { at: time::Instant::now(), time: Timestamp::now() }
-    }
-
-    /// Replaces the ids of the increase's instances in its first minute: those of Machines without a Node that were
-    /// created for it, and of replicas without a Machine. `members` are the Machines of the first instances, in order.
-    pub(super) fn rename(self, instances: &mut [Instance], members: &[MachineView<'_>]) {
-        if self.at.elapsed() >= NEW_FOR {
-            return;
-        }
-        let old = instances.len().min(members.len());
-        let (of_machines, replicas) = instances.split_at_mut(old);
-        for (instance, _) in of_machines.iter_mut().zip(members).filter(|(_, member)| self.brought(member)) {
-            placeholder::rename_new(&mut instance.id);
-        }
-        for instance in replicas {
-            placeholder::rename_new(&mut instance.id);
-        }
-    }
-
-    /// Returns true if a Machine was created for the increase. Allows for a clock difference between the API server and
-    /// this process.
-    fn brought(self, member: &MachineView<'_>) -> bool {
-        let tolerance = SignedDuration::try_from(NEW_FOR).unwrap_or_default();
-        member.machine.created.time().is_some_and(|created| created >= self.time - tolerance)
-    }
-}
-
-// Machines whose deletion the API server recently refused or didn't answer. Their instances are sent without an error
-// meanwhile: Cluster Autoscaler requests the deletion of an instance with an error in every loop, and doesn't count it
-// as a replica.
-
-/// The time for which the error isn't sent after the first failure. It is much longer than a loop of Cluster
-/// Autoscaler, which takes several consecutive loops to correct a size that doesn't add up.
-const FIRST: Duration = Duration::from_secs(5 * 60);
-/// The maximum of this time, which doubles with each further failure: to Cluster Autoscaler, an instance without an
-/// error may still join until `--max-node-provision-time` has passed since its error was last sent.
-const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FailedDelete {
-    /// The time of the last failure.
-    since: time::Instant,
-    /// The time after it for which the error isn't sent.
-    lasts: Duration,
-}
-
-impl FailedDelete {
-    /// Returns true if the error is sent again.
-    pub(super) fn is_over(self) -> bool {
-        self.since.elapsed() >= self.lasts
-    }
-
-    /// Returns a failure at the current time that follows `before`.
-    pub(super) fn after(before: Option<&Self>) -> Self {
-        let lasts = match before {
-            Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),
-            // The deletion was requested again although the error isn't sent.
-            Some(failed) => failed.lasts,
-            None => FIRST,
-        };
-        Self { since: time::Instant::now(), lasts }
-    }
-}
-
-// Groups that are left alone for a while, since writes of them come to nothing. Cluster Autoscaler would drain Node
-// after Node, or raise the size in every loop. Options keep it from choosing their Nodes meanwhile.
-
-/// The time for which no Node is scaled down after a refused delete: somebody has to change a right or a policy first.
-const REFUSED_DELETES_HOLD_FOR: Duration = Duration::from_secs(10 * 60);
-/// The time for which a size that was put back twice within an hour (size_observer.rs of `scale`) isn't raised: a GitOps
-/// controller would put it back within minutes.
-const SIZE_PUT_BACK_HOLDS_FOR: Duration = Duration::from_secs(30 * 60);
-
-/// The reason why a group is left alone.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Hold {
-    /// The API server refuses to delete a Machine, or to lower the size: a right is missing, or a webhook or policy
-    /// denies it. Holds its words.
-    DeletesRefused(String),
-    /// This field manager keeps putting the size back.
-    SizePutBack(ArcStr),
-}
-
-/// A hold, and the time at which it ends.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) why: Hold,
-    pub(super) until: time::Instant,
-}
-
-impl Hold {
-    /// Returns the time for which a group is left alone before the next write is tried.
-    pub(super) fn lasts(&self) -> Duration {
-        match self {
-            Self::DeletesRefused(_) => REFUSED_DELETES_HOLD_FOR,
-            Self::SizePutBack(_) => SIZE_PUT_BACK_HOLDS_FOR,
-        }
-    }
-
-    /// Returns the reason, for people.
-    pub fn reason(&self) -> String {
-        match self {
-            Self::DeletesRefused(why) => {
-                format!("its Nodes aren't scaled down for now, since the API server refuses it: {why}")
-            }
-            Self::SizePutBack(manager) => format!(
-                "its size isn't changed for now, since field manager {manager} keeps putting it back: leave spec.replicas \
-                 out of what it applies to this group, once both size annotations are set, or the group out of autoscaling"
-            ),
-        }
-    }
-}
-
-impl Held {
-    pub(super) fn why(&self) -> Option<&Hold> {
-        (time::Instant::now() < self.until).then_some(&self.why)
     }
 }

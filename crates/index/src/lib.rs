@@ -8,9 +8,12 @@ mod apply;
 mod change;
 mod commands;
 mod evaluate;
+mod failed_delete;
 pub mod families;
 mod feed;
 mod group;
+mod hold;
+mod increase;
 mod log;
 mod members;
 mod metrics;
@@ -37,7 +40,8 @@ pub use self::{
     change::{Change, KindState},
     commands::ScaleView,
     feed::{FedKeys, Feed, IndexFeed, Sink, Tag},
-    group::{Hold, Served},
+    group::Served,
+    hold::Hold,
     log::Notice,
     members::Member,
     metrics::{GroupMetrics, GroupSeries, MemoryMetrics, encode_groups},

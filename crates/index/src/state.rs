@@ -24,7 +24,8 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
-    group::{FailedDelete, Group},
+    failed_delete::FailedDelete,
+    group::Group,
     log::{FirstSync, GroupLines},
     multimap::Multimap,
     observations::{Observations, Resources},

@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use rules::capi::{ObjectKey, ScalableKind, ScalableResource};
 use rules::{
     DeleteConditions, Excluded, Exclusion, FromZero, GroupId, Instance, InstanceCounts, PoolView, Shortage, instance,
-    rollout::Ongoing, topology,
+    rollout::Rollout, topology,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    group::{Group, Held, Hold, Served},
+    group::{Group, Served},
+    hold::{Held, Hold},
     members::Member,
     relations::cluster_key,
     state::{Index, Inner},
@@ -53,7 +54,7 @@ pub struct GroupSnapshot {
     /// A size that this process wrote and the watch hasn't reported yet.
     pub written: Option<WrittenSize>,
     /// Its rollout, in progress or about to begin.
-    pub rollout: Option<Ongoing>,
+    pub rollout: Option<Rollout>,
     /// True if its Cluster's topology sets its size, and so reverts every change of it.
     pub topology_sets_size: bool,
     /// The reason that a larger size creates no Machine now.
@@ -345,7 +346,7 @@ impl Index {
                     group: id.to_string(),
                     cause: rollout.cause.as_str(),
                     since: rollout.since,
-                    ignored: group.holding_rollout().is_none(),
+                    ignored: group.rollout_in_force().is_none(),
                 });
             }
             let reason = group.excluded.as_ref().map(|excluded| excluded.reason);

@@ -20,20 +20,11 @@ const NEVER: f64 = -1.0;
 
 /// The rollout of a group, in progress or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ongoing {
+pub struct Rollout {
     /// The evidence for it.
     pub cause: RolloutCause,
     /// The time of its beginning: from the objects, or else the time at which this process first saw it.
     pub since: Timestamp,
-}
-
-/// A MachineDeployment's rollout, under way or about to begin.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Rollout {
-    /// The evidence for it.
-    pub cause: RolloutCause,
-    /// Its start, if the objects state it.
-    pub since: Option<Timestamp>,
 }
 
 /// The evidence of a rollout.
@@ -73,7 +64,8 @@ impl fmt::Display for RolloutCause {
     }
 }
 
-/// Returns the rollout of a MachineDeployment, by its MachineSets and its Cluster; `None` if there is none.
+/// Returns the cause of a MachineDeployment's rollout, by its MachineSets and its Cluster, and its start, if the objects
+/// state it. `None` if there is none.
 ///
 /// Its start is that of its condition RollingOut, or else the creation of its newest MachineSet; for a topology it is
 /// that of the Cluster's condition TopologyReconciled.
@@ -88,20 +80,18 @@ pub fn rollout<'a>(
     deployment: &ScalableResource,
     machine_sets: impl IntoIterator<Item = &'a ScalableResource> + Clone,
     cluster: Option<&Cluster>,
-) -> Option<Rollout> {
+) -> Option<(RolloutCause, Option<Timestamp>)> {
     if is_rolling_out(machine_sets.clone()) {
         let newest = || machine_sets.into_iter().max_by_key(|set| (set.revision, set.created))?.created;
-        return Some(Rollout { cause: RolloutCause::MachineSets, since: deployment.rolling_out_since.or_else(newest) });
+        return Some((RolloutCause::MachineSets, deployment.rolling_out_since.or_else(newest)));
     }
     let topology = cluster?.topology.as_deref()?;
     let name = deployment.labels.get(TOPOLOGY_NAME)?;
     let from = deployment.version.as_ref()?;
     let to = topology.version_of(name);
     let waits = from != to && !topology.held_back.contains(name);
-    waits.then(|| Rollout {
-        cause: RolloutCause::Topology { from: from.clone(), to: to.clone() },
-        since: topology.unreconciled_since,
-    })
+    let cause = || RolloutCause::Topology { from: from.clone(), to: to.clone() };
+    waits.then(|| (cause(), topology.unreconciled_since))
 }
 
 /// Returns true if a MachineSet below the highest revision has replicas, in spec or status. Call it with the
@@ -236,7 +226,7 @@ mod tests {
         workers.rolling_out_since = at(condition);
         let sets = [set(2, newest), set(1, older)];
         let found = rollout(&workers, &sets, None);
-        assert_eq!(found, Some(Rollout { cause: RolloutCause::MachineSets, since: at(expected) }));
+        assert_eq!(found, Some((RolloutCause::MachineSets, at(expected))));
     }
 
     #[test]
@@ -277,7 +267,7 @@ mod tests {
         let topology = cluster.topology.as_mut().unwrap();
         topology.pinned = vec![("md-1".into(), "v1.33.0".into())];
         topology.pinned.extend(pinned.map(|version| ("md-0".into(), version.into())));
-        let found = rollout(&workers, &[set(1, EARLY)], Some(&cluster)).map(|rollout| rollout.cause);
+        let found = rollout(&workers, &[set(1, EARLY)], Some(&cluster)).map(|(cause, _)| cause);
         assert_eq!(found, to.map(|to| RolloutCause::Topology { from: version.into(), to: to.into() }));
     }
 
@@ -292,7 +282,7 @@ mod tests {
         workers.version = Some(version.into());
         let found = rollout(&workers, &[set(1, EARLY)], Some(&upgraded(held)));
         let cause = RolloutCause::Topology { from: version.into(), to: "v1.36.0".into() };
-        assert_eq!(found, expected.then(|| Rollout { cause, since: at(LATE) }));
+        assert_eq!(found, expected.then(|| (cause, at(LATE))));
     }
 
     #[test]
@@ -305,7 +295,7 @@ mod tests {
         let mut workers = deployment("workers");
         workers.labels.insert(TOPOLOGY_NAME.into(), "md-0".into());
         let found = rollout(&workers, &[set(1, EARLY), set(2, EARLY)], Some(&upgraded(&[]))).unwrap();
-        assert_eq!(found.cause, RolloutCause::MachineSets);
+        assert_eq!(found.0, RolloutCause::MachineSets);
     }
 
     #[test]

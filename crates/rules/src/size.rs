@@ -99,6 +99,11 @@ pub fn after_decrease(current: i32, delta: i32, machines_with_node: i32, min: i3
     Ok(current.saturating_add(delta).max(machines_with_node).max(min).max(0).min(current))
 }
 
+/// Returns the size that is smaller by this number, but not below the minimum. It never raises the size.
+pub fn lowered(current: i32, by: i32, min: i32) -> i32 {
+    current.saturating_sub(by).max(min).max(0).min(current)
+}
+
 /// Refuses a delta that DecreaseTargetSize can't have, whatever the state of the group.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ mod read_only;
 mod refusal;
 mod remembered;
 mod removal;
+mod repeats;
 mod replace;
 mod report;
 mod request;
@@ -46,9 +47,10 @@ use tokio_util::{
 
 use self::{
     accepted::AcceptedDeletions,
-    limited_log::{Refusals, Repeats},
+    limited_log::Refusals,
     queue::{Caller, Command, Delete, Lanes},
     read_only::ReadOnlyCommand,
+    repeats::Repeats,
     turn::Shared,
 };
 pub use self::{

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use rules::{GroupId, SizeError, call_error::CallError, group_version::NotScalable, rollout::Ongoing, text::shortened};
+use rules::{GroupId, SizeError, call_error::CallError, group_version::NotScalable, rollout::Rollout, text::shortened};
 
 use super::{error::ScaleError, queue::MOST_WAITING, request::LONGEST_ID};
 
@@ -178,7 +178,7 @@ pub(super) fn provider_would_choose(id: &GroupId) -> ScaleError {
 
 /// Returns the error of a delete while the group is rolling out: a smaller size is spread over its MachineSets and may
 /// remove another Machine than the named one.
-pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> ScaleError {
+pub(super) fn rolling_out(id: &GroupId, rollout: &Rollout) -> ScaleError {
     ScaleError::FailedPrecondition(format!(
         "{id} is {}, since {}; a smaller size could take another Machine than the named one, so nothing was changed: ask \
          again when it is done; if it never ends, set its annotation {SCALE_DOWN_WHILE_ROLLING_OUT} to \"true\"",

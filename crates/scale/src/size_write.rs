@@ -55,7 +55,7 @@ impl Aim<'_> {
             Self::Raise { delta, bounds } => {
                 size::after_increase(now, *delta, *bounds).map_err(|error| refusal::size(&turn.id, &error))
             }
-            Self::Lower { by, min } => Ok(lowered(now, *by, *min)),
+            Self::Lower { by, min } => Ok(size::lowered(now, *by, *min)),
             Self::LowerByMissing { replicas, instances, leaving, listed, min } => {
                 let (machines, instances) = (listed.take(), as_i32(*instances));
                 let missing = match machines {
@@ -66,15 +66,10 @@ impl Aim<'_> {
                         machines.placeholders(now - instances, |uid| leaving.contains(uid))
                     }
                 };
-                Ok(lowered(now, as_i32(missing.min(*replicas)) + instances, *min))
+                Ok(size::lowered(now, as_i32(missing.min(*replicas)) + instances, *min))
             }
         }
     }
-}
-
-/// Returns the size that is smaller by this number, but not below the minimum.
-fn lowered(now: i32, by: i32, min: i32) -> i32 {
-    now.saturating_sub(by).max(min).max(0).min(now)
 }
 
 /// A size that was written.

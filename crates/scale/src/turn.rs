@@ -23,10 +23,11 @@ use super::{
     error::ScaleError,
     events::EventRecorder,
     history::History,
-    limited_log::{Refusals, Repeats},
+    limited_log::Refusals,
     metrics::{ScaleMetrics, Write},
     queue::{Caller, Lanes},
     refusal,
+    repeats::Repeats,
     report::Resized,
     retry::Attempts,
 };

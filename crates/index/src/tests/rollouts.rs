@@ -2,7 +2,7 @@
 //! is over.
 
 use rules::capi::SCALE_DOWN_WHILE_ROLLING_OUT;
-use rules::{Overrides, RolloutCause, rollout::Ongoing};
+use rules::{Overrides, RolloutCause, rollout::Rollout};
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -12,7 +12,7 @@ fn options(index: &Index) -> Overrides {
     index.served(&id(WORKERS)).unwrap().options.clone()
 }
 
-fn holding(index: &Index) -> Option<Ongoing> {
+fn holding(index: &Index) -> Option<Rollout> {
     index.scale_view(&id(WORKERS)).unwrap().rollout
 }
 

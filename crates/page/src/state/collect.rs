@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use jiff::Timestamp;
 use rules::{
     Excluded, Exclusion, GroupId, NodeTemplate, Overrides, RolloutCause, Sourced, SourcedMap, capacity,
-    capi::ObjectKey, rollout::Ongoing,
+    capi::ObjectKey, rollout,
 };
 use serde::{Serialize, Serializer};
 use shared_informer::Status;
@@ -532,7 +532,7 @@ pub(super) fn options(options: &Overrides) -> BTreeMap<String, String> {
     .collect()
 }
 
-fn rollout(ongoing: &Ongoing, ignored: bool) -> Rollout {
+fn rollout(ongoing: &rollout::Rollout, ignored: bool) -> Rollout {
     Rollout {
         cause: ongoing.cause.as_str().to_owned(),
         message: ongoing.cause.to_string(),
