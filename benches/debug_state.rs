@@ -78,7 +78,8 @@ fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
 /// Serves the metrics of an index as the program does.
 fn serve_metrics(fleet: &Fleet, series: GroupSeries, runtime: &Handle) -> SocketAddr {
     let registry = pages::registry(fleet, series);
-    let _ = (RpcMetrics::register(&mut registry.write()), ScaleMetrics::register(&mut registry.write()));
+    RpcMetrics::register(&mut registry.write());
+    ScaleMetrics::register(&mut registry.write());
     let listener = bind("127.0.0.1:0".parse().expect("an address"), "--http-listen").expect("a listener");
     let address = listener.local_addr().expect("an address");
     let router = http_router(Arc::new(fleet.clone()), registry);
