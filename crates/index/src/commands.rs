@@ -41,7 +41,8 @@ pub struct ScaleView {
 }
 
 impl ScaleView {
-    /// Returns true if the group is rolling out, so that a smaller size may take Machines that nobody named.
+    /// Returns true if a rollout keeps the size from being lowered by replicas that nobody named: it forbids deletes, or a
+    /// smaller size is taken from one MachineSet alone.
     pub fn is_rolling_out(&self) -> bool {
         self.rollout.is_some() || self.shrinks_first.is_some()
     }
