@@ -1,6 +1,6 @@
 //! The templates: each kind is followed once, and each template kept once, whatever the number of workload clusters.
-//! The change of a template goes to all indexes, which look for their groups that refer to it, and the state of a kind
-//! to those whose groups name it.
+//! The change of a template goes to the indexes with groups that refer to it, and the state of a kind to those whose
+//! groups name it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -151,7 +151,8 @@ impl TemplateStore {
         // Locked to the end, so that an index that was removed doesn't change any more.
         let kinds = self.kinds.lock();
         self.shared.set(kind, key, template);
-        for (index, _) in &kinds.indexes {
+        let key = (kind.clone(), key.clone());
+        for (index, _) in kinds.indexes.iter().filter(|(index, _)| index.names_template(&key)) {
             index.apply(change.clone());
         }
     }

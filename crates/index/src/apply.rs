@@ -94,6 +94,7 @@ impl LiveState {
                     None => self.unready_nodes.remove(&name),
                 };
                 self.relate_node(old.as_ref(), Some(&node));
+                self.drop_counts_of_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
@@ -103,6 +104,7 @@ impl LiveState {
                 let old = self.nodes.remove(&name);
                 self.unready_nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
+                self.drop_counts_of_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -203,6 +205,7 @@ impl LiveState {
         self.update_resources_of_owner(id, old.as_deref(), None);
         self.update_labels_of_owner(old.as_deref(), None);
         self.set_wanted(id, None, None);
+        self.counts.remove(id);
         if !keep {
             self.groups.remove(id);
         }
@@ -233,6 +236,9 @@ impl LiveState {
         if self.memory.is_some() {
             self.relate_template(id, old.and_then(bootstrap_key), new.and_then(bootstrap_key));
         }
+        if old.map(|old| &old.provider_ids) != new.map(|new| &new.provider_ids) {
+            self.counts.clear();
+        }
         if id.kind != ScalableKind::MachineSet {
             return;
         }
@@ -241,6 +247,7 @@ impl LiveState {
             return;
         }
         // The Machines of this set belong to another group now.
+        self.counts.clear();
         for (group, joins) in [(from, false), (to, true)] {
             let Some(group) = group else { continue };
             if group.kind == ScalableKind::MachineDeployment {
@@ -288,6 +295,7 @@ impl LiveState {
                 self.pool_machines_changed(owner);
             }
         }
+        self.drop_counts_of_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
     }
 
@@ -297,6 +305,7 @@ impl LiveState {
             self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.unrelate_machine(&old, None);
+            self.drop_counts_of_machine(Some(&old), None);
         }
     }
 

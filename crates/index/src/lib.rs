@@ -7,6 +7,7 @@ mod answer;
 mod apply;
 mod change;
 mod commands;
+mod counts;
 mod evaluate;
 mod failed_delete;
 pub mod families;

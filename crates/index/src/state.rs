@@ -24,6 +24,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     change::KindState,
+    counts::KeptCounts,
     failed_delete::FailedDelete,
     group::Group,
     log::{FirstSync, GroupLines},
@@ -117,6 +118,8 @@ pub(super) struct LiveState {
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool. None has an empty set.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeSet<ByKey<Machine>>>,
+    /// The instances of groups by state.
+    pub(super) counts: KeptCounts,
     pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
@@ -174,6 +177,7 @@ impl LiveState {
             unidentified: BTreeSet::new(),
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
+            counts: KeptCounts::default(),
             holders: Holders::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: Multimap::default(),
@@ -207,6 +211,7 @@ impl LiveState {
             ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
+            ("counts", self.counts.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use rules::capi::{InfrastructureTemplate, KindRef, ObjectKey, SpecDigest};
 
-use super::relations::TemplateKey;
+use super::{relations::TemplateKey, state::Index};
 
 /// A template, or the error for which it doesn't decode.
 pub type Template = Result<Arc<InfrastructureTemplate>, ArcStr>;
@@ -38,6 +38,14 @@ impl Known {
             (Some(_) | None, _) => Some(Timestamp::now()),
         };
         Self { template, changed_at }
+    }
+}
+
+impl Index {
+    /// Returns true if a group refers to this template. Ask after it was stored: a group that comes to refer to it later
+    /// finds it there.
+    pub fn names_template(&self, template: &(KindRef, ObjectKey)) -> bool {
+        self.inner.read().live.groups_by_template.get(template).next().is_some()
     }
 }
 

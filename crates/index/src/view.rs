@@ -153,13 +153,6 @@ impl Index {
 }
 
 impl Inner {
-    fn counts_of(&self, id: &GroupId, group: &Group, size: i32) -> InstanceCounts {
-        match self.live.pool_view(id, group) {
-            Some(view) => InstanceCounts::of_provider_ids(size, view.pool.provider_ids.len(), view.has_error()),
-            None => InstanceCounts::of_machines(size, self.live.members_of(id)),
-        }
-    }
-
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.excluded, &group.served) {
             (Some(excluded), _) => Err(excluded.clone()),
@@ -184,7 +177,7 @@ impl Inner {
                 Some(Parts { members: members(), pool: pool(), conditions })
             }
         };
-        let counts = if is_live { self.counts_of(id, group, size) } else { InstanceCounts::default() };
+        let counts = if is_live { self.live.counts_of(id, group, size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
             standing,

@@ -149,6 +149,6 @@ mod projection;
 pub use self::informer::*;
 pub use self::{
     intern::Interner,
-    object::{DecodeError, Metadata, Object, ObjectKey, ResourceVersion, Uid},
-    projection::{Document, Projection},
+    object::{DecodeError, Identity, IdentityText, Metadata, Object, ObjectKey, ResourceVersion, Uid},
+    projection::{Document, Identified, Projection},
 };

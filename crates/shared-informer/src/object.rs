@@ -2,11 +2,14 @@
 //! identity is read leniently, and any other defect becomes the object's [`DecodeError`]. Must never change a text of
 //! the identity: it is displayed as the API server sent it.
 
-use std::{borrow::Cow, fmt, num::NonZeroU64, sync::Arc};
+use std::{borrow::Cow, fmt, num::NonZeroU64, ops::Deref, sync::Arc};
 
 use arcstr::ArcStr;
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde::{
+    Deserialize,
+    de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
 
 use super::intern::Interner;
 
@@ -225,12 +228,12 @@ impl Metadata {
         resource_version: ResourceVersion(VersionForm::Text(ArcStr::new())),
     };
 
-    /// Creates it of namespace, name, uid and resourceVersion, or returns `None` if one of them is too long: a server
-    /// that sends what no API server has would fill the memory.
-    pub(super) fn bounded(texts: [&str; 4], interner: &Interner) -> Option<Self> {
-        let [namespace, name, uid, version] = texts;
+    /// Creates it from the texts, or returns `None` if it has no name, or a text is too long: a server that sends what no
+    /// API server has would fill the memory.
+    pub(super) fn of(texts: Identity<'_>, interner: &Interner) -> Option<Self> {
+        let Identity { namespace, name, uid, resource_version: version } = texts;
         let is_too_long = [namespace, name, uid].iter().any(|text| text.len() > Self::LONGEST_TEXT);
-        if is_too_long || version.len() > Self::LONGEST_VERSION {
+        if name.is_empty() || is_too_long || version.len() > Self::LONGEST_VERSION {
             return None;
         }
         Some(Self {
@@ -333,42 +336,105 @@ impl<T> Clone for Object<T> {
     }
 }
 
-/// Only `metadata`, with fields of any type, which borrow from the text.
-#[derive(Deserialize)]
-struct Identified<'a> {
-    #[serde(borrow)]
-    metadata: Identity<'a>,
+/// A text of an identity, which borrows from the JSON unless it has escapes. Any JSON is valid: a number counts as its
+/// digits, and what is no text as `""`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct IdentityText<'a>(Cow<'a, str>);
+
+impl Deref for IdentityText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Identity<'a> {
-    #[serde(borrow)]
-    namespace: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uid: Option<&'a RawValue>,
-    #[serde(borrow)]
-    resource_version: Option<&'a RawValue>,
+impl<'de: 'a, 'a> Deserialize<'de> for IdentityText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyJson;
+
+        impl<'de> Visitor<'de> for AnyJson {
+            type Value = Cow<'de, str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any JSON")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(text.into())
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(text.to_owned().into())
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(number.to_string().into())
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(number.to_string().into())
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+                Ok(Value::from(number).to_string().into())
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Cow::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Cow::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                IgnoredAny.visit_seq(list).map(|_| Cow::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                IgnoredAny.visit_map(map).map(|_| Cow::default())
+            }
+        }
+
+        deserializer.deserialize_any(AnyJson).map(Self)
+    }
+}
+
+/// The texts of an object's identity, as they are in its `metadata`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity<'a> {
+    /// The namespace; `""` if there is none.
+    pub namespace: &'a str,
+    /// The name; `""` if there is none, and then it is no object.
+    pub name: &'a str,
+    /// The uid.
+    pub uid: &'a str,
+    /// The resourceVersion.
+    pub resource_version: &'a str,
 }
 
 /// Reads the identity from an object's JSON and skips everything else. Returns `None` if the object has no name.
 pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
-    let Identified { metadata } = serde_json::from_str(json).ok()?;
-    let Identity { namespace, name, uid, resource_version } = metadata;
-    let [namespace, name, uid, version] = [namespace, name, uid, resource_version].map(raw_text);
-    if name.is_empty() { None } else { Metadata::bounded([&namespace, &name, &uid, &version], texts) }
-}
-
-/// Returns a text, or a number as its digits; empty if it is anything else.
-fn raw_text(raw: Option<&RawValue>) -> Cow<'_, str> {
-    let Some(json) = raw.map(RawValue::get) else { return Cow::default() };
-    if let Ok(text) = serde_json::from_str::<&str>(json) {
-        return text.into();
+    #[derive(Deserialize)]
+    struct Identified<'a> {
+        #[serde(borrow)]
+        metadata: Texts<'a>,
     }
-    let value = serde_json::from_str(json).unwrap_or_default();
-    text(&value).map(Cow::into_owned).unwrap_or_default().into()
+
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Texts<'a> {
+        #[serde(borrow)]
+        namespace: IdentityText<'a>,
+        name: IdentityText<'a>,
+        uid: IdentityText<'a>,
+        resource_version: IdentityText<'a>,
+    }
+
+    let Identified { metadata } = serde_json::from_str(json).ok()?;
+    let Texts { namespace, name, uid, resource_version } = &metadata;
+    Metadata::of(Identity { namespace, name, uid, resource_version }, texts)
 }
 
 /// Returns a non-empty text; a number as its digits.

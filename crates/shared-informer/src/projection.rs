@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::{
     intern::Interner,
-    object::{DecodeError, Metadata, Object, metadata_of},
+    object::{DecodeError, Identity, Metadata, Object, metadata_of},
 };
 
-/// Reads the content of an object with this identity.
-type Read<T> = dyn Fn(&str, &Metadata) -> Result<T, String> + Send + Sync;
+/// Reads an object's content, and notes its identity once it has that.
+type Read<T> = dyn Fn(&str, &Interner, &mut Option<Metadata>) -> Result<T, String> + Send + Sync;
 type Salvage = dyn Fn(&str) -> Option<ArcStr> + Send + Sync;
 
 /// A function that returns the identity within a content.
@@ -72,24 +72,28 @@ impl<T> Projection<T> {
         name: impl Into<Arc<str>>,
         project: impl Fn(&Metadata, J) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::reading(name, move |json, metadata| {
+        Self::reading(name, move |json, texts, identity| {
+            let metadata = identity.insert(metadata_of(json, texts).ok_or("it has no name")?);
             project(metadata, serde_json::from_str(json).map_err(|error| reason(&error))?)
         })
     }
 
-    /// Like [`Projection::decoded`], of the JSON as the type `D::Json`, which may borrow from the text.
+    /// Like [`Projection::decoded`], of the JSON as the type `D::Json`, which may borrow from the text and has the
+    /// identity as well, so that an object is read once.
     pub fn typed<D: Document>(
         name: impl Into<Arc<str>>,
         project: impl Fn(Metadata, D::Json<'_>) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::reading(name, move |json, metadata| {
-            project(metadata.clone(), serde_json::from_str(json).map_err(|error| reason(&error))?)
+        Self::reading(name, move |json, texts, identity| {
+            let object: D::Json<'_> = serde_json::from_str(json).map_err(|error| reason(&error))?;
+            let metadata = identity.insert(Metadata::of(object.identity(), texts).ok_or("it has no name")?);
+            project(metadata.clone(), object)
         })
     }
 
     fn reading(
         name: impl Into<Arc<str>>,
-        read: impl Fn(&str, &Metadata) -> Result<T, String> + Send + Sync + 'static,
+        read: impl Fn(&str, &Interner, &mut Option<Metadata>) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.into(), read: Arc::new(read), salvage: None, identity: no_identity, bytes_of: None }
     }
@@ -167,8 +171,9 @@ impl<T> Projection<T> {
     /// Reads an object as an informer does; `None` if it has no name. One that doesn't decode has its name and an error.
     #[must_use]
     pub fn read(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
-        let metadata = metadata_of(json, texts)?;
-        let content = contained(|| (self.read)(json, &metadata));
+        let mut identity = None;
+        let content = contained(|| (self.read)(json, texts, &mut identity));
+        let metadata = identity.or_else(|| metadata_of(json, texts))?;
         let failed = |message| DecodeError::new(message).with_salvaged(self.salvage(json));
         Some(Object { metadata, content: content.map(Arc::new).map_err(failed) })
     }
@@ -232,13 +237,26 @@ impl<T> fmt::Debug for Projection<T> {
 /// Names the type that a projection deserializes an object's JSON to; see [`Projection::typed`].
 ///
 /// ```
-/// use shared_informer::{Document, Projection};
+/// use shared_informer::{Document, Identified, Identity, IdentityText, Projection};
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]
 /// struct WidgetJson<'a> {
 ///     #[serde(borrow)]
+///     metadata: WidgetMetadata<'a>,
 ///     color: &'a str,
+/// }
+///
+/// #[derive(Deserialize)]
+/// struct WidgetMetadata<'a> {
+///     #[serde(borrow)]
+///     name: IdentityText<'a>,
+/// }
+///
+/// impl Identified for WidgetJson<'_> {
+///     fn identity(&self) -> Identity<'_> {
+///         Identity { name: &self.metadata.name, ..Identity::default() }
+///     }
 /// }
 ///
 /// struct Widget;
@@ -253,5 +271,11 @@ impl<T> fmt::Debug for Projection<T> {
 /// ```
 pub trait Document {
     /// The parts of an object's JSON that are read. May borrow from the text.
-    type Json<'a>: Deserialize<'a>;
+    type Json<'a>: Deserialize<'a> + Identified;
+}
+
+/// JSON of an object that has its identity.
+pub trait Identified {
+    /// Returns the identity.
+    fn identity(&self) -> Identity<'_>;
 }

@@ -15,6 +15,7 @@ use serde::{
     de::{Deserializer, Visitor},
 };
 use serde_json::Value;
+use shared_informer::{Identified, Identity, IdentityText};
 
 use super::Keys;
 
@@ -105,6 +106,13 @@ pub(super) struct Object<'a, Spec, Status> {
     pub(super) status: Option<Status>,
 }
 
+impl<Spec, Status> Identified for Object<'_, Spec, Status> {
+    fn identity(&self) -> Identity<'_> {
+        let Metadata { namespace, name, uid, resource_version, .. } = &self.metadata;
+        Identity { namespace, name, uid, resource_version }
+    }
+}
+
 /// Deserializes the JSON of an object as one of these types.
 ///
 /// # Errors
@@ -116,7 +124,14 @@ pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default)]
+    namespace: IdentityText<'a>,
+    #[serde(default)]
+    name: IdentityText<'a>,
+    #[serde(default)]
+    uid: IdentityText<'a>,
+    #[serde(default)]
+    resource_version: IdentityText<'a>,
     pub(super) labels: Option<Texts<'a>>,
     pub(super) annotations: Option<Texts<'a>>,
     owner_references: Option<Vec<OwnerReference<'a>>>,

@@ -33,7 +33,7 @@ impl<T> Clone for Decoder<T> {
 }
 
 impl<T> Decoder<T> {
-    /// Decodes an object, in one pass if that is enough; `None` if the text isn't exactly one object with a name.
+    /// Decodes an object; `None` if the text isn't exactly one object with a name.
     fn decode(&self, json: &str) -> Option<Object<T>> {
         let mut object = self.projection.read(json, &self.texts)?;
         if self.secret && object.content.is_err() {
@@ -206,6 +206,27 @@ impl<T> Frame<T> {
         Self::of(raw, decoder, resource)
     }
 
+    /// Reads an event that may be this line; `None` if it isn't one.
+    fn of_line(line: &str, decoder: &Decoder<T>, resource: &str) -> Option<Result<Self, Failure>> {
+        if let Some(frame) = Self::stored_in(line, decoder) {
+            return Some(Ok(frame));
+        }
+        Some(Self::of(serde_json::from_str(line).ok()?, decoder, resource))
+    }
+
+    /// Reads an object that was added or modified, in the form in which an API server writes it, so that it is read
+    /// once. A text in that form which decodes as one object is the event whole.
+    fn stored_in(line: &str, decoder: &Decoder<T>) -> Option<Self> {
+        let fields = line.strip_prefix(r#"{"type":""#)?.strip_suffix('}')?;
+        let (r#type, object) = fields.split_once(r#"","object":"#)?;
+        let frame = match r#type {
+            "ADDED" => Self::Add,
+            "MODIFIED" => Self::Modify,
+            _ => return None,
+        };
+        decoder.decode(object).filter(|object| object.content.is_ok()).map(frame)
+    }
+
     fn of(raw: RawFrame<'_>, decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } = raw;
         let named = |frame: fn(Object<T>) -> Self| decoder.decode(object.get()).map_or(Self::Nameless, frame);
@@ -355,8 +376,10 @@ impl Parser {
             if self.event.is_empty() {
                 // There may be any number of line breaks between events.
                 rest = rest.trim_ascii_start();
-                if let Some((raw, after)) = self.whole_line(rest) {
-                    page.push(Frame::of(raw, decoder, resource)?);
+                if let Some((line, after)) = self.whole_line(rest)
+                    && let Some(frame) = Frame::of_line(line, decoder, resource)
+                {
+                    page.push(frame?);
                     rest = after;
                     continue;
                 }
@@ -383,9 +406,9 @@ impl Parser {
 
     /// Returns the event that the first line is, as those of an API server are, and the rest. It saves the look at each
     /// byte.
-    fn whole_line<'a>(&self, part: &'a [u8]) -> Option<(RawFrame<'a>, &'a [u8])> {
+    fn whole_line<'a>(&self, part: &'a [u8]) -> Option<(&'a str, &'a [u8])> {
         let (line, rest) = part.split_at(memchr::memchr(b'\n', part).filter(|length| *length < self.max_bytes)?);
-        Some((serde_json::from_slice(line).ok()?, rest))
+        Some((std::str::from_utf8(line).ok()?, rest))
     }
 
     fn begin_another(&mut self) {
