@@ -60,8 +60,8 @@ pub fn annotations(data: &[u8]) {
         }
     }
     let index = index();
-    index.apply_quietly(template(&json!({"status": {"capacity": capacity}})));
-    index.apply_quietly(group(&annotations));
+    index.apply_and_take_notices(template(&json!({"status": {"capacity": capacity}})));
+    index.apply_and_take_notices(group(&annotations));
     index.refresh();
     check(&index);
 }

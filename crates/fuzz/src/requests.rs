@@ -84,7 +84,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         (PRICE_PER_HOUR, "0.8"),
     ];
     let annotations: Map<_, _> = annotations.map(|(key, value)| (key.to_owned(), json!(value))).into_iter().collect();
-    index.apply_quietly(groups::group(&annotations));
+    index.apply_and_take_notices(groups::group(&annotations));
     index.refresh();
     let service = {
         let _context = runtime.enter();

@@ -79,7 +79,7 @@ impl Index {
             }
         };
         if let Some(increase) = group.increase {
-            increase.rename(&mut instances, &members);
+            increase.use_temporary_ids(&mut instances, &members);
         }
         Some(instances)
     }

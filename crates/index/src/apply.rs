@@ -29,11 +29,11 @@ pub(super) fn evaluate_all_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
 impl Index {
     /// Applies a change, and logs its effects on groups.
     pub fn apply(&self, change: Change) {
-        self.log(self.apply_quietly(change));
+        self.log(self.apply_and_take_notices(change));
     }
 
     /// Applies a change, and returns its effects on groups.
-    pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+    pub fn apply_and_take_notices(&self, change: Change) -> Vec<Notice> {
         let mut inner = self.inner.write();
         inner.live.apply(change);
         evaluate_all_due(&mut inner);

@@ -37,14 +37,14 @@ pub struct ScaleView {
     pub rollout: Option<Rollout>,
     /// The MachineSet from which a smaller size is taken in a rollout with the strategy OnDelete: no other loses a Machine.
     /// It matters where the group permits deletes meanwhile.
-    pub shrinks_first: Option<ArcStr>,
+    pub on_delete_shrinks_first: Option<ArcStr>,
 }
 
 impl ScaleView {
     /// Returns true if a rollout keeps the size from being lowered by replicas that nobody named: it forbids deletes, or a
     /// smaller size is taken from one MachineSet alone.
-    pub fn is_rolling_out(&self) -> bool {
-        self.rollout.is_some() || self.shrinks_first.is_some()
+    pub fn keeps_unnamed_replicas(&self) -> bool {
+        self.rollout.is_some() || self.on_delete_shrinks_first.is_some()
     }
 }
 
@@ -65,8 +65,8 @@ impl Index {
                 machines_with_node: live.joined(id, group.object.as_deref()),
                 replaced: group.replaced.clone(),
                 rollout: group.rollout_in_force().cloned(),
-                shrinks_first: group.rollout.as_ref().and_then(|_| {
-                    rollout::shrinks_first(group.object.as_deref()?, live.sets_of(&id.key).map(AsRef::as_ref))
+                on_delete_shrinks_first: group.rollout.as_ref().and_then(|_| {
+                    rollout::on_delete_shrinks_first(group.object.as_deref()?, live.sets_of(&id.key).map(AsRef::as_ref))
                 }),
             }),
             Some(excluded) => Err(NotScalable::Excluded(excluded.clone())),

@@ -22,7 +22,7 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     type Kind: Clone + Send + Sync + 'static;
 
     /// Returns the change for an object.
-    fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
+    fn to_change(kind: &Self::Kind, object: &Arc<Self>) -> Change;
     /// Returns the change for an object that doesn't decode. `None` keeps its last state, since an existing Machine
     /// must not count as a missing one, nor a paused Cluster as an unpaused one.
     fn undecodable(_: &Self::Kind, _: ObjectKey, _: ArcStr) -> Option<Change> {
@@ -33,7 +33,7 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     /// stays.
     fn change(kind: &Self::Kind, object: &Object<Self>) -> Option<Change> {
         match &object.content {
-            Ok(content) => Some(Self::present(kind, content)),
+            Ok(content) => Some(Self::to_change(kind, content)),
             Err(error) => Self::undecodable(kind, object.metadata.key.clone(), error.message().clone()),
         }
     }
@@ -176,7 +176,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     }
 
     /// Applies an object to the sink. `before` is its previous state.
-    fn show(&self, leftovers: &mut HashSet<ObjectKey>, object: &Object<T>, before: Option<&Object<T>>) {
+    fn forward(&self, leftovers: &mut HashSet<ObjectKey>, object: &Object<T>, before: Option<&Object<T>>) {
         let key = &object.metadata.key;
         leftovers.remove(key);
         let change = T::change(&self.kind, object);
@@ -195,8 +195,8 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         match event {
-            Event::Added { object, .. } => self.show(leftovers, &object, None),
-            Event::Updated { old, new } => self.show(leftovers, &new, Some(&old)),
+            Event::Added { object, .. } => self.forward(leftovers, &object, None),
+            Event::Updated { old, new } => self.forward(leftovers, &new, Some(&old)),
             Event::Deleted { last, .. } => self.sink.delete(&self.kind, last.key()),
         }
     }
@@ -213,7 +213,7 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
 impl IndexFeed for Cluster {
     type Kind = ();
 
-    fn present((): &(), object: &Arc<Self>) -> Change {
+    fn to_change((): &(), object: &Arc<Self>) -> Change {
         Change::Cluster(Arc::clone(object))
     }
 
@@ -233,7 +233,7 @@ impl IndexFeed for Cluster {
 impl IndexFeed for ScalableResource {
     type Kind = ScalableKind;
 
-    fn present(_: &ScalableKind, object: &Arc<Self>) -> Change {
+    fn to_change(_: &ScalableKind, object: &Arc<Self>) -> Change {
         Change::Scalable(Arc::clone(object))
     }
 
@@ -261,7 +261,7 @@ impl IndexFeed for ScalableResource {
 impl IndexFeed for Machine {
     type Kind = ();
 
-    fn present((): &(), object: &Arc<Self>) -> Change {
+    fn to_change((): &(), object: &Arc<Self>) -> Change {
         Change::Machine(Arc::clone(object))
     }
 
@@ -281,7 +281,7 @@ impl IndexFeed for Machine {
 impl IndexFeed for Node {
     type Kind = ();
 
-    fn present((): &(), object: &Arc<Self>) -> Change {
+    fn to_change((): &(), object: &Arc<Self>) -> Change {
         Change::Node(Arc::clone(object))
     }
 
@@ -297,7 +297,7 @@ impl IndexFeed for Node {
 impl IndexFeed for InfrastructureTemplate {
     type Kind = KindRef;
 
-    fn present(kind: &KindRef, object: &Arc<Self>) -> Change {
+    fn to_change(kind: &KindRef, object: &Arc<Self>) -> Change {
         Change::Template(kind.clone(), Arc::clone(object))
     }
 

@@ -30,7 +30,7 @@ impl Increase {
 
     /// Replaces the ids of the increase's instances in its first minute: those of Machines without a Node that were
     /// created for it, and of replicas without a Machine. `members` are the Machines of the first instances, in order.
-    pub(super) fn rename(self, instances: &mut [Instance], members: &[MachineView<'_>]) {
+    pub(super) fn use_temporary_ids(self, instances: &mut [Instance], members: &[MachineView<'_>]) {
         if self.at.elapsed() >= NEW_FOR {
             return;
         }

@@ -33,7 +33,7 @@ pub fn index(changes: impl IntoIterator<Item = Change>) -> Index {
 
 pub fn apply(index: &Index, changes: impl IntoIterator<Item = Change>) {
     for change in changes {
-        index.apply_quietly(change);
+        index.apply_and_take_notices(change);
     }
 }
 

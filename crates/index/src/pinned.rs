@@ -79,7 +79,8 @@ impl Index {
         }
     }
 
-    /// Returns the pinned groups, ordered by id. Pins them if there was no Refresh yet.
+    /// Returns the pinned groups, ordered by id. Pins them if there was no Refresh yet: whoever answers calls has made
+    /// sure before that the objects are in sync.
     pub fn groups(&self) -> Arc<[PinnedGroup]> {
         if let Some(pinned) = &self.inner.read().pinned {
             return Arc::clone(&pinned.groups);

@@ -73,8 +73,8 @@ impl Index {
     }
 
     /// Returns true if a MachinePool lists this providerID, whole, by the part after the last `/`, or in another form.
-    pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
-        self.inner.read().live.lists(pool, provider_id)
+    pub fn pool_lists(&self, pool: &GroupId, provider_id: &str) -> bool {
+        self.inner.read().live.pool_lists(pool, provider_id)
     }
 }
 
@@ -177,7 +177,7 @@ impl LiveState {
 
     /// Returns true if a MachinePool lists this providerID, or one with the same end, which a provider may write
     /// differently on Nodes.
-    pub(super) fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
+    pub(super) fn pool_lists(&self, pool: &GroupId, provider_id: &str) -> bool {
         let mut holders = self.holders.with_tail(holder_key(provider_id));
         holders.any(|holder| matches!(holder, Holder::Pool(other) if other == pool))
             || self.lists_in_form(pool, provider_id)

@@ -19,7 +19,7 @@ pub enum CallError {
     /// No answer, or one that doesn't show if the call was applied: a 503 may come from a load balancer that lost the
     /// API server's answer. Holds the pause that the server asks for, if any.
     #[error("{0}")]
-    MaybeDone(String, Option<Duration>),
+    OutcomeUnknown(String, Option<Duration>),
     /// 404 about the object itself: there is none with that name.
     #[error("{0}")]
     Missing(String),
@@ -93,7 +93,7 @@ impl CallError {
             Self::Rejected(_) => rejected,
             Self::Conflict(_) => conflict,
             Self::Busy(..) => busy,
-            Self::MaybeDone(..) => unknown,
+            Self::OutcomeUnknown(..) => unknown,
             Self::Missing(_) => missing,
             Self::Unauthorized(_) => unauthorized,
             Self::Forbidden(_) => forbidden,

@@ -121,7 +121,7 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
 /// Returns the MachineSet from which a rollout with the strategy OnDelete takes a smaller size: the oldest one that has
 /// replicas (read in Cluster API 1.12 to 1.14; before, at least any but the newest loses Machines). `None` with another
 /// strategy. Call it with the MachineSets of one MachineDeployment.
-pub fn shrinks_first<'a>(
+pub fn on_delete_shrinks_first<'a>(
     deployment: &ScalableResource,
     machine_sets: impl IntoIterator<Item = &'a ScalableResource>,
 ) -> Option<ArcStr> {

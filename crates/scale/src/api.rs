@@ -177,7 +177,7 @@ impl Api {
     }
 
     async fn exchange<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, CallError> {
-        let unknown = |error: &dyn fmt::Display| CallError::MaybeDone(error.to_string(), None);
+        let unknown = |error: &dyn fmt::Display| CallError::OutcomeUnknown(error.to_string(), None);
         let answer = self.client.send(request.map(Body::from)).await.map_err(|error| unknown(&error))?;
         let (head, body) = answer.into_parts();
         let body = body.collect_bytes().await.map_err(|error| unknown(&error))?;
@@ -352,11 +352,11 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
         // Proxies answer this when the server or the client was too slow; the call may have been carried out.
-        408 | 499 => CallError::MaybeDone(format!("{code}: {message}"), after),
+        408 | 499 => CallError::OutcomeUnknown(format!("{code}: {message}"), after),
         401 => CallError::Unauthorized(message),
         403 if !is_by_admission(&message) => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
-        _ => CallError::MaybeDone(format!("{code}: {message}"), after),
+        _ => CallError::OutcomeUnknown(format!("{code}: {message}"), after),
     }
 }
 

@@ -106,7 +106,7 @@ impl Batch<'_> {
                 Err(error) => return self.refuse(requests, &error),
             };
             let mut decided = self.decide(&view, std::mem::take(&mut requests));
-            self.replace_or_accept(&view, &mut decided).await;
+            self.settle_below_min(&view, &mut decided).await;
             let Decided { accepted, targets, size, .. } = decided;
             if targets.is_empty() {
                 break (accepted, targets);
@@ -195,8 +195,8 @@ impl Batch<'_> {
     }
 
     /// Decides anew on the requests that would pass the minimum, without those of their Machines that are gone. Where one
-    /// still would, a Machine is replaced, or it is refused.
-    async fn replace_or_accept(&self, view: &ScaleView, decided: &mut Decided) {
+    /// still would, its Machine is deleted here, to be replaced, or it is refused.
+    async fn settle_below_min(&self, view: &ScaleView, decided: &mut Decided) {
         let turn = self.turn;
         for (delete, mut request, below) in std::mem::take(&mut decided.below) {
             let result = match self.decide_below(view, decided, &mut request, below).await {
@@ -288,8 +288,8 @@ impl Batch<'_> {
     fn error_of(&self, target: &Target, fate: &Fate) -> Option<ScaleError> {
         let id = &self.turn.id;
         match fate {
-            Fate::Removed | Fate::Lowered | Fate::RemovedByOthers => None,
-            Fate::NotLowered(error) => Some(error.clone()),
+            Fate::Removed | Fate::RemovedAndLowered | Fate::RemovedByOthers => None,
+            Fate::RemovedNotLowered(error) => Some(error.clone()),
             Fate::MaybeRemoved => Some(refusal::delete_unknown(id, &target.key.name)),
             Fate::HasJoined => Some(refusal::has_joined(id, &target.key.name)),
             Fate::Stays(error) => Some(refusal::not_deleted(id, &target.key.name, error)),

@@ -17,8 +17,8 @@ const MAY_BE_LOWERED_FOR: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct GroupMachines {
     /// The number of all Machines.
     pub(super) all: usize,
-    /// The Machines that count as replicas, so that they have no placeholder: those that aren't being deleted, those whose
-    /// deletion began moments ago, and those that still have a Node.
+    /// The Machines that count as replicas, so that they have no placeholder: those of the rule of `rules::instance`, and,
+    /// which only matters before a write, those whose deletion began moments ago.
     holding: HashSet<Uid>,
     /// The number of instances of a MachinePool, which counts instances rather than Machines; `None` for other kinds.
     instances: Option<usize>,

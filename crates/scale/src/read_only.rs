@@ -51,7 +51,7 @@ impl ReadOnlyCommand {
             }
             let view = turn.view()?;
             let from = view.version.replicas;
-            let least = if view.is_rolling_out() { from } else { view.machines_with_node };
+            let least = if view.keeps_unnamed_replicas() { from } else { view.machines_with_node };
             match size::after_decrease(from, delta, least, view.bounds.min).map_err(refused)? {
                 to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
                 to => Ok(PlannedWrite { from, to, machines: Vec::new() }),

@@ -247,7 +247,7 @@ pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
         CallError::Busy(message, _) => {
             ScaleError::Unavailable(format!("{id}: the API server is busy: {message}; try again"))
         }
-        CallError::MaybeDone(message, _) => ScaleError::Unavailable(format!(
+        CallError::OutcomeUnknown(message, _) => ScaleError::Unavailable(format!(
             "{id}: the API server gave no usable answer: {message}; read the size before asking again"
         )),
         CallError::Unauthorized(message) => ScaleError::Unavailable(format!(

@@ -231,7 +231,7 @@ mod tests {
             joined("MachineSet/workers-1", name),
             node,
         ] {
-            index.apply_quietly(change);
+            index.apply_and_take_notices(change);
         }
     }
 

@@ -49,9 +49,9 @@ pub(super) enum Fate {
     /// This command has deleted it, or marked it: the size is to be lowered.
     Removed,
     /// This command has deleted or marked it, and has lowered the size for it.
-    Lowered,
+    RemovedAndLowered,
     /// This command has deleted or marked it, and couldn't lower the size for it.
-    NotLowered(ScaleError),
+    RemovedNotLowered(ScaleError),
     /// It is gone, or somebody else is deleting it. This command doesn't lower the size for it.
     RemovedByOthers,
     /// It may be this command that has deleted it: the size isn't lowered, and it may be replaced.
@@ -65,7 +65,7 @@ pub(super) enum Fate {
 impl Fate {
     /// Returns true if this command has deleted or marked the Machine.
     pub(super) fn is_removed(&self) -> bool {
-        matches!(self, Self::Removed | Self::Lowered | Self::NotLowered(_))
+        matches!(self, Self::Removed | Self::RemovedAndLowered | Self::RemovedNotLowered(_))
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn remove(turn: &Turn, targets: Vec<Target>, fates: &mut Vec<(T
                 Either::Right((lowered, _)) => (lowered, false),
             };
             for (_, fate) in all.lock().iter_mut().filter(|(target, _)| done.contains(target)) {
-                *fate = lowered.clone().map_or_else(Fate::NotLowered, |()| Fate::Lowered);
+                *fate = lowered.clone().map_or_else(Fate::RemovedNotLowered, |()| Fate::RemovedAndLowered);
             }
             if is_last {
                 break;
@@ -117,8 +117,8 @@ pub(super) fn record(turn: &Turn, target: &Target, fate: &Fate) {
     match fate {
         Fate::Removed => turn.shared.accepted_deletions.deleted(&turn.id, &target.uid),
         Fate::Stays(error) if error.was_sent() => turn.index().record_failed_delete(&target.key, &target.uid),
-        Fate::Lowered
-        | Fate::NotLowered(_)
+        Fate::RemovedAndLowered
+        | Fate::RemovedNotLowered(_)
         | Fate::RemovedByOthers
         | Fate::MaybeRemoved
         | Fate::HasJoined
@@ -151,7 +151,7 @@ pub(super) async fn delete_one(turn: &Turn, target: &Target, dry_run_first: bool
             Err(CallError::Missing(_)) => return gone(is_unanswered),
             Err(error) => error,
         };
-        is_unanswered |= !dry_run_first && matches!(error, CallError::MaybeDone(..));
+        is_unanswered |= !dry_run_first && matches!(error, CallError::OutcomeUnknown(..));
         let again = attempts.again(&error).await;
         // A Cluster Autoscaler that has given up the call has made the Node schedulable again.
         if !is_unanswered && (!again || turn.has_no_caller()) {

@@ -54,7 +54,7 @@ pub(super) async fn replace(turn: &Turn, request: &Request, below: SizeError) ->
             index.set_replaced(id, replaced);
             report(turn, &members, first);
         }
-        Fate::Lowered | Fate::NotLowered(_) | Fate::RemovedByOthers => {}
+        Fate::RemovedAndLowered | Fate::RemovedNotLowered(_) | Fate::RemovedByOthers => {}
         Fate::HasJoined => return Err(refused()),
         Fate::Stays(error) => return Err(refusal::failed(id, &error)),
     }

@@ -21,9 +21,9 @@ use super::{
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;
 
-/// A written size, as it is reported.
+/// What is reported of a written size.
 #[derive(Clone, Copy)]
-pub(super) struct SizeWritten<'a> {
+pub(super) struct SizeReport<'a> {
     pub(super) from: i32,
     /// The names of the Machines that it removes; none for a larger size, or for replicas without a Machine.
     pub(super) machines: &'a [ArcStr],
@@ -33,9 +33,9 @@ pub(super) struct SizeWritten<'a> {
     pub(super) elapsed: Duration,
 }
 
-/// A size that has been written.
+/// The last size written in a turn, for the log of its commands.
 #[derive(Clone, Copy)]
-pub(super) struct Resized {
+pub(super) struct SizeChange {
     from: i32,
     to: i32,
     attempts: u32,
@@ -104,7 +104,7 @@ impl Turn {
     }
 
     /// Reports a written size.
-    pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
+    pub(super) fn wrote(&self, version: &GroupVersion, write: SizeReport<'_>) {
         self.index().set_known_version(&self.id, version.clone());
         self.index().set_own_size(&self.id, write.from, version);
         tracing::info!(
@@ -117,13 +117,13 @@ impl Turn {
             milliseconds = u64::try_from(write.elapsed.as_millis()).unwrap_or(u64::MAX),
             "size written"
         );
-        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
+        let change = SizeChange { from: write.from, to: version.replicas, attempts: write.attempts };
         crate::traces::set(&[
-            ("from", resized.from.into()),
-            ("to", resized.to.into()),
-            ("attempts", resized.attempts.into()),
+            ("from", change.from.into()),
+            ("to", change.to.into()),
+            ("attempts", change.attempts.into()),
         ]);
-        *self.resized.lock() = Some(resized);
+        *self.size_change.lock() = Some(change);
         self.report(EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
@@ -187,9 +187,9 @@ impl Turn {
         let (command, nodes, group) = (caller.command, caller.nodes, &self.id);
         let client = caller.client.as_deref();
         let milliseconds = u64::try_from(caller.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let resized = *self.resized.lock();
-        let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
-        let attempts = resized.map(|it| it.attempts);
+        let change = *self.size_change.lock();
+        let (from, to) = (change.map(|it| it.from), change.map(|it| it.to));
+        let attempts = change.map(|it| it.attempts);
         match result {
             Ok(()) => {
                 tracing::info!(%group, command, client, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
@@ -201,7 +201,7 @@ impl Turn {
                 let text = error.to_string();
                 let text = shortened(&text, LONGEST_TEXT);
                 // A command that has changed the size, or may have, is logged, whatever became of it.
-                let may_be_done = resized.is_some() || self.may_have_written.load(Ordering::Relaxed);
+                let may_be_done = change.is_some() || self.may_have_written.load(Ordering::Relaxed);
                 let allowed = if may_be_done { Some(0) } else { self.shared.refusals.allows(kind) };
                 if let Some(more) = allowed {
                     tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, more, "command refused or failed: {text}");

@@ -118,7 +118,7 @@ pub(super) fn request_of(turn: &Turn, nodes: &[NamedNode]) -> Result<Request, Sc
                 if !index.members(id).is_empty() {
                     return Err(refusal::is_of_machines(id));
                 }
-                if !index.lists(id, &node.provider_id) {
+                if !index.pool_lists(id, &node.provider_id) {
                     return Err(refusal::not_listed(id, &shortened(text, LONGEST_ID)));
                 }
                 if turn.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
@@ -156,7 +156,7 @@ pub(super) fn check_rollout(
     if let Some(rollout) = &view.rollout {
         return Err(refusal::rolling_out(id, rollout));
     }
-    match &view.shrinks_first {
+    match &view.on_delete_shrinks_first {
         Some(oldest) if replicas > 0 || machines.iter().any(|machine| machine.owner.as_ref() != Some(oldest)) => {
             Err(refusal::not_the_oldest(id, oldest))
         }

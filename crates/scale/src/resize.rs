@@ -18,7 +18,7 @@ use super::{
     queue::Caller,
     read, refusal,
     removal::{self, Fate},
-    report::SizeWritten,
+    report::SizeReport,
     request::Target,
     size_write::{Aim, SizeWrite, TryAgain, Written, as_i32, dry_run_size},
     turn::Turn,
@@ -64,7 +64,7 @@ async fn undo_increase(turn: &Turn, from: i32, written: &GroupVersion, began: In
     match turn.write(Write::Size, call).await {
         Ok(version) => {
             tracing::info!(group = %turn.id, from = size, to, "an increase whose caller had left was given back");
-            turn.wrote(&version, SizeWritten { from: size, machines: &[], attempts: 1, elapsed: sent.elapsed() });
+            turn.wrote(&version, SizeReport { from: size, machines: &[], attempts: 1, elapsed: sent.elapsed() });
         }
         Err(error) => tracing::info!(group = %turn.id, size, "an increase whose caller had left stays: {error}"),
     }
@@ -80,7 +80,7 @@ pub(super) async fn decrease(turn: &Turn, delta: i32, caller: &Caller) -> Result
     let scalable = turn.index().scale_view(id);
     let is_left = match &scalable {
         Err(NotScalable::Excluded(_)) => true,
-        Ok(view) => view.is_rolling_out(),
+        Ok(view) => view.keeps_unnamed_replicas(),
         Err(NotScalable::Unknown) => false,
     };
     if is_left {
@@ -137,8 +137,8 @@ async fn delete_never_joined(turn: &Turn, never_joined: &[Member], caller: &Call
         }
         match fate {
             Fate::Removed => removed.push(target),
-            Fate::NotLowered(error) => failed = Some(error),
-            Fate::Lowered | Fate::RemovedByOthers | Fate::MaybeRemoved | Fate::HasJoined => {}
+            Fate::RemovedNotLowered(error) => failed = Some(error),
+            Fate::RemovedAndLowered | Fate::RemovedByOthers | Fate::MaybeRemoved | Fate::HasJoined => {}
             Fate::Stays(error) => {
                 let (machine, failed) = (&target.key.name, refusal::failed(&turn.id, &error));
                 tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");

@@ -75,7 +75,7 @@ fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
         // The object has to be read again, which needs no pause at first; repeated conflicts back off.
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
-        CallError::Busy(_, after) | CallError::MaybeDone(_, after) => Some(after.unwrap_or(usual)),
+        CallError::Busy(_, after) | CallError::OutcomeUnknown(_, after) => Some(after.unwrap_or(usual)),
         CallError::Unauthorized(_) | CallError::NotDiscovered => Some(usual),
         CallError::Missing(_)
         | CallError::Forbidden(_)
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::lost(CallError::MaybeDone(text(), None), 1, Some(100))]
-    #[case::lost_again(CallError::MaybeDone(text(), None), 4, Some(800))]
+    #[case::lost(CallError::OutcomeUnknown(text(), None), 1, Some(100))]
+    #[case::lost_again(CallError::OutcomeUnknown(text(), None), 4, Some(800))]
     #[case::busy(CallError::Busy(text(), None), 2, Some(200))]
     #[case::the_server_has_a_wish(CallError::Busy(text(), Some(Duration::from_secs(1))), 1, Some(1_000))]
     #[case::stale(CallError::Rejected(text()), 1, Some(0))]
@@ -122,7 +122,7 @@ mod tests {
     #[case::too_late(1, 19_901, None)]
     #[case::long_ago(1, 600_000, None)]
     fn attempts_have_a_number_and_an_end(#[case] made: u32, #[case] elapsed: u64, #[case] pause: Option<u64>) {
-        let error = CallError::MaybeDone(text(), None);
+        let error = CallError::OutcomeUnknown(text(), None);
         let next = next_pause(&error, (made, MOST), Duration::from_millis(elapsed));
         assert_eq!(next, pause.map(Duration::from_millis));
     }

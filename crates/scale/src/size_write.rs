@@ -22,7 +22,7 @@ use super::{
     queue::Caller,
     read::{self, GroupMachines},
     refusal,
-    report::SizeWritten,
+    report::SizeReport,
     retry::Attempts,
     turn::Turn,
 };
@@ -165,7 +165,7 @@ impl<'a> SizeWrite<'a> {
                 Ok(version) => return Ok(Some(Written { from, to, version: Some(version) })),
                 Err(error) => error,
             };
-            if matches!(error, CallError::MaybeDone(..)) {
+            if matches!(error, CallError::OutcomeUnknown(..)) {
                 self.unanswered = Some((from, to));
             }
             let again = self.attempts.again(&error).await;
@@ -226,7 +226,7 @@ impl<'a> SizeWrite<'a> {
 
     fn report(&self, from: i32, version: &GroupVersion) {
         let Self { turn, attempts, machines, .. } = self;
-        turn.wrote(version, SizeWritten { from, machines, attempts: attempts.made(), elapsed: attempts.elapsed() });
+        turn.wrote(version, SizeReport { from, machines, attempts: attempts.made(), elapsed: attempts.elapsed() });
     }
 
     /// Returns the answer for a refusal: while a write has no answer, nothing is refused for good.
@@ -266,7 +266,7 @@ pub(super) async fn dry_run_size(turn: &Turn, seen: &GroupVersion, to: i32) -> R
         if !attempts.again(&error).await {
             return Err(TryAgain::No(refusal::failed(id, &error)));
         }
-        if error.is_not_now() || matches!(error, CallError::MaybeDone(..)) {
+        if error.is_not_now() || matches!(error, CallError::OutcomeUnknown(..)) {
             continue;
         }
         match turn.api().read_group(id).await {

@@ -28,7 +28,7 @@ use super::{
     queue::{Caller, Lanes},
     refusal,
     repeats::Repeats,
-    report::Resized,
+    report::SizeChange,
     retry::Attempts,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Turn {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
     /// The size written in this turn.
-    pub(super) resized: Mutex<Option<Resized>>,
+    pub(super) size_change: Mutex<Option<SizeChange>>,
     /// The clients whose commands this turn carries out.
     pub(super) clients: Mutex<BTreeSet<ArcStr>>,
     /// The calls that wait for this turn's commands.
@@ -53,7 +53,7 @@ impl Turn {
         Self {
             shared,
             id,
-            resized: Mutex::default(),
+            size_change: Mutex::default(),
             clients: Mutex::default(),
             callers: Mutex::default(),
             has_written: AtomicBool::default(),
@@ -114,7 +114,7 @@ impl Turn {
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         if write != Write::DryRun {
             self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
-            self.may_have_written.fetch_or(matches!(result, Err(CallError::MaybeDone(..))), Ordering::Relaxed);
+            self.may_have_written.fetch_or(matches!(result, Err(CallError::OutcomeUnknown(..))), Ordering::Relaxed);
         }
         result
     }

@@ -348,11 +348,11 @@ proptest! {
                     let known = world.entry(entity).or_default();
                     known.retain(|known| is_undecodable(&change) && !is_undecodable(known));
                     known.push(change.clone());
-                    index.apply_quietly(change);
+                    index.apply_and_take_notices(change);
                 }
                 Step::Delete(entity) => {
                     world.remove(&entity);
-                    index.apply_quietly(delete(entity));
+                    index.apply_and_take_notices(delete(entity));
                 }
                 Step::Refresh => index.refresh(),
                 Step::Relist(start) => {
@@ -378,7 +378,7 @@ proptest! {
         rebuilt.inner.write().live.forget_the_gone();
         prop_assert_eq!(answers(&index), answers(&rebuilt));
         for entity in entities {
-            index.apply_quietly(delete(entity));
+            index.apply_and_take_notices(delete(entity));
         }
         index.refresh();
         prop_assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());

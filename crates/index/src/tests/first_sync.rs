@@ -109,7 +109,7 @@ fn is_read_in_between() -> bool {
         while reads.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
-        index.apply_quietly(template("shared", &json!({"cpu": "16", "memory": "32Gi"})));
+        index.apply_and_take_notices(template("shared", &json!({"cpu": "16", "memory": "32Gi"})));
         ended.store(true, Ordering::Relaxed);
     });
     assert_eq!(evaluations() - before, 5_000);

@@ -336,7 +336,7 @@ fn observation() -> Vec<Change> {
 
 fn back_to_zero(index: &Index) {
     apply(index, gone("a"));
-    index.apply_quietly(deployment("workers", 0, ("0", "10"), &templates("small", "config")));
+    index.apply_and_take_notices(deployment("workers", 0, ("0", "10"), &templates("small", "config")));
     index.refresh();
 }
 
@@ -350,7 +350,7 @@ fn it_lasts_as_long_as_the_templates_of_the_group() {
     apply(&index, [deployment("workers", 0, ("0", "10"), &renewed), set("workers", "workers-2", 2, &renewed)]);
     // As long as Cluster API keeps the old MachineSet, its observation is the best one.
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
-    index.apply_quietly(Change::ScalableGone(id("MachineSet/team-a/workers-1")));
+    index.apply_and_take_notices(Change::ScalableGone(id("MachineSet/team-a/workers-1")));
     assert_eq!(allocatable(&index, WORKERS, "memory"), unknown("32Gi"));
 }
 
@@ -440,8 +440,8 @@ fn a_node_of_older_templates_shows_what_pods_do_not_get_and_nothing_else() {
     assert_eq!(capacity(&index, WORKERS, "memory"), Some(("64Gi".to_owned(), "status.capacity")));
     assert_eq!(capacity(&index, WORKERS, "a.example/nic"), None);
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("63Gi", "a"));
-    index.apply_quietly(joined("MachineSet/workers-2", "b"));
-    index.apply_quietly(node("b", &shows(&[("cpu", "16", "15"), ("memory", "62Gi", "60Gi")], &json!({}))));
+    index.apply_and_take_notices(joined("MachineSet/workers-2", "b"));
+    index.apply_and_take_notices(node("b", &shows(&[("cpu", "16", "15"), ("memory", "62Gi", "60Gi")], &json!({}))));
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("60Gi", "b"));
 }
 
@@ -502,15 +502,15 @@ fn a_new_nodes_devices_are_waited_for(#[case] without: Value) {
     changes.push(node("a", &with_gpus("2")));
     let index = index(changes);
     back_to_zero(&index);
-    index.apply_quietly(joined("MachineSet/workers-1", "b"));
-    index.apply_quietly(node("b", &without));
+    index.apply_and_take_notices(joined("MachineSet/workers-1", "b"));
+    index.apply_and_take_notices(node("b", &without));
     assert_eq!(capacity(&index, WORKERS, GPU), Some(("2".to_owned(), "learned")));
 
     let mut settled = without;
     let ready = json!([{"type": "Ready", "status": "True",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "lastHeartbeatTime": "2026-01-01T00:10:00Z"}]);
     settled["status"]["conditions"] = ready;
-    index.apply_quietly(node("b", &settled));
+    index.apply_and_take_notices(node("b", &settled));
     assert_eq!(capacity(&index, WORKERS, GPU).unwrap_or_default().0.trim_start_matches('0'), "");
 }
 
@@ -541,7 +541,7 @@ fn groups_of_one_architecture_list_the_same_sizes_of_huge_pages() {
     let index = index(changes);
     assert_eq!(capacity(&index, OTHERS, "hugepages-2Mi"), None);
     let resources = [USUAL[0], USUAL[1], ("hugepages-1Gi", "0", "0"), ("hugepages-2Mi", "0", "0"), ("a.b/c", "0", "0")];
-    index.apply_quietly(node("a", &shows(&resources, &arch("amd64"))));
+    index.apply_and_take_notices(node("a", &shows(&resources, &arch("amd64"))));
     let sizes = |group: &str| {
         let template = built(&index, group);
         let sizes: Vec<_> =
@@ -566,10 +566,10 @@ fn the_nodes_of_a_machine_pool_are_observed() {
     let index = index([small(), usual("p"), pool(&value)]);
     let id = "MachinePool/team-a/pool";
     assert_eq!(allocatable(&index, id, "memory"), known("30Gi", "p"));
-    index.apply_quietly(node("p", &shows(&[("cpu", "8", "8"), ("memory", "32Gi", "29Gi")], &json!({}))));
+    index.apply_and_take_notices(node("p", &shows(&[("cpu", "8", "8"), ("memory", "32Gi", "29Gi")], &json!({}))));
     assert_eq!(allocatable(&index, id, "memory"), known("29Gi", "p"));
     merge(&mut value, &json!({"spec": {"providerIDList": []}, "status": {"nodeRefs": []}}));
-    index.apply_quietly(pool(&value));
-    index.apply_quietly(Change::NodeGone("p".into()));
+    index.apply_and_take_notices(pool(&value));
+    index.apply_and_take_notices(Change::NodeGone("p".into()));
     assert_eq!(allocatable(&index, id, "memory"), known("29Gi", "p"));
 }

@@ -194,7 +194,7 @@ fn one_index_learns_what_another_uses() {
     let first = index_with(&memory, running("a", "30Gi"));
     let templates = memory.take_changed();
     assert!(!templates.is_empty());
-    second.apply_quietly(Change::Remembered(Arc::new(templates)));
+    second.apply_and_take_notices(Change::Remembered(Arc::new(templates)));
     assert_eq!(memory_of(&second, "MachineDeployment/team-a/sister"), Some(remembered("30Gi")));
     assert_eq!(memory_of(&first, WORKERS), Some(("30Gi".into(), "learned")), "it runs");
 }
@@ -303,7 +303,7 @@ async fn devices_that_were_missing_until_nodes_went_buy_no_others(
             "spec": {"providerID": format!("cloud:///zone/{name}")},
             "status": {"phase": "Deleting", "nodeRef": {"name": name}},
         });
-        index.apply_quietly(machine("MachineSet/workers-1", &name, &deleting));
+        index.apply_and_take_notices(machine("MachineSet/workers-1", &name, &deleting));
         apply(&index, gone(&name));
     }
     assert_eq!(served(&index, WORKERS).unwrap().capacity.contains_key(GPU), expected);
@@ -360,7 +360,7 @@ fn a_spec_that_was_changed_in_place_is_another_one() {
     let memory = Stored::default().memory();
     let index = index_with(&memory, running("a", "30Gi"));
     let small = json!({"template": {"spec": {"size": "small"}}});
-    index.apply_quietly(template_with("old", &small, 2));
+    index.apply_and_take_notices(template_with("old", &small, 2));
     apply(&index, gone("a"));
     assert_eq!(memory_of(&index, WORKERS).map(|(_, source)| source), None, "its Node was made from the old one");
     let created = Timestamp::now() + SignedDuration::from_secs(1);
@@ -370,11 +370,11 @@ fn a_spec_that_was_changed_in_place_is_another_one() {
         "spec": {"providerID": format!("cloud:///zone/{name}")},
         "status": {"phase": "Running", "nodeRef": {"name": name}},
     });
-    index.apply_quietly(machine("MachineSet/workers-1", name, &more));
-    index.apply_quietly(member(name, "10Gi").remove(1));
+    index.apply_and_take_notices(machine("MachineSet/workers-1", name, &more));
+    index.apply_and_take_notices(member(name, "10Gi").remove(1));
     apply(&index, gone(name));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("10Gi")));
-    index.apply_quietly(template_with("old", &large(), 3));
+    index.apply_and_take_notices(template_with("old", &large(), 3));
     assert_eq!(memory_of(&index, WORKERS), Some(remembered("30Gi")), "the old one is back");
 }
 
@@ -405,18 +405,18 @@ fn bootstrap_templates_are_part_of_the_key_where_they_can_be_read() {
     let entries = || memory.view()[0].entries;
     assert!(index.wanted_kinds().contains_key(&configs()));
     assert_eq!(entries(), 0, "it isn't known yet whether it can be read");
-    index.apply_quietly(template_in(NAMESPACE, configs(), "a", &json!({"file": "x"}), 1));
+    index.apply_and_take_notices(template_in(NAMESPACE, configs(), "a", &json!({"file": "x"}), 1));
     assert_eq!(entries(), 1);
     apply(&index, group_with("others", 0, "old", &using("b")));
     let others = "MachineDeployment/team-a/others";
-    index.apply_quietly(template_in(NAMESPACE, configs(), "b", &json!({"file": "y"}), 1));
+    index.apply_and_take_notices(template_in(NAMESPACE, configs(), "b", &json!({"file": "y"}), 1));
     assert_eq!(memory_of(&index, others), None, "another configuration");
-    index.apply_quietly(template_in(NAMESPACE, configs(), "b", &json!({"file": "x"}), 1));
+    index.apply_and_take_notices(template_in(NAMESPACE, configs(), "b", &json!({"file": "x"}), 1));
     assert_eq!(memory_of(&index, others), Some(remembered("30Gi")));
     for name in ["a", "b"] {
-        index.apply_quietly(Change::TemplateGone(configs(), ObjectKey::new(NAMESPACE, name)));
+        index.apply_and_take_notices(Change::TemplateGone(configs(), ObjectKey::new(NAMESPACE, name)));
     }
-    index.apply_quietly(Change::Kind(configs(), KindState::Unreadable("forbidden".into())));
+    index.apply_and_take_notices(Change::Kind(configs(), KindState::Unreadable("forbidden".into())));
     assert_eq!((entries(), memory_of(&index, others)), (2, Some(remembered("30Gi"))), "the key is without it");
 }
 
@@ -461,7 +461,7 @@ fn an_entry_that_was_taken_out_is_forgotten() {
     stored.data.clear();
     stored.version += 1;
     stored.show(&memory);
-    index.apply_quietly(Change::Remembered(Arc::new(memory.take_changed())));
+    index.apply_and_take_notices(Change::Remembered(Arc::new(memory.take_changed())));
     assert_eq!(memory_of(&index, WORKERS), None);
     assert!(memory.write(&config_map(), &BTreeSet::new()).is_none());
 }
@@ -482,9 +482,9 @@ fn the_nodes_of_a_pool_that_joined_since_the_start_are_remembered() {
         node(name, &json!({"metadata": {"creationTimestamp": created.to_string()}, "status": status}))
     };
     let entries = || memory.view()[0].entries;
-    index.apply_quietly(member("a", "20Gi", Timestamp::now() - SignedDuration::from_hours(1)));
+    index.apply_and_take_notices(member("a", "20Gi", Timestamp::now() - SignedDuration::from_hours(1)));
     assert_eq!(entries(), 0, "its spec may have been another one");
-    index.apply_quietly(member("b", "30Gi", Timestamp::now() + SignedDuration::from_secs(2)));
+    index.apply_and_take_notices(member("b", "30Gi", Timestamp::now() + SignedDuration::from_secs(2)));
     assert_eq!(entries(), 1);
 }
 
@@ -498,9 +498,15 @@ fn the_nodes_of_a_pool_are_remembered_too() {
     let changes = [pool(1), template_with("pool", &spec, 1), member("a", "30Gi").remove(1)];
     let index = index_with(&memory, changes);
     assert_eq!(memory.view()[0].entries, 1);
-    index.apply_quietly(template_with("pool", &json!({"size": "large", "providerIDList": []}), 2));
-    index.apply_quietly(scalable(ScalableKind::MachinePool, "workers", 0, ("0", "9"), &using_template("pool")));
-    index.apply_quietly(Change::NodeGone("a".into()));
+    index.apply_and_take_notices(template_with("pool", &json!({"size": "large", "providerIDList": []}), 2));
+    index.apply_and_take_notices(scalable(
+        ScalableKind::MachinePool,
+        "workers",
+        0,
+        ("0", "9"),
+        &using_template("pool"),
+    ));
+    index.apply_and_take_notices(Change::NodeGone("a".into()));
     assert_eq!(
         memory_of(&index, "MachinePool/team-a/workers"),
         Some(remembered("30Gi")),

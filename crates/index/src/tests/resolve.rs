@@ -161,7 +161,7 @@ fn a_node_leads_to_its_machine_by(
     }
     let members = index.members(&id(WORKERS));
     assert_eq!(members[0].has_joined(), expected.is_some());
-    index.apply_quietly(Change::NodeGone("n".into()));
+    index.apply_and_take_notices(Change::NodeGone("n".into()));
     assert_eq!(instance(&index), pending, "its Node is gone");
 }
 
@@ -212,7 +212,7 @@ fn an_instance_has_the_id_of_the_node_that_is_there(
     let annotations = [("cluster.x-k8s.io/machine", "m"), ("cluster.x-k8s.io/cluster-namespace", NAMESPACE)];
     let annotations = if is_annotated { &annotations[..] } else { &[] };
     assert_eq!(group_with(&index, on_node, "n", annotations).as_deref(), Some(WORKERS));
-    index.apply_quietly(Change::NodeGone("n".into()));
+    index.apply_and_take_notices(Change::NodeGone("n".into()));
     assert_eq!(shown(&index), [(on_machine.to_owned(), InstanceState::Running)]);
 }
 
@@ -256,8 +256,8 @@ fn an_instance_of_a_pool_has_the_id_of_the_node_that_is_there(#[case] listed: &s
     let snapshot = index.snapshot(Some(&id(pool)), Detail::Instances);
     assert!(snapshot.groups[0].instances(true).unwrap().map(|owned| owned.instance.id).eq(ids(&index)));
     assert_eq!(group_of(&index, on_node, "n").as_deref(), Some(pool));
-    assert!(index.lists(&id(pool), on_node));
-    index.apply_quietly(Change::NodeGone("n".into()));
+    assert!(index.pool_lists(&id(pool), on_node));
+    index.apply_and_take_notices(Change::NodeGone("n".into()));
     assert_eq!(ids(&index), [listed, "x:///no-node"]);
 }
 

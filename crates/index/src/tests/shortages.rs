@@ -48,15 +48,15 @@ fn one_that_comes_counts_from_then_until_it_goes() {
     let index = group([says("waiting for bootstrap data"), says("no available host found")]);
     let first = since(&index).unwrap();
     assert!(first >= before && !is_sent(&index), "{first}");
-    index.apply_quietly(says("No available host found, trying on"));
+    index.apply_and_take_notices(says("No available host found, trying on"));
     assert_eq!(since(&index), Some(first), "other words say the same");
-    index.apply_quietly(says("the host is being prepared"));
+    index.apply_and_take_notices(says("the host is being prepared"));
     assert_eq!(since(&index), None);
-    index.apply_quietly(says("no available host found"));
+    index.apply_and_take_notices(says("no available host found"));
     assert!(since(&index).unwrap() > first, "it is another time");
-    index.apply_quietly(says("QuotaExceeded"));
+    index.apply_and_take_notices(says("QuotaExceeded"));
     assert!(is_sent(&index), "nobody waits for a quota");
-    index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "m")));
+    index.apply_and_take_notices(Change::MachineGone(ObjectKey::new(NAMESPACE, "m")));
     assert!(index.inner.read().live.shortages.is_empty());
 }
 
@@ -90,15 +90,15 @@ fn that_of_a_pool_counts_while_instances_are_missing() {
     let index = index([lacking(3)]);
     assert_eq!(pool_since(&index), Some(LONG_AGO.parse().unwrap()), "it was there at the start");
     assert_eq!(errors_of_pool(&index), (1, 1));
-    index.apply_quietly(lacking(2));
+    index.apply_and_take_notices(lacking(2));
     assert_eq!((pool_since(&index), errors_of_pool(&index)), (None, (0, 0)), "it lacks nothing");
-    index.apply_quietly(lacking(4));
+    index.apply_and_take_notices(lacking(4));
     assert_eq!(errors_of_pool(&index), (0, 2), "an increase has its own grace period");
     assert!(pool_since(&index).unwrap() > LONG_AGO.parse().unwrap());
-    index.apply_quietly(pool(4, "scalesets creating or updating"));
+    index.apply_and_take_notices(pool(4, "scalesets creating or updating"));
     assert_eq!((pool_since(&index), errors_of_pool(&index)), (None, (0, 0)), "it has recovered");
-    index.apply_quietly(pool(4, "err: QuotaExceeded"));
+    index.apply_and_take_notices(pool(4, "err: QuotaExceeded"));
     assert_eq!(errors_of_pool(&index), (2, 2), "nobody waits for a quota");
-    index.apply_quietly(Change::ScalableGone(id(POOL)));
+    index.apply_and_take_notices(Change::ScalableGone(id(POOL)));
     assert_eq!(index.instances(&id(POOL)), Some(Vec::new()));
 }

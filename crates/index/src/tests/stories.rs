@@ -77,15 +77,15 @@ fn a_machine_pools_instances_are_its_provider_ids() {
 fn a_wrong_group_is_left_out_with_its_reason_and_all_others_go_on() {
     let index = index(workers());
     let wrong = |min: &str| deployment("wrong", 1, (min, "10"), &json!({}));
-    let reported = index.apply_quietly(wrong("five"));
+    let reported = index.apply_and_take_notices(wrong("five"));
     assert_eq!((reported.len(), reported[0].problems[0].kind), (1, ProblemKind::Bounds));
-    assert_eq!(index.apply_quietly(wrong("five")), [], "once per change");
+    assert_eq!(index.apply_and_take_notices(wrong("five")), [], "once per change");
     index.refresh();
     assert_eq!(group_ids(&index), [WORKERS]);
     let problems = index.stats().problems;
     assert_eq!((problems.len(), problems[0].group.as_str()), (1, "MachineDeployment/team-a/wrong"));
     assert_eq!(problems[0].problem, ProblemKind::Bounds.as_str());
-    assert_eq!(index.apply_quietly(wrong("5"))[0].excluded, None);
+    assert_eq!(index.apply_and_take_notices(wrong("5"))[0].excluded, None);
 }
 
 #[test]
@@ -93,7 +93,8 @@ fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     let never_decoded = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
     assert_eq!(never_decoded.stats().problems[0].problem, ProblemKind::Undecodable.as_str());
     let index = index(workers());
-    let reported = index.apply_quietly(Change::ScalableUndecodable(id(WORKERS), "replicas: not a number".into()));
+    let reported =
+        index.apply_and_take_notices(Change::ScalableUndecodable(id(WORKERS), "replicas: not a number".into()));
     assert!(reported[0].problems[0].message.contains("replicas: not a number"), "{reported:?}");
     index.refresh();
     assert!(index.groups().is_empty());
@@ -108,11 +109,11 @@ fn a_machine_set_that_does_not_decode_any_more_keeps_its_machines_in_their_group
     let index = index(workers());
     let before = instance_ids(&index, WORKERS);
     let set = GroupId::new(ScalableKind::MachineSet, ObjectKey::new(NAMESPACE, "workers-1"));
-    index.apply_quietly(Change::ScalableUndecodable(set.clone(), "replicas: not a number".into()));
+    index.apply_and_take_notices(Change::ScalableUndecodable(set.clone(), "replicas: not a number".into()));
     index.refresh();
     assert_eq!(instance_ids(&index, WORKERS), before, "no Machine has become a replica that never came");
     assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
-    index.apply_quietly(Change::ScalableGone(set));
+    index.apply_and_take_notices(Change::ScalableGone(set));
     assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
 }
 
@@ -123,7 +124,7 @@ fn membership_and_bounds_are_pinned_by_refresh_and_commands_see_the_live_ones() 
     assert_eq!(group_of(&index, "cloud:///zone/a", "a"), None);
     assert_eq!(group_ids(&index), [WORKERS], "asking for the groups pins them the first time");
     let pinned = index.groups();
-    index.apply_quietly(deployment("workers", 4, ("2", "20"), &json!({})));
+    index.apply_and_take_notices(deployment("workers", 4, ("2", "20"), &json!({})));
     let later =
         [deployment("later", 1, ("1", "2"), &json!({})), set_of("later", "later-1"), joined("MachineSet/later-1", "x")];
     apply(&index, later);
@@ -147,7 +148,7 @@ fn membership_and_bounds_are_pinned_by_refresh_and_commands_see_the_live_ones() 
 #[case::cluster_paused(cluster("stage", true))]
 fn a_group_that_vanishes_answers_its_last_values_until_the_next_refresh(#[case] vanishes: Change) {
     let index = index(workers());
-    index.apply_quietly(vanishes);
+    index.apply_and_take_notices(vanishes);
     assert_eq!(index.target_size(&id(WORKERS)), Some(4));
     assert!(instance_ids(&index, WORKERS).contains(&"cloud:///zone/a".to_owned()));
     assert!(index.served(&id(WORKERS)).unwrap().template.is_some());
@@ -162,16 +163,16 @@ fn a_group_that_vanishes_answers_its_last_values_until_the_next_refresh(#[case] 
 #[test]
 fn a_group_scales_from_zero_once_its_template_is_known() {
     let index = index([]);
-    let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
+    let reported = index.apply_and_take_notices(deployment("workers", 0, ("0", "10"), &using_template("small")));
     assert_eq!(reported[0].excluded, Some(Exclusion::WaitingForTemplate));
     assert_eq!(index.wanted_kinds().keys().collect::<Vec<_>>(), [&kind()]);
-    let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
+    let reported = index.apply_and_take_notices(Change::Kind(kind(), KindState::Synced));
     assert_eq!(reported[0].excluded, Some(Exclusion::NoScaleFromZero), "all templates are known now");
     assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
-    index.apply_quietly(template("small", &json!({"cpu": 2, "memory": "4Gi"})));
+    index.apply_and_take_notices(template("small", &json!({"cpu": 2, "memory": "4Gi"})));
     let capacity = template_of_group(&index, WORKERS).status.unwrap().capacity;
     assert_eq!(["cpu", "memory"].map(|it| capacity[it].string.as_deref()), [Some("2"), Some("4Gi")]);
-    index.apply_quietly(Change::Kind(kind(), KindState::Unreadable("forbidden".into())));
+    index.apply_and_take_notices(Change::Kind(kind(), KindState::Unreadable("forbidden".into())));
     index.refresh();
     assert_eq!(group_ids(&index), [WORKERS], "what was read once stays");
     assert_eq!(index.served(&id(WORKERS)).unwrap().definition.problems, []);
@@ -261,7 +262,7 @@ fn a_copy_has_the_instances_and_sizes_that_are_answered() {
 #[test]
 fn a_group_that_turned_invalid_is_shown_with_its_problem_and_stays_pinned_until_a_refresh() {
     let index = index(workers());
-    index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
+    index.apply_and_take_notices(deployment("workers", 4, ("many", "10"), &json!({})));
     let shown = || index.snapshot(Some(&id(WORKERS)), Detail::Instances).groups.remove(0);
     let left_out = shown();
     assert!(matches!(&left_out.standing, Err(excluded) if excluded.problems.len() == 1));
@@ -283,7 +284,7 @@ fn priced(name: &str) -> Change {
 
 /// Applies an unrelated change.
 fn something_happens(index: &Index) {
-    index.apply_quietly(Change::NodeGone("elsewhere".into()));
+    index.apply_and_take_notices(Change::NodeGone("elsewhere".into()));
 }
 
 #[rstest]
@@ -292,14 +293,14 @@ fn something_happens(index: &Index) {
 #[tokio::test(start_paused = true)]
 async fn a_group_is_kept_for_15_minutes_after_it_is_gone(#[case] is_pinned: bool) {
     let index = Index::new(rules());
-    index.apply_quietly(priced("workers"));
+    index.apply_and_take_notices(priced("workers"));
     if is_pinned {
         index.refresh();
     }
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     advance(14 * MINUTE).await;
     // The deletion is reported a second time.
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     assert!(index.served(&id(WORKERS)).is_some());
     assert_eq!(index.target_size(&id(WORKERS)), Some(1));
     advance(MINUTE).await;
@@ -313,14 +314,14 @@ async fn a_group_is_kept_for_15_minutes_after_it_is_gone(#[case] is_pinned: bool
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_made_anew_stays() {
     let index = Index::new(rules());
-    index.apply_quietly(priced("workers"));
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(priced("workers"));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     advance(14 * MINUTE).await;
-    index.apply_quietly(priced("workers"));
+    index.apply_and_take_notices(priced("workers"));
     advance(2 * MINUTE).await;
     something_happens(&index);
     assert!(index.served(&id(WORKERS)).is_some());
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     advance(14 * MINUTE).await;
     something_happens(&index);
     assert!(index.served(&id(WORKERS)).is_some(), "its time begins anew");
@@ -331,7 +332,7 @@ async fn a_group_that_was_made_anew_stays() {
 #[tokio::test(start_paused = true)]
 async fn the_pinned_list_stays_as_it_is_until_the_next_refresh() {
     let index = index(workers());
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     advance(16 * MINUTE).await;
     something_happens(&index);
     let named = |index: &Index| {
@@ -340,9 +341,9 @@ async fn the_pinned_list_stays_as_it_is_until_the_next_refresh() {
     };
     assert_eq!(index.groups().len(), 1);
     assert_eq!(named(&index), [Some(WORKERS.to_owned()), None]);
-    index.apply_quietly(deployment("workers", 1, ("1", "10"), &json!({})));
+    index.apply_and_take_notices(deployment("workers", 1, ("1", "10"), &json!({})));
     assert_eq!(named(&index)[1], Some(WORKERS.to_owned()), "it is pinned still");
-    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    index.apply_and_take_notices(Change::ScalableGone(id(WORKERS)));
     advance(16 * MINUTE).await;
     something_happens(&index);
     index.refresh();

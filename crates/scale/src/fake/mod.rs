@@ -86,7 +86,7 @@ impl Copy {
         }
         let before = std::mem::replace(&mut *self.held.lock(), held.clone());
         for key in before.difference(&held) {
-            self.index.apply_quietly(Change::MachineGone(key.clone()));
+            self.index.apply_and_take_notices(Change::MachineGone(key.clone()));
         }
     }
 }
@@ -290,7 +290,7 @@ pub(crate) fn show(index: &Index, value: &Value) {
         let object = ScalableResource::decode(kind, meta.clone(), value, &context).expect("decodes");
         Change::Scalable(Arc::new(object))
     };
-    index.apply_quietly(match value["kind"].as_str() {
+    index.apply_and_take_notices(match value["kind"].as_str() {
         Some("Node") => Change::Node(Arc::new(Node::decode(meta, value, &context).expect("decodes"))),
         Some("Machine") => Change::Machine(Arc::new(Machine::decode(meta, value, &context).expect("decodes"))),
         Some("MachineDeployment") => scalable(ScalableKind::MachineDeployment),

@@ -9,13 +9,13 @@ use index::objects;
 /// Builds a group of this size with 3 Machines, one of them of its newest MachineSet.
 fn rolling_out(size: i32) -> World {
     let world = World::new(size, &["a", "b", "c"]);
-    world.index.apply_quietly(objects::set_of_revision("workers", "workers-1", 1, 2));
-    world.index.apply_quietly(objects::set_of_revision("workers", "workers-2", 2, 1));
+    world.index.apply_and_take_notices(objects::set_of_revision("workers", "workers-1", 1, 2));
+    world.index.apply_and_take_notices(objects::set_of_revision("workers", "workers-2", 2, 1));
     world
 }
 
 fn rolled_out(world: &World) {
-    world.index.apply_quietly(objects::set_of_revision("workers", "workers-1", 1, 0));
+    world.index.apply_and_take_notices(objects::set_of_revision("workers", "workers-1", 1, 0));
 }
 
 #[tokio::test]

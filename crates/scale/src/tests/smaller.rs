@@ -38,7 +38,7 @@ async fn a_node_with_less_than_was_remembered_is_reported_once() {
         world.api.change(plural, name, spec);
     }
     world.watch();
-    world.index.apply_quietly(Change::Template((&reference).into(), Arc::new(template)));
+    world.index.apply_and_take_notices(Change::Template((&reference).into(), Arc::new(template)));
     world.scale.increase(group(), 1).await.unwrap();
     world.machine("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
     let smaller = json!({"cpu": "4", "memory": "16Gi"});

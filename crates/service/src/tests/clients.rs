@@ -61,7 +61,7 @@ async fn a_client_that_may_only_read_changes_nothing_under_another_ones_loop() {
     let service = service(&world);
     let (autoscaler, dashboard) = (client("cluster-autoscaler", false), client("dashboard", true));
     service.refresh(asked_by(&autoscaler, proto::RefreshRequest {})).await.unwrap();
-    world.index.apply_quietly(annotated("more", &[]));
+    world.index.apply_and_take_notices(annotated("more", &[]));
     service.refresh(asked_by(&dashboard, proto::RefreshRequest {})).await.unwrap();
     let groups = async |connection: &Connection| {
         let groups = service.node_groups(asked_by(connection, proto::NodeGroupsRequest {})).await.unwrap();

@@ -94,7 +94,7 @@ impl Provider {
 
     fn apply(&self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {
-            self.world.index.apply_quietly(change);
+            self.world.index.apply_and_take_notices(change);
         }
     }
 

@@ -290,8 +290,8 @@ fn is_older(one: &str, other: &str) -> bool {
 const MAX_BATCH: usize = 128;
 
 /// Returns true if a batch is complete. A bookmark is its last frame: it may end a list.
-fn is_complete<T>(page: &[Frame<T>]) -> bool {
-    page.len() >= MAX_BATCH || matches!(page.last(), Some(Frame::Bookmark(_)))
+fn is_complete<T>(batch: &[Frame<T>]) -> bool {
+    batch.len() >= MAX_BATCH || matches!(batch.last(), Some(Frame::Bookmark(_)))
 }
 
 /// The body of a watch, event by event. An API server writes each on a line of its own; others indent them, or put
@@ -325,9 +325,9 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         if std::mem::take(&mut self.must_yield) {
             tokio::task::yield_now().await;
         }
-        let page = timeout_at(deadline, self.wait(decoder, resource)).await?;
-        self.must_yield = page.as_ref().is_ok_and(|page| is_complete(page));
-        Ok(page)
+        let batch = timeout_at(deadline, self.wait(decoder, resource)).await?;
+        self.must_yield = batch.as_ref().is_ok_and(|batch| is_complete(batch));
+        Ok(batch)
     }
 
     /// Waits until there is a frame, or the watch has ended.
@@ -335,19 +335,19 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let mut page = Vec::new();
-        while page.is_empty() {
+        let mut batch = Vec::new();
+        while batch.is_empty() {
             let part = self.body.fill_buf().await?;
             if part.is_empty() {
                 break;
             }
-            match self.parser.take(part, &mut page, decoder, resource) {
+            match self.parser.take(part, &mut batch, decoder, resource) {
                 Ok(taken) => self.body.consume_unpin(taken),
-                Err(failure) if page.is_empty() => return Err(failure),
+                Err(failure) if batch.is_empty() => return Err(failure),
                 Err(failure) => self.failure = Some(failure),
             }
         }
-        Ok(page)
+        Ok(batch)
     }
 }
 
@@ -362,24 +362,24 @@ struct Parser {
 }
 
 impl Parser {
-    /// Appends the events that end in `part` to the page, until that is complete or one fails. Returns the number of
+    /// Appends the events that end in `part` to the batch, until that is complete or one fails. Returns the number of
     /// bytes of `part` that are used up.
     fn take<T>(
         &mut self,
         part: &[u8],
-        page: &mut Vec<Frame<T>>,
+        batch: &mut Vec<Frame<T>>,
         decoder: &Decoder<T>,
         resource: &str,
     ) -> Result<usize, Failure> {
         let mut rest = part;
-        while !is_complete(page) {
+        while !is_complete(batch) {
             if self.event.is_empty() {
                 // There may be any number of line breaks between events.
                 rest = rest.trim_ascii_start();
                 if let Some((line, after)) = self.whole_line(rest)
                     && let Some(frame) = Frame::of_line(line, decoder, resource)
                 {
-                    page.push(frame?);
+                    batch.push(frame?);
                     rest = after;
                     continue;
                 }
@@ -398,7 +398,7 @@ impl Parser {
             if found.is_some() {
                 let frame = Frame::parse(&self.event, decoder, resource);
                 self.begin_another();
-                page.push(frame?);
+                batch.push(frame?);
             }
         }
         Ok(part.len() - rest.len())
@@ -524,8 +524,8 @@ mod tests {
         let parts = [event("a"), event("b"), Err(std::io::ErrorKind::ConnectionReset.into())];
         let mut frames = Frames::new(stream::iter(parts).into_async_read(), 1_000);
         for _ in 0..2 {
-            let page = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap();
-            assert_eq!(page.len(), 1, "{page:?}");
+            let batch = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap();
+            assert_eq!(batch.len(), 1, "{batch:?}");
         }
         let failure = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap_err();
         assert!(failure.to_string().contains("connection reset"), "{failure}");
@@ -537,8 +537,8 @@ mod tests {
         let mut batches = Vec::new();
         loop {
             match frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap() {
-                Ok(page) if page.is_empty() => return (batches, None),
-                Ok(page) => batches.push(page),
+                Ok(batch) if batch.is_empty() => return (batches, None),
+                Ok(batch) => batches.push(batch),
                 Err(failure) => return (batches, Some(failure)),
             }
         }
@@ -607,12 +607,12 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             });
-            for batch in 0..BATCHES {
+            for number in 0..BATCHES {
                 let had = turns.load(Ordering::Relaxed);
-                let page = frames.next_batch(in_a_minute(), &decoder, "widgets").await.unwrap().unwrap();
-                assert_eq!(page.len(), lines, "batch {batch}");
+                let batch = frames.next_batch(in_a_minute(), &decoder, "widgets").await.unwrap().unwrap();
+                assert_eq!(batch.len(), lines, "batch {number}");
                 let had_since = turns.load(Ordering::Relaxed) - had;
-                assert!(batch == 0 || had_since > 0, "no other task had a turn before batch {batch}");
+                assert!(number == 0 || had_since > 0, "no other task had a turn before batch {number}");
             }
             other.abort();
         }

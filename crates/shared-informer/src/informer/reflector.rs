@@ -356,9 +356,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let mut repeats = 0;
         loop {
             let deadline = after(Instant::now(), idle);
-            let page = match frames.next_batch(deadline, &self.decoder, self.progress.resource()).await {
-                Ok(Ok(page)) if page.is_empty() => return None,
-                Ok(Ok(page)) => page,
+            let batch = match frames.next_batch(deadline, &self.decoder, self.progress.resource()).await {
+                Ok(Ok(batch)) if batch.is_empty() => return None,
+                Ok(Ok(batch)) => batch,
                 Ok(Err(failure)) => return Some(failure),
                 Err(_) => return Some(Failure::Stalled(idle)),
             };
@@ -366,7 +366,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 *productive = true;
                 self.recovered();
             }
-            let (reached, failure) = self.take(page, version, &mut repeats);
+            let (reached, failure) = self.take(batch, version, &mut repeats);
             if let Some(reached) = reached {
                 *version = reached;
             }
@@ -385,11 +385,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// outdated or repeated frame doesn't change it: a watch that resumed from an old version would send all later
     /// events again. `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a
     /// failure.
-    fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
+    fn take(&self, frames: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
         let mut reached: Option<ResourceVersion> = None;
         let mut failure = None;
         let mut batch = self.store.batch();
-        for frame in page {
+        for frame in frames {
             let applied = match frame {
                 Frame::Bookmark(bookmark) => {
                     self.progress.bookmark_received();
@@ -551,14 +551,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let (mut received, mut left_out) = (Amount::default(), Amount::default());
         let mut wait_left = CATCH_UP;
         loop {
-            let page = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
-            let page = page.unwrap_or(Err(Failure::Stalled(idle)))?;
-            if page.is_empty() {
+            let batch = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
+            let batch = batch.unwrap_or(Err(Failure::Stalled(idle)))?;
+            if batch.is_empty() {
                 return Err(Failure::Cut(started.elapsed()));
             }
-            received += Amount { objects: page.len(), bytes: self.bytes_of(page.iter().filter_map(Frame::stored)) };
-            let has_objects = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
-            if let Some(version) = self.take_page(page, listing, &mut left_out)? {
+            received += Amount { objects: batch.len(), bytes: self.bytes_of(batch.iter().filter_map(Frame::stored)) };
+            let has_objects = batch.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
+            if let Some(version) = self.take_batch(batch, listing, &mut left_out)? {
                 return Ok(version);
             }
             if started.elapsed() >= self.settings.stream_timeout {
@@ -577,14 +577,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Applies a batch of frames; returns the list's version if it contains the end. Adds the objects that were left
     /// out. An API server sends the objects of one moment, all as added, and then the end: a change before it means
     /// that the end was lost on the way, or that the server takes the request for a plain watch.
-    fn take_page(
+    fn take_batch(
         &self,
-        page: Vec<Frame<T>>,
+        batch: Vec<Frame<T>>,
         listing: Listing,
         left_out: &mut Amount,
     ) -> Result<Option<String>, Failure> {
-        let mut objects = Vec::with_capacity(page.len());
-        for frame in page {
+        let mut objects = Vec::with_capacity(batch.len());
+        for frame in batch {
             match frame {
                 Frame::Add(object) => objects.push(object),
                 Frame::Modify(_) | Frame::Delete(_) => {

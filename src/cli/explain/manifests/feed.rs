@@ -97,8 +97,9 @@ impl IndexFeed {
     /// Notes which groups lack their bootstrap template: Nodes are remembered by it where it can be read.
     fn note_bootstrap(&mut self, manifests: &Manifests) {
         for kind in self.index.wanted_kinds().into_keys().filter(|kind| self.index.is_bootstrap(kind)) {
-            let _ =
-                self.index.apply_quietly(Change::Kind(kind, KindState::Unreadable("isn't among the manifests".into())));
+            let _ = self
+                .index
+                .apply_and_take_notices(Change::Kind(kind, KindState::Unreadable("isn't among the manifests".into())));
         }
         let wants = self.index.wanted_kinds();
         for group in self.index.snapshot(None, Detail::Counts).groups {
@@ -195,7 +196,7 @@ impl IndexFeed {
         };
         if let Some(change) = change {
             // The report covers the affected groups.
-            let _ = self.index.apply_quietly(change);
+            let _ = self.index.apply_and_take_notices(change);
         }
     }
 }

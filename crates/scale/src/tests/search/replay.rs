@@ -136,7 +136,11 @@ impl Desk {
             let node = json!({"kind": "Node", "metadata": {"name": name, "uid": name}, "spec": {"providerID": format!("cloud:///{name}")}});
             let (machine_gone, node_gone) = (Change::MachineGone(meta(&machine).key), Change::NodeGone(name.into()));
             for (set, object, gone) in [(now.there(), machine, machine_gone), (now.with_node, node, node_gone)] {
-                if set & one(it) != 0 { show(&self.index, &object) } else { drop(self.index.apply_quietly(gone)) }
+                if set & one(it) != 0 {
+                    show(&self.index, &object)
+                } else {
+                    drop(self.index.apply_and_take_notices(gone))
+                }
             }
         }
     }
