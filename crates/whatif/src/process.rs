@@ -122,6 +122,9 @@ pub(crate) fn start_scheduler(
             "burst": 2000,
         },
         "leaderElection": { "leaderElect": false },
+        // Machines come within a second here, while a Pod waits up to 10 s for its next try by default. No less is valid.
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 1,
     });
     fs::write(&config, content.to_string())?;
     let arguments = [format!("--config={}", config.display()), "--secure-port=0".to_owned(), "--v=2".to_owned()];
