@@ -187,7 +187,7 @@ impl IndexFeed {
         decoded: Result<T, String>,
     ) {
         let change = match decoded {
-            Ok(decoded) => Some(T::present(kind, &Arc::new(decoded))),
+            Ok(decoded) => Some(T::to_change(kind, &Arc::new(decoded))),
             Err(error) => {
                 let shown = format!("{} {}", identity.kind, identity.key);
                 self.unreadable.push(format!("{}: {shown} can't be read: {error}; correct the field", object.place));

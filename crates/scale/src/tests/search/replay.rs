@@ -137,9 +137,9 @@ impl Desk {
             let (machine_gone, node_gone) = (Change::MachineGone(meta(&machine).key), Change::NodeGone(name.into()));
             for (set, object, gone) in [(now.there(), machine, machine_gone), (now.with_node, node, node_gone)] {
                 if set & one(it) != 0 {
-                    show(&self.index, &object)
+                    show(&self.index, &object);
                 } else {
-                    drop(self.index.apply_and_take_notices(gone))
+                    drop(self.index.apply_and_take_notices(gone));
                 }
             }
         }
