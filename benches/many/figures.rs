@@ -66,7 +66,7 @@ pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], costs: [Duration; 2]
     row("peak", mib(one.peak), mib(all.peak), String::new());
     let watches = |watches: &Watches| format!("{} + {}", watches.management, watches.workload);
     row("watches: management + each workload", watches(&one.watches), watches(&all.watches), "the same".to_owned());
-    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+    let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
     row("ready", seconds(one.ready), seconds(all.ready), target(&|it| seconds(it.ready)));
     row("all Nodes in sync", seconds(one.nodes), seconds(all.nodes), target(&|it| seconds(it.nodes)));
     row("all autoscalers served", seconds(one.served), seconds(all.served), String::new());

@@ -513,6 +513,11 @@ fn apply(
         Change::Patch(named, patch) => {
             let at = find(objects, named, "--patch")?;
             let before = objects[at].clone();
+            let mut new = Vec::new();
+            new_fields(&before, patch, "", &mut new);
+            notes.extend(new.iter().map(|field| {
+                format!("--patch {}: {field}, which the object didn't have; is it spelt right?", named.title())
+            }));
             json_patch::merge(&mut objects[at], patch);
             check(&objects[at]).with_context(|| format!("--patch {}", named.title()))?;
             ensure!(
@@ -525,6 +530,19 @@ fn apply(
         }
     }
     Ok(())
+}
+
+/// Collects the fields that a patch sets and that the object didn't have, as in `spec.replicsa`: an API server would
+/// warn of one that it doesn't know. Labels, annotations and all within a field that is new itself may have any name.
+fn new_fields(known: &Value, patch: &Value, within: &str, new: &mut Vec<String>) {
+    let (Value::Object(known), Value::Object(patch)) = (known, patch) else { return };
+    for (field, value) in patch.iter().filter(|(field, value)| *field != "metadata" && !value.is_null()) {
+        let field_path = format!("{within}{field}");
+        match known.get(field) {
+            Some(known) => new_fields(known, value, &format!("{field_path}."), new),
+            None => new.push(field_path),
+        }
+    }
 }
 
 fn add(objects: &mut Vec<Value>, added: &[Value], times: usize) -> anyhow::Result<()> {
@@ -921,6 +939,22 @@ mod tests {
             patched(r#"{"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}}}"#),
             ["Deployment shop/web"]
         );
+    }
+
+    #[rstest]
+    #[case::typo(r#"{"spec":{"replicsa":2}}"#, &["spec.replicsa"])]
+    #[case::whole_field_is_new(r#"{"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}}}"#, &["spec.template.spec.nodeSelector"])]
+    #[case::known(r#"{"spec":{"replicas":2}}"#, &[])]
+    #[case::any_label(r#"{"metadata":{"labels":{"a":"b"}}}"#, &[])]
+    #[case::taken_out(r#"{"spec":{"paused":null}}"#, &[])]
+    fn a_field_that_a_patch_brings_is_named(#[case] patch: &str, #[case] fields: &[&str]) {
+        let change = Change::patch(&format!("deployment/shop/web={patch}")).unwrap();
+        let notes = arrange(vec![deployment()], &[change], None, 1).unwrap().not_simulated;
+        let of_patch: Vec<_> = notes.iter().filter(|note| note.starts_with("--patch")).collect();
+        assert_eq!(of_patch.len(), fields.len(), "{notes:?}");
+        for (note, field) in of_patch.iter().zip(fields) {
+            assert!(note.contains(&format!(": {field}, ")), "{note}");
+        }
     }
 
     #[rstest]

@@ -147,16 +147,22 @@ impl Observer {
         let gone = self.pods.keys().filter(|uid| !now.contains_key(*uid)).count();
         self.pods = now;
         let say = |(life, pods): (Life, Vec<String>)| {
+            let is_one = pods.len() == 1;
             let what = match life {
+                Life::Waits if is_one => "waits for a Node",
                 Life::Waits => "wait for a Node",
+                Life::HasNode if is_one => "has got a Node",
                 Life::HasNode => "have got a Node",
+                Life::HasEnded if is_one => "has ended",
                 Life::HasEnded => "have ended",
             };
             format!("{}: {what}", counted(pods.len(), "Pod", &pods))
         };
         let mut said: Vec<String> = changed.into_iter().map(say).collect();
-        if gone > 0 {
-            said.push(format!("{gone} Pods are gone"));
+        match gone {
+            0 => {}
+            1 => said.push("1 Pod is gone".to_owned()),
+            _ => said.push(format!("{gone} Pods are gone")),
         }
         said
     }
@@ -188,12 +194,14 @@ impl Observer {
                         by_message.entry(key).or_default().insert(format!("{}/{}", named("namespace"), named("name")));
                     }
                 }
-                "ConfigMap" if is_new => {
+                "ConfigMap" => {
+                    // Cluster Autoscaler writes later messages of many into one Event.
+                    let message = message.strip_prefix("(combined from similar events): ").unwrap_or(message);
                     if let Some(node) = removed_node(message) {
                         self.reasons.insert(node.to_owned(), message.to_owned());
                     }
                     // The new size is seen itself.
-                    if !message.contains("size set to") {
+                    if is_new && !message.contains("size set to") {
                         said.push(format!("Cluster Autoscaler: {message}"));
                     }
                 }
