@@ -373,7 +373,10 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use sandbox::clock::Clock;
+    use sandbox::{
+        api::{PatchKind, Subresource},
+        clock::Clock,
+    };
     use serde_json::json;
 
     use super::*;
@@ -416,6 +419,25 @@ mod tests {
         assert_eq!(observer.verdict(&pod("a")), Some("it can't"));
         assert!(observer.look(&api, &state, &Groups::default()).is_empty());
         assert_eq!(pending(&state).len(), 2);
+    }
+
+    #[test]
+    fn each_node_that_goes_has_its_reason_even_if_one_event_has_those_of_many() {
+        let api = Api::new(Clock::real());
+        let mut observer = Observer::new(&State::read(&api), &Groups::default());
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "n"},
+            "source": {"component": "cluster-autoscaler"}, "reason": "ScaleDownEmpty",
+            "message": "Scale-down: removing empty node \"a\"",
+            "involvedObject": {"kind": "ConfigMap", "namespace": "n", "name": "status"},
+        });
+        api.load_values(vec![event]).unwrap();
+        let _ = observer.look(&api, &State::read(&api), &Groups::default());
+        let message = json!({"message": "(combined from similar events): Scale-down: removing empty node \"b\""});
+        api.patch(&Resource::core("events"), "n", "e", PatchKind::Merge, Subresource::Main, message).unwrap();
+        let _ = observer.look(&api, &State::read(&api), &Groups::default());
+        assert_eq!(observer.reasons["a"], "Scale-down: removing empty node \"a\"");
+        assert_eq!(observer.reasons["b"], "Scale-down: removing empty node \"b\"");
     }
 
     #[rstest]
